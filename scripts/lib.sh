@@ -114,6 +114,47 @@ find_or_install_engine() {
     docker version >/dev/null 2>&1 || "$(find_program dockerd)" --version
 }
 
+# -- etcd, into .tools/
+
+ETCD_VERSION=v3.7.3
+
+# build_etcd: builds etcd and its tools from their Go modules into .tools/etcd, unless they are there. Takes a minute on
+# two cores. Fails where there is no Go that can: 3.7 needs 1.26.
+build_etcd() {
+    [ -x .tools/etcd/etcdutl ] && return
+    command -v go >/dev/null || { echo "no Go, so no current etcd is built" >&2; return 1; }
+    echo "building etcd $ETCD_VERSION into .tools/etcd" >&2
+    mkdir -p .tools/etcd/src
+    (
+        cd .tools/etcd/src
+        printf 'module quorlock.invalid/etcd\n\ngo 1.26\n' >go.mod
+        export GOFLAGS=-mod=mod GOTOOLCHAIN=local CGO_ENABLED=0
+        timeout 600 go get go.etcd.io/etcd/{server,etcdctl,etcdutl,client}/v3@$ETCD_VERSION
+        timeout 600 go build -trimpath -ldflags='-s -w' -o ../etcd go.etcd.io/etcd/server/v3
+        timeout 600 go build -trimpath -ldflags='-s -w' -o ../etcdctl go.etcd.io/etcd/etcdctl/v3
+        # Go's own mutex, for the test of both in one queue.
+        mkdir -p mutex && cp ../../../crates/quorlock-etcd/tests/real/mutex.go mutex/main.go
+        timeout 600 go build -trimpath -ldflags='-s -w' -o ../mutex ./mutex
+        timeout 600 go build -trimpath -ldflags='-s -w' -o ../etcdutl go.etcd.io/etcd/etcdutl/v3
+    ) >.tools/etcd/log 2>&1 || { tail -n 3 .tools/etcd/log >&2; return 1; }
+}
+
+# debian_etcd: downloads Debian's etcd and unpacks it into .tools/etcd-debian. Installs nothing and starts no service. Debian
+# 12 has 3.4.23, which may revoke a lease although it was kept alive, if its leader's disk hangs (etcd #15247): good for tests
+# of the layout, not for locks.
+debian_etcd() {
+    [ -x .tools/etcd-debian/etcdctl ] && return
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || { echo "no apt-get, so no Debian etcd" >&2; return 1; }
+    echo "downloading Debian's etcd into .tools/etcd-debian" >&2
+    mkdir -p .tools/etcd-debian/packages
+    (
+        cd .tools/etcd-debian/packages
+        apt-get download etcd-server etcd-client || { apt-get update && apt-get download etcd-server etcd-client; }
+        for package in *.deb; do dpkg -x "$package" unpacked; done
+        cp unpacked/usr/bin/etcd unpacked/usr/bin/etcdctl ..
+    ) >.tools/etcd-debian/log 2>&1 </dev/null || { tail -n 3 .tools/etcd-debian/log >&2; return 1; }
+}
+
 # -- PyPI, into .tools/
 
 # into FOLDER PACKAGE...: a registry that does not answer must not block the tests.

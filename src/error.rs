@@ -191,6 +191,15 @@ pub enum ConfigError {
         /// What it does not support.
         capability: Capability,
     },
+    /// A node that cannot keep the number of a semaphore's permits, which all holders must keep together.
+    #[error(
+        "the node {node} keeps no semaphores: all holders would keep the number of permits, and a key there is kept by one \
+         program; use a lock, or nodes of another kind"
+    )]
+    NoSemaphores {
+        /// Which node.
+        node: Arc<str>,
+    },
     /// A TTL for which a node cannot keep a key.
     #[error("a TTL of {} is too short for the node {node}, which keeps keys for at least {}", duration::format(*.ttl), duration::format(*.least))]
     TtlTooShortForNode {

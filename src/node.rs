@@ -60,7 +60,8 @@ pub use shared_request::SharedRequest;
 /// - *One response*: each [`Request`] is answered exactly once, through its [`Responder`]. [`ask`](Node::ask)
 ///   does not block: slow work is done elsewhere. The response reflects the store after the request was sent,
 ///   and the TTL of a granted lock starts no earlier than the request was sent, or than the moment that the
-///   response [names](Response::counting_from).
+///   response [names](Response::counting_from). A renewal may be answered from a heartbeat that the store has
+///   confirmed, if that has also listed the key as still there.
 /// - *Unknown is never no*: a store that could not be asked, or has not answered, is reported as a
 ///   [`NodeError`], whose variant says whether the request may have been carried out. No request is sent
 ///   twice.

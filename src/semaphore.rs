@@ -202,6 +202,9 @@ impl Semaphore {
         if self.permits == 0 || self.permits > MOST_PERMITS {
             return Err(ConfigError::Permits { given: self.permits, most: MOST_PERMITS });
         }
+        if let Some(node) = self.shared.nodes.in_order_of_entry() {
+            return Err(ConfigError::NoSemaphores { node });
+        }
         // The longest name.
         self.slot(self.permits - 1).validate()
     }

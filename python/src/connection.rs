@@ -10,6 +10,7 @@ use quorlock::node::Kinds;
 use quorlock::runtime::Mutex;
 use quorlock::transport::Tls;
 use quorlock::{ConfigError, Coordinator, RestartGuard};
+use quorlock_etcd::EtcdKind;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
@@ -54,7 +55,8 @@ struct Settings {
 }
 
 fn kinds() -> Kinds {
-    Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new())
+    let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
+    kinds.with(EtcdKind::new())
 }
 
 impl Settings {

@@ -319,12 +319,16 @@ def test_all_kinds_of_node_are_known() -> None:
     ]:
         # It contacts no one.
         assert len(quorlock.connect(nodes).health()) == 3
+    # One cluster, and the only node.
+    assert len(quorlock.connect("etcd://a,b,c").health()) == 1
 
 
 def test_a_database_on_one_host_is_a_node(tmp_path: object) -> None:
     with quorlock.connect(f"sqlite://{tmp_path}/locks.db", restart_guard=False) as q:
         with q.lock("file") as lease:
             assert lease.fencing_token is not None
+            # Not every store has numbers of its own.
+            assert lease.store_revision is None
             assert q.lock("file", wait=0).try_acquire() is None
 
 

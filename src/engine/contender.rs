@@ -202,7 +202,7 @@ impl Contender {
                 match turn {
                     Some(turn) => pause.until = pause.until.min(turn),
                     None if std::mem::take(&mut is_silent) => {
-                        pause.until = pause.until.min(now + ASKED_AGAIN)
+                        pause.until = pause.until.min(now + ASKED_AGAIN);
                     }
                     None => continue,
                 }

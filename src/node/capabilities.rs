@@ -241,7 +241,8 @@ pub enum Grants {
     /// right to be next. An [`Acquire`](super::Request::Acquire) is granted only if no waiter stands before it, or the first
     /// is the claim's [own](crate::protocol::Claim::place); otherwise it is answered by
     /// [`NotYourTurn`](super::Vote::NotYourTurn) if the lock is free. Whoever waits must be in the queue, so the node needs
-    /// [`Capability::Queue`]; and a holder passes the lock to no other waiter of its process, which would pass the queue.
+    /// [`Capability::Queue`]; and a holder passes the lock to no other waiter of its process, which would pass the queue. There are no semaphores: a
+    /// place belongs to one client.
     FirstCome,
 }
 

@@ -74,6 +74,8 @@ pub struct Facts {
     pub lock: Option<Result<(), NodeError>>,
     /// Programs without this library that lock in the same store, and traces of their clocks.
     pub other_clients: Option<OtherClients>,
+    /// What the store says of itself that matters for locks, in the words of its kind.
+    pub concerns: Vec<Concern>,
     /// What other users of the host can do with the files of a node that has no server.
     pub exposure: Option<Exposure>,
     /// The location of the server.
@@ -123,6 +125,32 @@ impl OtherClients {
     #[must_use]
     pub fn new(who: &'static str, cure: &'static str) -> OtherClients {
         OtherClients { who, clock: None, cure }
+    }
+}
+
+/// What a store says of itself that matters for locks, and is known to nodes of its kind only.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Concern {
+    /// Whether two clients may hold a lock for this alone. Otherwise locks are harder to acquire or keep, or will soon be.
+    pub is_unsafe: bool,
+    /// What was found: a clause about the node, such as "has one member".
+    pub evidence: Arc<str>,
+    /// How to fix it.
+    pub cure: &'static str,
+}
+
+impl Concern {
+    /// Creates an entry for what makes locks unsafe.
+    #[must_use]
+    pub fn unsafely(evidence: impl Into<Arc<str>>, cure: &'static str) -> Concern {
+        Concern { is_unsafe: true, evidence: evidence.into(), cure }
+    }
+
+    /// Creates an entry for what makes locks harder to acquire or keep.
+    #[must_use]
+    pub fn new(evidence: impl Into<Arc<str>>, cure: &'static str) -> Concern {
+        Concern { is_unsafe: false, evidence: evidence.into(), cure }
     }
 }
 

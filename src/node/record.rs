@@ -293,7 +293,8 @@ impl Records {
             Some(_) => above_zero(self.counter_of(claim, key)?),
             None => None,
         };
-        let queues = self.queues && claim.mode() == Mode::Exclusive && !claim.is_several();
+        let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+        let queues = self.first_come || (self.queues && alone);
         if !queues
             && drawing.is_some()
             && self.record(key)?.held.as_ref().is_some_and(|held| !held.wanted && held.ends.is_some())

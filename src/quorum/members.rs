@@ -144,6 +144,12 @@ impl Nodes {
         self.members.iter().find(|member| !member.can(capability)).map(|member| member.name.clone())
     }
 
+    /// Returns the name of a node that serves waiters in the order in which they entered a queue of its own.
+    pub(crate) fn in_order_of_entry(&self) -> Option<Arc<str>> {
+        let in_order = |member: &&NodeHandle| member.node.capabilities().grants == Grants::FirstCome;
+        self.members.iter().find(in_order).map(|member| member.name.clone())
+    }
+
     /// Returns the largest of the minimum TTLs that the nodes know, and the node's name.
     pub(crate) fn least_ttl(&self) -> Option<(Duration, Arc<str>)> {
         let least = self.members.iter().map(|member| (member.node.limits().least_ttl, member));

@@ -45,6 +45,8 @@ pub struct Tls {
     authority: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
     server_name: Option<String>,
+    /// The protocol to agree on (ALPN), if any.
+    protocol: Option<&'static str>,
     /// Created at the first use: loading the system's certificates takes milliseconds.
     of_system: Arc<OnceLock<Arc<ClientConfig>>>,
 }
@@ -79,6 +81,13 @@ impl Tls {
         self
     }
 
+    /// Agrees with the server on this protocol (ALPN), such as `h2` for HTTP/2: for nodes whose servers insist on it.
+    #[must_use]
+    pub fn speaking(mut self, protocol: &'static str) -> Tls {
+        self.protocol = Some(protocol);
+        self
+    }
+
     /// Returns whether any of this was set, so that a node kind without TLS settings can report an
     /// error.
     #[must_use]
@@ -109,7 +118,11 @@ impl Tls {
         let name = self.server_name.clone().unwrap_or_else(|| host.to_owned());
         let shown: Arc<str> = name.as_str().into();
         let wanted = ServerName::try_from(name).map_err(io::Error::other)?;
-        let connecting = TlsConnector::from(self.config().await?).connect(wanted, stream);
+        let mut config = self.config().await?;
+        if let Some(protocol) = self.protocol {
+            Arc::make_mut(&mut config).alpn_protocols = vec![protocol.into()];
+        }
+        let connecting = TlsConnector::from(config).connect(wanted, stream);
         let stream = connecting.await.map_err(|error| explain(error, &shown))?;
         Ok(Box::new(Explained { stream, name: shown }))
     }

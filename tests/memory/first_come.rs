@@ -179,3 +179,10 @@ async fn a_lease_has_the_number_of_the_only_store() {
         assert_eq!(lease.watch().store_revision(), expected);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_semaphore_is_refused_there_by_the_name_of_the_node() {
+    let bench = first_come();
+    let error = bench.coordinator.semaphore("r", 2).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("the node node-1 keeps no semaphores"), "{error}");
+}

@@ -218,6 +218,17 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     Ok(())
 }
 
+/// The calls of etcd's mutex have the same counterparts on every kind of node.
+#[tokio::test(start_paused = true)]
+async fn the_counterparts_of_etcds_mutex_work() -> Result<(), Box<dyn Error>> {
+    let coordinator = bench(1).coordinator;
+    let lease = coordinator.lock("orders/42").acquire().await?;
+    assert!(coordinator.lock("orders/42").try_acquire().await?.is_none());
+    // The nodes in memory have no numbers of their own.
+    assert!(lease.store_revision().is_none());
+    Ok(())
+}
+
 #[test]
 fn a_coordinator_is_made() -> Result<(), ConfigError> {
     let urls = ["redis://10.0.0.1", "redis://10.1.0.1", "redis://10.2.0.1"];

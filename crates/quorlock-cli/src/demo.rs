@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
@@ -23,8 +22,6 @@ use fleet::{Fleet, ServerKind};
 mod fleet;
 mod lent;
 
-/// Short, to keep the story short.
-const TTL: Duration = Duration::from_millis(1500);
 const NODES: usize = 5;
 const RESOURCE: &str = "demo/story";
 
@@ -50,7 +47,7 @@ pub(crate) struct DemoArgs {
 pub(crate) const DEMO_EXAMPLES: &str = "\
 Examples:
   quorlock demo                                        # a story of four seconds
-  quorlock demo --servers postgres                     # the same with five databases
+  quorlock demo --servers postgres                     # the same with five databases; also mariadb, or etcd
   quorlock demo -- quorlock run my-job -- ./job.sh     # your job under a lock
   quorlock demo -- sh                                  # a shell to experiment in
   quorlock demo --keep                                 # for programs in other terminals
@@ -87,6 +84,7 @@ async fn start(kind: ServerKind) -> Result<Fleet, Failure> {
 async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure> {
     let story = Story { began: now(), paint: Paint::for_stdout(), json };
     let servers = start(kind).await?;
+    let ttl = servers.ttl();
     let masters = if servers.remember() { "servers" } else { "masters" };
     let master = masters.trim_end_matches('s');
     story.chapter(&format!("{NODES} servers are up: {}", servers.kind()))?;
@@ -96,7 +94,7 @@ async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     let lease = anna.acquire().await.map_err(unexpected)?;
     let took = now().since(asked);
     story
-        .chapter(&format!("Anna asks for the lock `{RESOURCE}`, with a TTL of {}", duration::format(TTL)))?;
+        .chapter(&format!("Anna asks for the lock `{RESOURCE}`, with a TTL of {}", duration::format(ttl)))?;
     story.good(&format!("she has it after {}", duration::format(took)))?;
     story.nodes(&anna).await?;
 
@@ -106,7 +104,7 @@ async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     servers.kill(0..2);
     story.chapter(&format!("Two of the five {masters} are killed with SIGKILL"))?;
     let killed = now();
-    outlive(&lease, killed + TTL + TTL / 2).await?;
+    outlive(&lease, killed + ttl + ttl / 2).await?;
     story.good(&format!(
         "{} later Anna still has her lock, renewed by the other three",
         duration::format(now().since(killed))
@@ -144,7 +142,11 @@ async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
 
 /// Returns the lock as one of the two clients sees it.
 fn client(servers: &Fleet, kinds: &Kinds, name: &str) -> Result<Lock, Failure> {
-    let builder = Coordinator::builder().kinds(kinds.clone()).nodes(servers.urls()).ttl(TTL).max_ttl(TTL);
+    let builder = Coordinator::builder()
+        .kinds(kinds.clone())
+        .nodes(servers.urls())
+        .ttl(servers.ttl())
+        .max_ttl(servers.ttl());
     // These servers are new, so they cannot have forgotten a lock.
     let coordinator = builder.restart_guard(RestartGuard::Off).build()?;
     Ok(coordinator.lock(RESOURCE).label(name))

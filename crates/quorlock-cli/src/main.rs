@@ -1,14 +1,15 @@
-//! `quorlock` with the node kinds of the library and of its workspace: PostgreSQL, MariaDB and MySQL, and SQLite for
-//! one host.
+//! `quorlock` with the node kinds of the library and of its workspace: PostgreSQL, MariaDB and MySQL, etcd, and
+//! SQLite for one host.
 
 use std::process::ExitCode;
 
 use quorlock::node::Kinds;
+use quorlock_etcd::EtcdKind;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
 
 fn main() -> ExitCode {
-    let databases = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    quorlock_cli::main(databases)
+    let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
+    quorlock_cli::main(kinds.with(EtcdKind::new()))
 }

@@ -30,6 +30,7 @@ mod tally;
 mod term;
 mod token;
 mod validity;
+mod waiter;
 mod waiting;
 
 pub use claim::{Claim, preferred_node, want_mark_sibling};
@@ -43,8 +44,8 @@ pub use offer::{
 };
 pub use printable::{Printable, printable, printable_json};
 pub use queue::{
-    LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, keeps_turn_for, rests_after_turn,
-    turn, turn_key, want_mark,
+    LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, keeps_turn_for, rests_after_turn, turn,
+    turn_key, want_mark,
 };
 pub use quorum::Quorum;
 pub use renewal::{RenewalSchedule, renewal_backoff, renewal_every};
@@ -63,4 +64,5 @@ pub use tally::{Tally, Verdict};
 pub use term::Term;
 pub use token::Token;
 pub use validity::Drift;
+pub use waiter::WaiterId;
 pub use waiting::Refusal;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::claim::tombstone_sibling;
 use crate::printable::printable;
-use crate::queue::hex;
 use crate::sibling::SECRET_KEY;
 use crate::token::{RANDOM_DIGITS, SHOWN};
+use crate::waiter::hex;
 use crate::{FencingToken, Sibling, Token, WaiterId};
 
 /// The name of the channel on which a process receives messages from nodes without a request.

@@ -11,10 +11,12 @@ use quorlock::runtime::{Entropy as _, SystemEntropy};
 
 mod database;
 mod disk;
+mod etcd;
 mod processes;
 mod template;
 
 pub use database::Database;
+pub use etcd::{EtcdCluster, EtcdPrograms};
 
 /// A database server that this machine can run.
 ///

@@ -15,7 +15,7 @@ use quorlock_protocol::{Moment, Past, RoundTrip, node_timeout};
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
 /// The checks that need the settings, or requests of their own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 16] = [
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 17] = [
     trouble,
     several_servers,
     role,
@@ -27,6 +27,7 @@ const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 16] = [
     persistence,
     rights,
     version,
+    concerns,
     hints,
     pace,
     client_clocks,
@@ -328,6 +329,13 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 /// Returns whether the server has permissions for single channels. Redis 6.0 does not.
 fn has_channel_rights(facts: &Facts) -> bool {
     facts.software.as_ref().is_none_or(|software| software.name != "redis" || software.numbers() >= [6, 2, 0])
+}
+
+fn concerns(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
+    for concern in &facts.concerns {
+        let severity = if concern.is_unsafe { Severity::Unsafe } else { Severity::Warning };
+        sheet.cured(severity, Check::Store, &*concern.evidence, concern.cure);
+    }
 }
 
 fn version(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {

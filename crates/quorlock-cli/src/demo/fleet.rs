@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 use futures::future::try_join_all;
-use quorlock_testkit::{Database, Engine, Server, Servers};
+use quorlock_testkit::{Database, Engine, EtcdCluster, EtcdPrograms, Server, Servers};
 
 /// What to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -18,12 +19,16 @@ pub(super) enum ServerKind {
     /// MariaDB, which must be installed
     #[value(name = "mariadb")]
     MariaDb,
+    /// A cluster of etcd, which must be installed
+    Etcd,
 }
 
 /// Servers, stopped on drop.
 pub(super) enum Fleet {
     Redis(Servers),
     Databases(Engine, Vec<Database>),
+    /// One node, which is a cluster.
+    Etcd(EtcdPrograms, EtcdCluster),
 }
 
 impl Fleet {
@@ -32,6 +37,11 @@ impl Fleet {
         let engine = match kind {
             ServerKind::Redis => {
                 return Ok(Fleet::Redis(Servers::start(count).await?));
+            }
+            ServerKind::Etcd => {
+                let programs = EtcdPrograms::find()?;
+                let cluster = programs.start(count).await?;
+                return Ok(Fleet::Etcd(programs, cluster));
             }
             ServerKind::Postgres => Engine::postgres()?,
             ServerKind::MariaDb => Engine::mariadb()?,
@@ -45,6 +55,7 @@ impl Fleet {
         match self {
             Fleet::Redis(servers) => servers.urls(),
             Fleet::Databases(_, databases) => databases.iter().map(Database::url).collect(),
+            Fleet::Etcd(_, cluster) => vec![cluster.url()],
         }
     }
 
@@ -53,12 +64,21 @@ impl Fleet {
         match self {
             Fleet::Redis(servers) => servers.kind(),
             Fleet::Databases(engine, _) => engine,
+            Fleet::Etcd(programs, _) => programs,
+        }
+    }
+
+    /// Returns the TTL of the story's lock: short, but long enough for an election where the servers hold one.
+    pub(super) fn ttl(&self) -> Duration {
+        match self {
+            Fleet::Redis(_) | Fleet::Databases(..) => Duration::from_millis(1500),
+            Fleet::Etcd(..) => Duration::from_secs(6),
         }
     }
 
     /// Whether they keep their data across a restart.
     pub(super) fn remember(&self) -> bool {
-        matches!(self, Fleet::Databases(..))
+        matches!(self, Fleet::Databases(..) | Fleet::Etcd(..))
     }
 
     /// Sends SIGKILL to these.
@@ -68,6 +88,7 @@ impl Fleet {
             Fleet::Databases(_, databases) => {
                 databases.get(which).into_iter().flatten().for_each(Database::kill);
             }
+            Fleet::Etcd(_, cluster) => which.for_each(|member| cluster.kill(member)),
         }
     }
 
@@ -84,6 +105,10 @@ impl Fleet {
                     database.restart_with_data().await?;
                 }
             }
+            Fleet::Etcd(_, cluster) => {
+                // None answers before most of them run.
+                try_join_all(which.map(|member| cluster.restart(member))).await?;
+            }
         }
         Ok(())
     }
@@ -94,6 +119,7 @@ impl fmt::Display for Fleet {
         match self {
             Fleet::Redis(servers) => servers.fmt(f),
             Fleet::Databases(engine, databases) => write!(f, "{} × {engine}", databases.len()),
+            Fleet::Etcd(programs, _) => programs.fmt(f),
         }
     }
 }

@@ -8,10 +8,11 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// The crates, by their folders.
-const CRATES: [(&str, &str); 5] = [
+const CRATES: [(&str, &str); 6] = [
     ("quorlock", "src"),
     ("quorlock_postgres", "crates/quorlock-postgres/src"),
     ("quorlock_mysql", "crates/quorlock-mysql/src"),
+    ("quorlock_etcd", "crates/quorlock-etcd/src"),
     ("quorlock_sqlite", "crates/quorlock-sqlite/src"),
     ("quorlock_cli", "crates/quorlock-cli/src"),
 ];

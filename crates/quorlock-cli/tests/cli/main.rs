@@ -17,6 +17,7 @@ mod demonstration;
 mod distance;
 mod doctor;
 mod electing;
+mod etcd;
 mod examples;
 mod exit_codes;
 mod files;

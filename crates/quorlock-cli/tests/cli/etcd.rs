@@ -1,0 +1,75 @@
+//! Locks in a cluster of etcd, which the tests start; skipped if etcd is not installed.
+
+use std::path::Path;
+
+use quorlock_testkit::{EtcdCluster, EtcdPrograms, eventually, patience};
+
+use crate::support::Quorlock;
+
+fn programs() -> Option<EtcdPrograms> {
+    let cached = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/etcd");
+    match EtcdPrograms::at(&cached).or_else(|_| EtcdPrograms::find()) {
+        Ok(programs) => Some(programs),
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+async fn cluster(members: usize) -> Option<EtcdCluster> {
+    Some(programs()?.start(members).await.unwrap())
+}
+
+/// The cluster is new, so it cannot have forgotten a lock.
+fn quorlock(cluster: &EtcdCluster, words: &[&str]) -> Quorlock {
+    Quorlock::new(words).env("QUORLOCK_NODES", &cluster.url()).env("QUORLOCK_RESTART_GUARD", "off")
+}
+
+#[tokio::test]
+async fn every_verb_works_there_beside_etcdctl() {
+    let Some(cluster) = cluster(3).await else { return };
+    let words = |words: &[&str]| quorlock(&cluster, words);
+    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
+    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
+    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
+    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
+    eventually("a holder", patience(), is_held).await.unwrap();
+    let ended = words(&["run", "--wait", "0", "jobs/a", "--", "true"]).end().await.expect(75);
+    assert!(ended.stderr.contains("import"), "{ended:#?}");
+    let ended = words(&["list", "jobs/"]).end().await.expect(0);
+    assert!(ended.stdout.contains("jobs/a") && ended.stdout.contains("import"), "{ended:#?}");
+    let foreign = cluster.ctl(&["get", "--prefix", "jobs/a/", "-w", "fields"]).unwrap();
+    assert!(String::from_utf8_lossy(&foreign.stdout).contains("import"), "{foreign:?}");
+    drop(held);
+    let ended = words(&["doctor"]).end().await;
+    assert!(!ended.stdout.contains("unsafe"), "{ended:#?}");
+}
+
+#[tokio::test]
+async fn what_the_layout_cannot_have_is_refused_by_name() {
+    let Some(cluster) = cluster(1).await else { return };
+    for (options, words) in
+        [(&["--shared"][..], "shared locks"), (&["--permits", "2"], "keeps no semaphores")]
+    {
+        let ended = quorlock(&cluster, &[&["run"], options, &["job", "--", "true"]].concat()).end().await;
+        assert!(ended.stderr.contains(words), "{words}: {ended:#?}");
+    }
+    let ended = quorlock(&cluster, &["run", "--ttl", "1s", "job", "--", "true"]).end().await;
+    assert!(ended.stderr.contains("2s"), "{ended:#?}");
+    let ended = quorlock(&cluster, &["doctor"]).end().await;
+    assert!(ended.stdout.contains("has one member"), "{ended:#?}");
+    let two = format!("{},redis://127.0.0.1:1", cluster.url());
+    let ended = quorlock(&cluster, &["run", "job", "--", "true"]).env("QUORLOCK_NODES", &two).end().await;
+    assert!(ended.stderr.contains("node"), "{ended:#?}");
+}
+
+#[tokio::test]
+async fn the_demonstration_runs_a_command_on_etcd() {
+    let Some(programs) = programs() else { return };
+    let folder = programs.program("");
+    let words = ["demo", "--servers", "etcd", "--", "sh", "-c", "echo at $QUORLOCK_NODES"];
+    let ended =
+        Quorlock::new(words).env("QUORLOCK_ETCD", &folder.display().to_string()).end().await.expect(0);
+    assert!(ended.stdout.contains("at etcd://"), "{ended:#?}");
+}

@@ -1,0 +1,186 @@
+//! What became of a call, and what to say of it. Decisions depend on the code of an error, never on its text.
+
+use std::time::Duration;
+
+use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
+use tonic::{Code, Status};
+
+use crate::address::Member;
+
+/// Why a call has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// It was not sent.
+    Unsent(Reason),
+    /// The connection has ended: whether the call was carried out is unknown.
+    Broken(Reason),
+    /// The member has no leader, or the answer is another one than expected: the same.
+    Lost(Reason),
+    /// No answer came in time: the same.
+    Silent(Duration),
+    /// The server has refused it, and has not carried it out.
+    Refused(Code, Reason),
+}
+
+impl From<Status> for Trouble {
+    fn from(status: Status) -> Trouble {
+        let code = status.code();
+        let reason = Reason::new(status.message().to_owned());
+        // A server's answer has no source.
+        if std::error::Error::source(&status).is_some() {
+            return Trouble::Broken(reason);
+        }
+        match code {
+            Code::NotFound
+            | Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::ResourceExhausted
+            | Code::Unimplemented
+            | Code::OutOfRange => Trouble::Refused(code, reason),
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::AlreadyExists
+            | Code::Aborted
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss => Trouble::Lost(reason),
+        }
+    }
+}
+
+impl Trouble {
+    pub(crate) fn code(&self) -> Option<Code> {
+        match self {
+            Trouble::Refused(code, _) => Some(*code),
+            Trouble::Unsent(_) | Trouble::Broken(_) | Trouble::Lost(_) | Trouble::Silent(_) => None,
+        }
+    }
+
+    /// Whether another connection, to the next member, may do better.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Trouble::Unsent(_) | Trouble::Broken(_) | Trouble::Lost(_) | Trouble::Silent(_) => true,
+            // The token of the login has expired.
+            Trouble::Refused(code, _) => *code == Code::Unauthenticated,
+        }
+    }
+
+    /// Returns the error of a request that changes nothing before it is answered.
+    pub(crate) fn before_anything_changed(self) -> NodeError {
+        match self {
+            Trouble::Broken(reason) | Trouble::Lost(reason) => NodeError::Unreachable { reason },
+            Trouble::Silent(waited) => {
+                NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
+            }
+            Trouble::Unsent(_) | Trouble::Refused(..) => self.into(),
+        }
+    }
+}
+
+/// The error of a request that may have been carried out.
+impl From<Trouble> for NodeError {
+    fn from(trouble: Trouble) -> NodeError {
+        match trouble {
+            Trouble::Unsent(reason) => NodeError::Unreachable { reason },
+            Trouble::Broken(reason) | Trouble::Lost(reason) => NodeError::Disconnected { reason },
+            Trouble::Silent(waited) => NodeError::Unanswered { waited },
+            Trouble::Refused(code, reason) => {
+                let (kind, words) = meaning(code);
+                NodeError::Failed { kind, reason: Reason::new(words).because(Quoted(reason)) }
+            }
+        }
+    }
+}
+
+/// The words of the server.
+#[derive(Debug)]
+struct Quoted(Reason);
+
+impl std::fmt::Display for Quoted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Quoted {}
+
+fn meaning(code: Code) -> (NodeErrorKind, &'static str) {
+    match code {
+        Code::PermissionDenied => (
+            NodeErrorKind::PermissionDenied(Access::Key),
+            "the user may not use the keys of this lock: give its role `readwrite` on the names of the locks and on `quorlock/`, \
+             both with --prefix",
+        ),
+        Code::Unauthenticated => (
+            NodeErrorKind::Login,
+            "etcd has users, and the login has ended or there was none: write `etcd://user:password@host`",
+        ),
+        Code::ResourceExhausted => (
+            NodeErrorKind::OutOfSpace,
+            "etcd takes no more writes: its space quota is used up, or too many requests wait; compact and defragment it, then \
+             `etcdctl alarm disarm`, or raise --quota-backend-bytes",
+        ),
+        Code::InvalidArgument | Code::FailedPrecondition => {
+            (NodeErrorKind::Misconfigured, "etcd refuses the request")
+        }
+        Code::Unimplemented => (
+            NodeErrorKind::Unsupported,
+            "this is no etcd, or one before 3.4: use etcd 3.4.32, 3.5.14 or newer",
+        ),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => (NodeErrorKind::Other, "etcd refuses the request"),
+    }
+}
+
+/// The login has failed.
+pub(crate) fn refused_login(trouble: Trouble, user: &str, member: &Member) -> NodeError {
+    match trouble {
+        Trouble::Refused(Code::InvalidArgument | Code::Unauthenticated, reason) => {
+            let words =
+                format!("etcd refuses the password of the user `{user}`: correct the password, or the user");
+            NodeError::Failed {
+                kind: NodeErrorKind::Login,
+                reason: Reason::new(words).because(Quoted(reason)),
+            }
+        }
+        Trouble::Unsent(_)
+        | Trouble::Broken(_)
+        | Trouble::Lost(_)
+        | Trouble::Silent(_)
+        | Trouble::Refused(..) => unmet(trouble, member),
+    }
+}
+
+/// The first call has failed.
+pub(crate) fn unmet(trouble: Trouble, member: &Member) -> NodeError {
+    match trouble {
+        Trouble::Broken(reason) | Trouble::Unsent(reason) => no_etcd(Quoted(reason), member),
+        Trouble::Lost(_) | Trouble::Silent(_) | Trouble::Refused(..) => trouble.before_anything_changed(),
+    }
+}
+
+/// What answers does not speak HTTP/2.
+pub(crate) fn no_etcd(error: impl std::error::Error + Send + Sync + 'static, member: &Member) -> NodeError {
+    let words = format!(
+        "no etcd answers at {member}: its client port (2379) speaks HTTP/2; if that has TLS, write `etcds://`, otherwise \
+         correct the port"
+    );
+    NodeError::Unreachable { reason: Reason::new(words).because(error) }
+}
+
+pub(crate) fn failed(kind: NodeErrorKind, words: impl Into<String>) -> NodeError {
+    NodeError::Failed { kind, reason: Reason::new(words.into()) }
+}

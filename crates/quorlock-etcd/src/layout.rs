@@ -1,0 +1,196 @@
+//! Where locks are stored, in the layout of etcd's own lock clients. Pure.
+//!
+//! A lock is a folder: each client that wants it has a key there, which lives on a lease, and the key that was created first
+//! is the holder's. `etcdctl lock NAME` and Go's `concurrency.Mutex` call theirs `NAME/LEASE`, the lease in hexadecimal
+//! digits; nobody parses that. Ours have sixteen more digits, so that attempts of one process differ.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use quorlock::node::QueuedWaiter;
+use quorlock::protocol::{Claim, FencingToken, Token, WaiterId, fence_counter};
+
+use crate::wire::KeyValue;
+
+/// Keys of ours that are no places. A lock of such a name is refused.
+pub(crate) const RESERVED: &str = "quorlock/";
+/// The name of the history, the cluster in which it was written, and for how long it was kept from voting.
+pub(crate) const HISTORY: &str = "quorlock/history";
+/// Exists while the history is too young to vote.
+pub(crate) const YOUNG: &str = "quorlock/young";
+/// The largest `max_ttl` of the clients, in milliseconds.
+pub(crate) const MAX_TTL: &str = "quorlock/max-ttl";
+
+/// The range of keys in which the places of a lock are: those whose last part begins with a hexadecimal digit.
+pub(crate) fn places(key: &str) -> (Vec<u8>, Vec<u8>) {
+    (format!("{key}/0").into_bytes(), format!("{key}/g").into_bytes())
+}
+
+/// Whether a key is a place of the lock, and not one of a lock below it: the rest is digits.
+pub(crate) fn is_place(lock: &str, key: &[u8]) -> bool {
+    let rest = key.strip_prefix(lock.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+    rest.is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Returns the lock of a place.
+pub(crate) fn lock_of(key: &[u8]) -> Option<&str> {
+    let at = key.iter().rposition(|byte| *byte == b'/')?;
+    let lock = str::from_utf8(key.get(..at)?).ok()?;
+    (!lock.is_empty() && !key.starts_with(RESERVED.as_bytes()) && is_place(lock, key)).then_some(lock)
+}
+
+/// Returns the key of an attempt or of a waiter, which sixteen digits tell from others.
+pub(crate) fn place(lock: &str, lease: i64, digits: &[u8]) -> Vec<u8> {
+    let mut key = format!("{lock}/{lease:x}").into_bytes();
+    key.extend(digits.iter().map(|byte| if byte.is_ascii_hexdigit() { *byte } else { b'0' }));
+    key
+}
+
+/// Returns the sixteen digits of an attempt.
+pub(crate) fn digits_of(token: &Token) -> &[u8] {
+    let random = token.random_part();
+    random.get(..16).unwrap_or(random)
+}
+
+/// Returns the key of the fencing counter of a lock, which all locks of its hash slot below the prefix share.
+pub(crate) fn counter(prefix: &str, lock: &str) -> Vec<u8> {
+    format!("quorlock/fence/{}", fence_counter(prefix, lock)).into_bytes()
+}
+
+/// Returns the keys of the counters of a claim.
+pub(crate) fn counters(claim: &Claim) -> BTreeSet<Vec<u8>> {
+    claim.keys().map(|lock| counter(claim.key_prefix(), lock)).collect()
+}
+
+/// Returns the key that stops late requests of a cancelled attempt.
+pub(crate) fn tombstone(token: &Token) -> Vec<u8> {
+    [b"quorlock/tomb/", token.random_part()].concat()
+}
+
+pub(crate) fn encode_counter(number: FencingToken) -> [u8; 8] {
+    number.get().to_be_bytes()
+}
+
+/// Decodes a counter. `None` if it is something else.
+pub(crate) fn decode_counter(value: &[u8]) -> Option<FencingToken> {
+    FencingToken::new(u64::from_be_bytes(value.try_into().ok()?))
+}
+
+/// Begins the value of a waiter's place.
+const WAITS: &[u8] = b"\0waits ";
+
+/// What a place says of its owner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// An attempt of ours, or another program: if it is first, it holds the lock. With the number that was drawn for it, if
+    /// its token does not name that.
+    Attempt(Token, Option<FencingToken>),
+    /// A waiter of ours: if it is first, it is its turn, but it holds nothing yet. With the time since 1970 at which it began
+    /// to wait, by its own clock, and its context.
+    Waiter(WaiterId, Duration, String),
+}
+
+impl Owner {
+    /// Reads the value of a place.
+    pub(crate) fn of(value: &[u8]) -> Owner {
+        if let Some(rest) = value.strip_prefix(WAITS)
+            && let Some((waiter, since, context)) = str::from_utf8(rest).ok().and_then(words)
+        {
+            return Owner::Waiter(waiter, since, context.to_owned());
+        }
+        // Other programs may store anything.
+        if let Some(end) = value.iter().rposition(|byte| *byte == 0)
+            && let Some((token, number)) = value.split_at_checked(end)
+            && let Some(number) = number.get(1..).and_then(|digits| str::from_utf8(digits).ok()?.parse().ok())
+            && Token::found(token).is_ours()
+        {
+            return Owner::Attempt(Token::found(token), Some(number));
+        }
+        Owner::Attempt(Token::found(value), None)
+    }
+
+    /// Whether it holds nothing, even if it is first.
+    pub(crate) fn is_waiter(&self) -> bool {
+        matches!(self, Owner::Waiter(..))
+    }
+}
+
+/// Returns the value of an attempt's place: its token, and the number that was drawn for it where that is another one than
+/// the token names.
+pub(crate) fn attempt(token: &Token, number: Option<FencingToken>) -> Vec<u8> {
+    let mut value = token.as_bytes().to_vec();
+    if let Some(number) = number.filter(|number| token.number() != Some(*number)) {
+        value.extend_from_slice(format!("\0{number}").as_bytes());
+    }
+    value
+}
+
+/// Returns the value of a waiter's place.
+pub(crate) fn waiter(waiter: WaiterId, since: Duration, context: &str) -> Vec<u8> {
+    [WAITS, format!("{waiter} {} {context}", since.as_millis()).as_bytes()].concat()
+}
+
+fn words(text: &str) -> Option<(WaiterId, Duration, &str)> {
+    let (waiter, rest) = text.split_once(' ')?;
+    let (since, context) = rest.split_once(' ')?;
+    Some((WaiterId::parse(waiter.as_bytes())?, Duration::from_millis(since.parse().ok()?), context))
+}
+
+/// Returns the entry of a list for the place of a waiter, of whatever program.
+pub(crate) fn listed(place: &KeyValue, wall: Duration) -> QueuedWaiter {
+    match Owner::of(&place.value) {
+        Owner::Waiter(waiter, since, context) => {
+            QueuedWaiter::new(waiter, wall.saturating_sub(since), context)
+        }
+        Owner::Attempt(token, _) => {
+            let id = WaiterId::new(place.create_revision.unsigned_abs());
+            QueuedWaiter::new(
+                id,
+                Duration::ZERO,
+                token.context().unwrap_or_else(|| "another program".to_owned()),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_the_direct_children_with_digits() {
+        let place = place("jobs/nightly", 0x694d_8b2a, b"0123456789abcdef");
+        assert_eq!(place, b"jobs/nightly/694d8b2a0123456789abcdef");
+        let (start, end) = places("jobs/nightly");
+        assert!(start <= place && place < end);
+        assert!(is_place("jobs/nightly", &place) && is_place("jobs/nightly", b"jobs/nightly/694d8b2a"));
+        for other in
+            ["jobs/nightly", "jobs/nightly/", "jobs/nightly/below/1a", "jobs/nightly2/1a", "jobs/nightly/g"]
+        {
+            assert!(!is_place("jobs/nightly", other.as_bytes()), "{other}");
+        }
+        assert_eq!(lock_of(&place), Some("jobs/nightly"));
+        assert_eq!(lock_of(b"a/b/c"), Some("a/b"));
+        for none in ["a", "a/", "/1a", "quorlock/fence/7", "a/x"] {
+            assert_eq!(lock_of(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_as_it_was_written() {
+        let number = FencingToken::new(7).unwrap();
+        let token = Token::numbered(5, FencingToken::new(6).unwrap(), "db-7:41");
+        for drawn in [None, Some(number)] {
+            assert_eq!(Owner::of(&attempt(&token, drawn)), Owner::Attempt(token.clone(), drawn));
+        }
+        assert_eq!(attempt(&token, token.number()), token.as_bytes(), "the token names it");
+        let since = Duration::from_millis(1_700_000_000_123);
+        let named = Owner::Waiter(WaiterId::new(9), since, "db-7:41 nightly".to_owned());
+        assert_eq!(Owner::of(&waiter(WaiterId::new(9), since, "db-7:41 nightly")), named);
+        for foreign in [&b""[..], b"42", b"\xff\x00 no text", b"a\x0042", b"\0waits x"] {
+            assert_eq!(Owner::of(foreign), Owner::Attempt(Token::found(foreign), None));
+        }
+        assert_eq!(decode_counter(&encode_counter(number)), Some(number));
+        assert_eq!(decode_counter(b"42"), None);
+    }
+}

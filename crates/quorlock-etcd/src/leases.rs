@@ -1,0 +1,216 @@
+//! The leases of this process: one for each TTL, shared by all its keys, and those of tombstones, which end by themselves.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::protocol::Moment;
+use quorlock::runtime::{Clock, Mutex};
+
+use crate::client::Client;
+use crate::error::Trouble;
+use crate::wire::{Grant, LeaseId, LeaseLife, TimeToLive, TimeToLiveResponse};
+
+/// The shortest lease that etcd grants with its default election timeout.
+pub(crate) const LEAST: Duration = Duration::from_secs(2);
+/// A grant counts from a keep-alive that was sent at most this part of the TTL ago.
+const FRESH: u32 = 10;
+/// A renewal counts from a keep-alive that was sent at most this part of the TTL ago.
+const RENEWED: u32 = 3;
+
+/// The leases of a node. They survive its connections.
+#[derive(Default)]
+pub(crate) struct Leases {
+    /// By the TTL in seconds.
+    classes: Mutex<HashMap<u64, Arc<Class>>>,
+    /// By the time in seconds for which late requests are refused.
+    tombs: tokio::sync::Mutex<HashMap<u64, (i64, Moment)>>,
+}
+
+/// The lease of all keys with one TTL.
+#[derive(Default)]
+pub(crate) struct Class {
+    alive: tokio::sync::Mutex<Option<Alive>>,
+}
+
+struct Alive {
+    id: i64,
+    /// When the last confirmed keep-alive, or the grant, was sent.
+    sent: Moment,
+    /// When the last confirmed keep-alive was sent that was followed by a list of the keys.
+    listed_from: Moment,
+    /// When that list was asked for.
+    listed_at: Moment,
+    listed: HashSet<Vec<u8>>,
+}
+
+/// A lease to attach a key to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached {
+    pub(crate) lease: i64,
+    /// From when its TTL counts.
+    pub(crate) from: Moment,
+    /// Its TTL in seconds.
+    pub(crate) class: u64,
+}
+
+/// What a heartbeat says of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Beat {
+    /// It is stored, and its lease was kept alive from then on.
+    Confirmed(Moment),
+    /// It is gone, or its lease is.
+    Gone,
+}
+
+/// Returns the TTL of a lease in seconds, for a key that must live for `ttl`.
+fn seconds(ttl: Duration) -> u64 {
+    let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    whole.max(LEAST.as_secs())
+}
+
+fn whole(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+impl Leases {
+    fn class(&self, seconds: u64) -> Arc<Class> {
+        Arc::clone(self.classes.lock().entry(seconds).or_default())
+    }
+
+    /// Returns a lease for a key that is to live for `ttl`.
+    pub(crate) async fn attach(
+        &self,
+        client: &Client,
+        clock: &dyn Clock,
+        ttl: Duration,
+    ) -> Result<Attached, Trouble> {
+        self.attach_since(client, clock, ttl, ttl / FRESH).await
+    }
+
+    /// The same, kept alive at most `age` ago.
+    pub(crate) async fn attach_since(
+        &self,
+        client: &Client,
+        clock: &dyn Clock,
+        ttl: Duration,
+        age: Duration,
+    ) -> Result<Attached, Trouble> {
+        let class = seconds(ttl);
+        let shared = self.class(class);
+        let mut alive = shared.alive.lock().await;
+        let now = clock.now();
+        if let Some(known) = &mut *alive
+            && now.since(known.sent) > age
+        {
+            if keep_alive(client, known.id).await? {
+                known.sent = now;
+            } else {
+                *alive = None;
+            }
+        }
+        let known = if let Some(known) = &*alive {
+            known
+        } else {
+            let sent = clock.now();
+            let granted: LeaseLife =
+                client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl: whole(class) }).await?;
+            let listed = HashSet::new();
+            alive.insert(Alive { id: granted.id, sent, listed_from: sent, listed_at: sent, listed })
+        };
+        Ok(Attached { lease: known.id, from: known.sent, class })
+    }
+
+    /// Returns whether the key, which was stored at `put`, is still there, by a heartbeat that is recent enough for this
+    /// TTL. One heartbeat, and one list of the keys on the lease, serves all of them.
+    pub(crate) async fn beat(
+        &self,
+        client: &Client,
+        clock: &dyn Clock,
+        class: u64,
+        ttl: Duration,
+        (key, put): (&[u8], Moment),
+    ) -> Result<Beat, Trouble> {
+        let shared = self.class(class);
+        let mut alive = shared.alive.lock().await;
+        let Some(known) = &mut *alive else { return Ok(Beat::Gone) };
+        let is_recent = clock.now().since(known.listed_from) <= ttl / RENEWED;
+        if is_recent && known.listed.contains(key) {
+            return Ok(Beat::Confirmed(known.listed_from));
+        }
+        if is_recent && put < known.listed_at {
+            return Ok(Beat::Gone);
+        }
+        let sent = clock.now();
+        if !keep_alive(client, known.id).await? {
+            // Answered by a TTL of zero, not by an error.
+            *alive = None;
+            return Ok(Beat::Gone);
+        }
+        let listed_at = clock.now();
+        let asked = TimeToLive { id: known.id, keys: true };
+        let found: TimeToLiveResponse = client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await?;
+        if found.ttl <= 0 {
+            *alive = None;
+            return Ok(Beat::Gone);
+        }
+        (known.sent, known.listed_from, known.listed_at) = (sent, sent, listed_at);
+        known.listed = found.keys.into_iter().collect();
+        Ok(if known.listed.contains(key) { Beat::Confirmed(sent) } else { Beat::Gone })
+    }
+
+    /// Returns what the last heartbeat says of the key, if that is recent enough for this TTL and has listed it.
+    pub(crate) fn last_beat(
+        &self,
+        clock: &dyn Clock,
+        class: u64,
+        ttl: Duration,
+        key: &[u8],
+    ) -> Option<Moment> {
+        let shared = Arc::clone(self.classes.lock().get(&class)?);
+        let alive = shared.alive.try_lock().ok()?;
+        let known = alive.as_ref()?;
+        let is_recent = clock.now().since(known.listed_from) <= ttl / RENEWED;
+        (is_recent && known.listed.contains(key)).then_some(known.listed_from)
+    }
+
+    /// Forgets a lease that etcd does not know.
+    pub(crate) async fn forget(&self, gone: Attached) {
+        let shared = self.class(gone.class);
+        let mut alive = shared.alive.lock().await;
+        alive.take_if(|known| known.id == gone.lease);
+    }
+
+    /// Returns a lease that ends no earlier than `linger` from now, and is not kept alive.
+    pub(crate) async fn tomb(
+        &self,
+        client: &Client,
+        clock: &dyn Clock,
+        linger: Duration,
+    ) -> Result<i64, Trouble> {
+        let class = seconds(linger);
+        let mut tombs = self.tombs.lock().await;
+        let now = clock.now();
+        if let Some((lease, until)) = tombs.get(&class)
+            && now < *until
+        {
+            return Ok(*lease);
+        }
+        let ttl = whole(class.saturating_mul(2));
+        let granted: LeaseLife = client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl }).await?;
+        // As long again as it has to last; and the clocks of two machines differ.
+        let until = now + Duration::from_secs(class) * 9 / 10;
+        tombs.insert(class, (granted.id, until));
+        Ok(granted.id)
+    }
+
+    /// Forgets the leases of tombstones, one of which etcd does not know.
+    pub(crate) async fn forget_tombs(&self) {
+        self.tombs.lock().await.clear();
+    }
+}
+
+async fn keep_alive(client: &Client, id: i64) -> Result<bool, Trouble> {
+    let life: LeaseLife = client.first("/etcdserverpb.Lease/LeaseKeepAlive", LeaseId { id }).await?;
+    Ok(life.ttl > 0)
+}

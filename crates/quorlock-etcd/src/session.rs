@@ -1,0 +1,377 @@
+//! A connection that may vote: the history of the data, and whether the answers come from it.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use quorlock::node::facts::{ClockReading, Facts, Fsync, Memory as MemoryLimit, Role, Software};
+use quorlock::node::{Hint, HintListener, Identity, NodeError, NodeErrorKind, Seams};
+use quorlock::protocol::{Drift, Moment, turn_key};
+use quorlock::runtime::{Clock, Mutex};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+use tonic::{Status as Refusal, Streaming};
+
+use crate::address::{EtcdAddress, Member};
+use crate::client::Client;
+use crate::error::{Trouble, failed, unmet};
+use crate::layout::{HISTORY, MAX_TTL, YOUNG};
+use crate::leases::Leases;
+use crate::own::Owned;
+use crate::watch::Watches;
+use crate::wire::{
+    Compare, Grant, Header, KeyValue, LeaseLife, Range, RequestOp, Status, StatusRequest, TimeToLive,
+    TimeToLiveResponse, Txn, TxnResponse, WatchResponse,
+};
+
+/// How long a call may take, unless the node timeout is longer.
+const CALL_LIMIT: Duration = Duration::from_secs(3);
+/// How long it may take to connect to a member.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// For how long a new history does not vote, where no client says.
+const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
+
+/// What outlives the connections of a node.
+pub(crate) struct Memory {
+    pub(crate) seams: Seams,
+    pub(crate) leases: Leases,
+    pub(crate) own: Mutex<Owned>,
+    /// Something ends earlier than was known.
+    pub(crate) due: Notify,
+    pub(crate) listeners: Mutex<Vec<Arc<dyn HintListener>>>,
+    /// The latest state of the data that was seen.
+    seen: Mutex<Seen>,
+}
+
+/// A state of the data: it never falls, unless an older copy was put in its place.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// The note of the history that it was of.
+    note: Vec<u8>,
+    term: u64,
+    revision: i64,
+}
+
+impl Memory {
+    pub(crate) fn new(seams: Seams) -> Memory {
+        Memory {
+            seams,
+            leases: Leases::default(),
+            own: Mutex::default(),
+            due: Notify::new(),
+            listeners: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.seams.clock().now()
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &**self.seams.clock()
+    }
+
+    pub(crate) fn tell(&self, hint: Hint<'_>) {
+        self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
+    }
+}
+
+/// A connection that may vote.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) facts: Facts,
+    pub(crate) round_trip: Duration,
+    pub(crate) watches: Watches,
+    /// The latest state that an answer has shown: that of a later connection may not be older. A restored snapshot takes a
+    /// restart of all members, which ends this one.
+    term: AtomicU64,
+    revision: AtomicI64,
+    /// Why it has ended.
+    ended: Mutex<Option<NodeError>>,
+    pub(crate) end: Notify,
+    /// Reads the stream of watches, which keeps the connection open.
+    listening: Mutex<Option<AbortHandle>>,
+}
+
+impl Session {
+    /// Connects to a member, and reads which history its data have.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot vote.
+    pub(crate) async fn open(
+        address: &EtcdAddress,
+        member: &Member,
+        memory: &Arc<Memory>,
+    ) -> Result<Arc<Session>, NodeError> {
+        let seams = &memory.seams;
+        let limit = CALL_LIMIT.max(seams.node_timeout().unwrap_or_default());
+        let connect = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
+        let opening = Client::connect(address, member, seams, limit);
+        let client =
+            quorlock::runtime::within(memory.clock(), connect, opening).await.unwrap_or_else(|| {
+                let reason = format!("no connection to {member} within {connect:?}").into();
+                Err(NodeError::Unresponsive { reason })
+            })?;
+        let status: Status = client
+            .call("/etcdserverpb.Maintenance/Status", StatusRequest {})
+            .await
+            .map_err(|trouble| unmet(trouble, member))?;
+        check(&status, member)?;
+        let (identity, header, round_trip) = history(&client, memory).await?;
+        let (sender, requests) = mpsc::unbounded_channel();
+        let watches = Watches::new(sender);
+        let stream = client.watch(requests).await.map_err(Trouble::before_anything_changed)?;
+        let mut facts = Facts::default();
+        facts.software = Some(Software::new("etcd", status.version.as_str()));
+        facts.identity = Some((&*identity.id).into());
+        facts.uptime = Some(identity.age);
+        facts.hints = Some(true);
+        // What it has answered is on the disks of a majority, and no key goes before its lease. Locks expire by the rate of
+        // its clock, which it does not show.
+        facts.role = Some(Role::Master);
+        (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
+        (facts.replicas, facts.memory) = (Some(0), Some(MemoryLimit::new(0, None, "noeviction")));
+        facts.clock = Some(ClockReading::new(0, Duration::ZERO));
+        facts.user = address.login(seams).map(|(user, _)| user.into());
+        let session = Arc::new(Session {
+            client,
+            memory: Arc::clone(memory),
+            identity: Arc::new(identity),
+            facts,
+            round_trip,
+            watches,
+            term: AtomicU64::new(header.raft_term),
+            revision: AtomicI64::new(header.revision),
+            ended: Mutex::new(None),
+            end: Notify::new(),
+            listening: Mutex::default(),
+        });
+        let listening = tokio::spawn(listen(Arc::downgrade(&session), stream));
+        *session.listening.lock() = Some(listening.abort_handle());
+        Ok(session)
+    }
+
+    /// Sends a transaction, which changes something or reads the latest state.
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Trouble> {
+        let answer: TxnResponse = self.client.call("/etcdserverpb.KV/Txn", txn).await?;
+        let header = answer.header.unwrap_or_default();
+        self.term.fetch_max(header.raft_term, Ordering::Relaxed);
+        self.revision.fetch_max(header.revision, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    /// Passes the trouble on, and ends the session if another connection may do better.
+    pub(crate) fn note(&self, trouble: Trouble) -> NodeError {
+        let ends = trouble.ends_connection();
+        let error = NodeError::from(trouble);
+        if ends {
+            self.stop(error.clone());
+        }
+        error
+    }
+
+    fn stop(&self, error: NodeError) {
+        self.ended.lock().get_or_insert(error);
+        self.watches.end();
+        self.end.notify_one();
+    }
+
+    /// Returns why it has ended.
+    pub(crate) fn ended(&self) -> Option<NodeError> {
+        self.ended.lock().clone()
+    }
+
+    /// Records what it has seen, for the connections after it.
+    pub(crate) fn leave(&self) {
+        self.watches.end();
+        self.listening.lock().take().iter().for_each(AbortHandle::abort);
+        let mut seen = self.memory.seen.lock();
+        seen.term = seen.term.max(self.term.load(Ordering::Relaxed));
+        seen.revision = seen.revision.max(self.revision.load(Ordering::Relaxed));
+    }
+
+    /// Passes on what the watches report. Returns whether they go on.
+    fn hear(&self, message: Result<Option<WatchResponse>, Refusal>) -> bool {
+        let message = match message {
+            Ok(Some(message)) => message,
+            Ok(None) => {
+                self.stop(disconnected("the stream of watches has ended".into()));
+                return false;
+            }
+            Err(status) => {
+                drop(self.note(Trouble::from(status)));
+                return false;
+            }
+        };
+        let Some(news) = self.watches.receive(message) else {
+            self.stop(disconnected("etcd has ended a watch, or another history has begun".into()));
+            return false;
+        };
+        for key in &news.gone {
+            let waiters = self.memory.own.lock().gone(&news.lock, key, self.memory.now());
+            for waiter in waiters {
+                self.memory.due.notify_one();
+                self.memory.tell(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
+            }
+        }
+        if news.tells {
+            self.memory.tell(Hint::Invalidated(news.lock.as_bytes()));
+        }
+        true
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.listening.lock().take().iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Reads the stream of watches, until it or the session ends.
+async fn listen(session: Weak<Session>, mut stream: Streaming<WatchResponse>) {
+    loop {
+        let message = stream.message().await;
+        if !session.upgrade().is_some_and(|session| session.hear(message)) {
+            return;
+        }
+    }
+}
+
+fn disconnected(reason: quorlock::node::Reason) -> NodeError {
+    NodeError::Disconnected { reason }
+}
+
+/// Refuses a member that cannot answer.
+fn check(status: &Status, member: &Member) -> Result<(), NodeError> {
+    if status.is_learner {
+        let words =
+            format!("{member} is a learner, which takes no requests: name the voting members of the cluster");
+        return Err(failed(NodeErrorKind::WrongServer, words));
+    }
+    if status.leader == 0 {
+        let reason =
+            format!("{member} has no leader: a majority of the members must run and reach each other").into();
+        return Err(NodeError::Unreachable { reason });
+    }
+    Ok(())
+}
+
+/// Reads the history of the data, and begins a new one if there is none, or if these data were written elsewhere.
+async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, Duration), NodeError> {
+    let unread = Trouble::before_anything_changed;
+    let guarded = memory.seams.guards_restarts();
+    for _ in 0..5 {
+        let sent = memory.now();
+        let looks = [HISTORY, YOUNG, MAX_TTL].map(|key| RequestOp::range(Range::of(key)));
+        let look = Txn { success: looks.into(), ..Txn::default() };
+        let found: TxnResponse = client.call("/etcdserverpb.KV/Txn", look).await.map_err(unread)?;
+        let round_trip = memory.now().since(sent);
+        let header = found.header.unwrap_or_default();
+        let [note, young, max_ttl] = [0, 1, 2].map(|at| found.range(at).first().cloned());
+        let quarantine = compare_max_ttls(client, memory, max_ttl.as_ref()).await.map_err(unread)?;
+        let seen = memory.seen.lock().clone();
+        let known = note.as_ref().and_then(Note::of).filter(|known| {
+            let is_same = seen.note.is_empty() || note.as_ref().is_some_and(|note| note.value == seen.note);
+            let has_fallen = header.raft_term < seen.term || header.revision < seen.revision;
+            let is_long = !guarded || known.quarantine >= quarantine;
+            known.cluster == header.cluster_id && !(is_same && has_fallen) && is_long
+        });
+        let Some(known) = known else {
+            begin(client, memory, note.as_ref(), (header, quarantine)).await.map_err(unread)?;
+            continue;
+        };
+        let age = match young.filter(|_| guarded) {
+            // At least; nobody needs to know more.
+            None => known.quarantine,
+            Some(young) => {
+                let asked = TimeToLive { id: young.lease, keys: false };
+                let left: TimeToLiveResponse =
+                    client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await.map_err(unread)?;
+                // In whole seconds, rounded down.
+                let passed = left.granted_ttl.saturating_sub(left.ttl.max(0)).saturating_sub(1);
+                Duration::from_secs(u64::try_from(passed).unwrap_or(0))
+            }
+        };
+        let note = note.map(|note| note.value).unwrap_or_default();
+        *memory.seen.lock() = Seen { note, term: header.raft_term, revision: header.revision };
+        let id = format!("etcd:{:x}/{}", header.cluster_id, known.name);
+        return Ok((Identity::new(id, sent, age), header, round_trip));
+    }
+    Err(NodeError::Unresponsive { reason: "other clients keep changing the note of the history".into() })
+}
+
+/// The note of a history.
+struct Note {
+    name: String,
+    cluster: u64,
+    quarantine: Duration,
+}
+
+impl Note {
+    fn of(kv: &KeyValue) -> Option<Note> {
+        let mut words = str::from_utf8(&kv.value).ok()?.split(' ');
+        let (name, cluster, quarantine) = (words.next()?, words.next()?, words.next()?);
+        let cluster = u64::from_str_radix(cluster, 16).ok()?;
+        Some(Note {
+            name: name.to_owned(),
+            cluster,
+            quarantine: Duration::from_secs(quarantine.parse().ok()?),
+        })
+    }
+}
+
+/// Begins a new history, unless another client does so first.
+async fn begin(
+    client: &Client,
+    memory: &Memory,
+    old: Option<&KeyValue>,
+    (header, quarantine): (Header, Duration),
+) -> Result<(), Trouble> {
+    let seconds = quarantine.as_secs().max(1);
+    // A second longer, because it is reported in whole seconds.
+    let ttl = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_add(1);
+    let lease: LeaseLife = client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl }).await?;
+    let name = memory.seams.entropy().next_u64();
+    let note = format!("{name:016x} {:x} {seconds}", header.cluster_id);
+    let txn = Txn {
+        compare: vec![Compare::changed_at(HISTORY, old.map_or(0, |old| old.mod_revision))],
+        success: vec![RequestOp::put(HISTORY, note, 0), RequestOp::put(YOUNG, "", lease.id)],
+        failure: Vec::new(),
+    };
+    client.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn).await.map(drop)
+}
+
+/// Compares the largest `max_ttl` of the clients with ours, and records ours if it is larger. Returns for how long a new
+/// history must not vote.
+async fn compare_max_ttls(
+    client: &Client,
+    memory: &Memory,
+    recorded: Option<&KeyValue>,
+) -> Result<Duration, Trouble> {
+    let millis = |kv: &KeyValue| Some(u64::from_be_bytes(kv.value.as_slice().try_into().ok()?));
+    let theirs = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
+    let notes = memory.seams.max_ttls().filter(|_| memory.seams.guards_restarts());
+    let ours = notes.map_or(Duration::ZERO, quorlock::node::MaxTtlNotes::ours);
+    if let Some(notes) = notes {
+        if theirs > Duration::ZERO {
+            notes.hear(theirs);
+        }
+        if ours > theirs {
+            let millis = u64::try_from(ours.as_millis()).unwrap_or(u64::MAX);
+            let txn = Txn {
+                compare: vec![Compare::changed_at(MAX_TTL, recorded.map_or(0, |kv| kv.mod_revision))],
+                success: vec![RequestOp::put(MAX_TTL, millis.to_be_bytes(), 0)],
+                failure: Vec::new(),
+            };
+            client.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn).await?;
+        }
+    }
+    let longest = ours.max(theirs);
+    let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
+    let stretched = Drift::default().stretch(longest);
+    Ok(Duration::from_secs(stretched.as_secs() + 1))
+}

@@ -1,0 +1,198 @@
+//! Changes of the locks that clients of this process wait for.
+//!
+//! A watch is made before the lock is read, and begins with whatever comes next: one that begins in the past is served only
+//! every tenth of a second.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use quorlock::protocol::Moment;
+use quorlock::runtime::Mutex;
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
+
+use crate::error::Trouble;
+use crate::layout::{HISTORY, is_place, places};
+use crate::wire::{WatchCancel, WatchCreate, WatchOp, WatchRequest, WatchResponse};
+
+/// How long a lock is watched after it was last asked about.
+const KEPT: Duration = Duration::from_secs(30);
+/// How many deletions are remembered for readers of an earlier state.
+const REMEMBERED: usize = 256;
+
+/// The watches of one connection.
+pub(crate) struct Watches {
+    requests: UnboundedSender<WatchRequest>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: i64,
+    by_lock: HashMap<Arc<str>, Watch>,
+    by_id: HashMap<i64, Arc<str>>,
+}
+
+struct Watch {
+    id: i64,
+    is_ready: bool,
+    /// Who waits until it is ready.
+    awaited: Vec<oneshot::Sender<()>>,
+    used: Moment,
+    /// Whether a client was refused, which is to hear of the next place that goes.
+    refused: bool,
+    /// Whether a client has found the lock free, which is to hear of any change.
+    inspected: bool,
+    gone: VecDeque<Vec<u8>>,
+}
+
+/// What to tell about a lock.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub(crate) lock: Arc<str>,
+    /// The places that have gone.
+    pub(crate) gone: Vec<Vec<u8>>,
+    /// Whether clients wait for this change.
+    pub(crate) tells: bool,
+}
+
+/// The watch of the note of the history.
+const OF_HISTORY: i64 = 1;
+
+impl Watches {
+    /// Begins with a watch of the note of the history: another client may begin a new one.
+    pub(crate) fn new(requests: UnboundedSender<WatchRequest>) -> Watches {
+        let key = HISTORY.into();
+        let create = WatchOp::Create(WatchCreate { key, range_end: Vec::new(), watch_id: OF_HISTORY });
+        drop(requests.send(WatchRequest { op: Some(create) }));
+        Watches { requests, state: Mutex::new(State { last: OF_HISTORY, ..State::default() }) }
+    }
+
+    /// Whether all these locks are watched already, from before now.
+    pub(crate) fn are_ready<'a>(&self, mut locks: impl Iterator<Item = &'a Arc<str>>) -> bool {
+        let state = self.state.lock();
+        locks.all(|lock| state.by_lock.get(lock).is_some_and(|watch| watch.is_ready))
+    }
+
+    /// Watches these locks from before it returns.
+    pub(crate) async fn begin(
+        &self,
+        locks: impl Iterator<Item = &Arc<str>>,
+        now: Moment,
+    ) -> Result<(), Trouble> {
+        let waits: Vec<_> = locks.filter_map(|lock| self.create(lock, now)).collect();
+        if join_all(waits).await.iter().any(Result::is_err) {
+            return Err(Trouble::Unsent("the stream of watches has ended".into()));
+        }
+        Ok(())
+    }
+
+    /// Returns what resolves when it is ready; nothing if it is.
+    fn create(&self, lock: &Arc<str>, now: Moment) -> Option<oneshot::Receiver<()>> {
+        let mut state = self.state.lock();
+        let (sender, receiver) = oneshot::channel();
+        if let Some(watch) = state.by_lock.get_mut(lock) {
+            watch.used = now;
+            if watch.is_ready {
+                return None;
+            }
+            watch.awaited.push(sender);
+            return Some(receiver);
+        }
+        let old: Vec<_> = state
+            .by_lock
+            .iter()
+            .filter(|(_, watch)| now.since(watch.used) > KEPT)
+            .map(|(lock, _)| Arc::clone(lock))
+            .collect();
+        for lock in old {
+            if let Some(watch) = state.by_lock.remove(&lock) {
+                state.by_id.remove(&watch.id);
+                let cancel = WatchOp::Cancel(WatchCancel { watch_id: watch.id });
+                drop(self.requests.send(WatchRequest { op: Some(cancel) }));
+            }
+        }
+        state.last += 1;
+        let id = state.last;
+        state.by_id.insert(id, Arc::clone(lock));
+        let (is_ready, refused, inspected) = (false, false, false);
+        let watch = Watch {
+            id,
+            is_ready,
+            awaited: vec![sender],
+            used: now,
+            refused,
+            inspected,
+            gone: VecDeque::new(),
+        };
+        state.by_lock.insert(Arc::clone(lock), watch);
+        let (key, range_end) = places(lock);
+        let create = WatchOp::Create(WatchCreate { key, range_end, watch_id: id });
+        drop(self.requests.send(WatchRequest { op: Some(create) }));
+        Some(receiver)
+    }
+
+    /// The stream has ended: whoever waits for a watch waits in vain.
+    pub(crate) fn end(&self) {
+        *self.state.lock() = State::default();
+    }
+
+    /// The next place of the lock that goes is to be told.
+    pub(crate) fn tell_refused(&self, lock: &str) {
+        if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
+            watch.refused = true;
+        }
+    }
+
+    /// The next change of the lock is to be told.
+    pub(crate) fn tell_inspected(&self, lock: &str) {
+        if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
+            (watch.refused, watch.inspected) = (true, true);
+        }
+    }
+
+    /// Removes from these places, read a moment ago, those that have gone since.
+    pub(crate) fn without_gone(&self, lock: &str, mut read: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        if let Some(watch) = self.state.lock().by_lock.get(lock) {
+            read.retain(|key| !watch.gone.contains(key));
+        }
+        read
+    }
+
+    /// Takes a message of the server. Returns what to tell, or `None` if the server has ended a watch, or the history has
+    /// changed.
+    pub(crate) fn receive(&self, message: WatchResponse) -> Option<News> {
+        if message.watch_id == OF_HISTORY {
+            let is_over = message.canceled || !message.events.is_empty();
+            return (!is_over).then(News::default);
+        }
+        let mut state = self.state.lock();
+        // It may be of a watch that has been cancelled.
+        let Some(lock) = state.by_id.get(&message.watch_id).cloned() else { return Some(News::default()) };
+        if message.canceled {
+            return None;
+        }
+        let watch = state.by_lock.get_mut(&lock)?;
+        if message.created {
+            watch.is_ready = true;
+            watch.awaited.drain(..).for_each(|waits| _ = waits.send(()));
+        }
+        let (mut gone, mut is_changed) = (Vec::new(), false);
+        for event in message.events {
+            let Some(kv) = event.kv.filter(|kv| is_place(&lock, &kv.key)) else { continue };
+            if event.kind == 1 {
+                gone.push(kv.key);
+            }
+            is_changed = true;
+        }
+        watch.gone.extend(gone.iter().cloned());
+        let excess = watch.gone.len().saturating_sub(REMEMBERED);
+        watch.gone.drain(..excess);
+        let tells = (watch.refused && !gone.is_empty()) || (watch.inspected && is_changed);
+        if tells {
+            (watch.refused, watch.inspected) = (false, false);
+        }
+        Some(News { lock, gone, tells })
+    }
+}

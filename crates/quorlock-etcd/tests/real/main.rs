@@ -1,0 +1,16 @@
+//! Nodes on real clusters of etcd, which the tests start; skipped if etcd is not installed.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod contract;
+mod faults;
+mod interop;
+mod moves;
+mod queue;
+mod support;

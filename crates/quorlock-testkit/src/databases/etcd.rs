@@ -1,0 +1,372 @@
+//! Clusters of etcd on this machine.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use quorlock::runtime::Mutex;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::missing;
+use super::processes::Running;
+use crate::folder::private;
+use crate::servers::Port;
+use crate::wait::{eventually, patience};
+
+/// The programs of an etcd that this machine can run.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// match quorlock_testkit::EtcdPrograms::find() {
+///     Ok(programs) => println!("{programs} at {}", programs.start(3).await?.url()),
+///     Err(reason) => println!("skipped: {reason}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdPrograms {
+    folder: PathBuf,
+    version: String,
+}
+
+impl EtcdPrograms {
+    /// Finds `etcd` and `etcdctl` in the folder that `QUORLOCK_ETCD` names, or in one on the `PATH`.
+    ///
+    /// # Errors
+    ///
+    /// If they are not found.
+    pub fn find() -> io::Result<EtcdPrograms> {
+        let named = std::env::var_os("QUORLOCK_ETCD").map(PathBuf::from);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places: Vec<PathBuf> =
+            named.map_or_else(|| std::env::split_paths(&path).collect(), |named| vec![named]);
+        let found = places.iter().find_map(|place| EtcdPrograms::at(place).ok());
+        found.ok_or_else(|| {
+            missing("etcd is not installed: `etcd` and `etcdctl` were not found; `scripts/etcd` builds or downloads them")
+        })
+    }
+
+    /// Returns the programs in this folder.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing.
+    pub fn at(folder: &Path) -> io::Result<EtcdPrograms> {
+        if !folder.join("etcdctl").is_file() {
+            return Err(missing(&format!("no etcdctl in {}", folder.display())));
+        }
+        let said = Command::new(folder.join("etcd")).arg("--version").output()?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+        let version = version.unwrap_or("of an unknown version").trim().to_owned();
+        Ok(EtcdPrograms { folder: folder.to_owned(), version })
+    }
+
+    /// Returns the version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Returns the path of one of the programs.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Starts a new cluster on ports of the loopback interface, and waits until all members answer.
+    ///
+    /// # Errors
+    ///
+    /// If one does not answer within a minute; with the end of its log.
+    pub async fn start(&self, members: usize) -> io::Result<EtcdCluster> {
+        self.start_with(members, &[]).await
+    }
+
+    /// The same, with further options of each member.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](EtcdPrograms::start).
+    pub async fn start_with(&self, members: usize, options: &[&str]) -> io::Result<EtcdCluster> {
+        let folder = private("quorlock-etcd-", &std::env::temp_dir())?;
+        let mut all = Vec::new();
+        for _ in 0..members {
+            let (client, peer) = (Port::reserve(u16::MAX)?, Port::reserve(u16::MAX)?);
+            all.push(Member { client, peer, running: Mutex::default() });
+        }
+        let options = options.iter().map(ToString::to_string).collect();
+        let token = "quorlock".to_owned();
+        let cluster = EtcdCluster { programs: self.clone(), members: all, options, token, folder };
+        for member in 0..members {
+            cluster.start(member)?;
+        }
+        for member in 0..members {
+            cluster.answers(member).await?;
+        }
+        Ok(cluster)
+    }
+}
+
+impl fmt::Display for EtcdPrograms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "etcd {}", self.version)
+    }
+}
+
+/// A cluster that was started here. Dropping it ends it.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    programs: EtcdPrograms,
+    members: Vec<Member>,
+    options: Vec<String>,
+    /// Of which the ID of the cluster is made.
+    token: String,
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct Member {
+    client: Port,
+    peer: Port,
+    running: Mutex<Option<Running>>,
+}
+
+impl EtcdCluster {
+    /// Returns the URL of the cluster, which names all members.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.endpoints())
+    }
+
+    /// Returns the addresses of all members for clients, separated by commas.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        let addresses: Vec<_> =
+            (0..self.members.len()).map(|member| self.address(member).to_string()).collect();
+        addresses.join(",")
+    }
+
+    /// Returns the address of a member for clients.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such member.
+    #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "documented")]
+    pub fn address(&self, member: usize) -> SocketAddr {
+        self.members[member].client.address()
+    }
+
+    /// Returns the PID of a member, if it runs.
+    #[must_use]
+    pub fn pid(&self, member: usize) -> Option<u32> {
+        Some(self.members.get(member)?.running.lock().as_ref()?.pid())
+    }
+
+    /// Kills a member, as when its machine stops.
+    pub fn kill(&self, member: usize) {
+        let running = self.members.get(member).and_then(|member| member.running.lock().take());
+        if let Some(mut running) = running {
+            running.kill();
+        }
+    }
+
+    /// Starts a member that was killed, with its data, and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn restart(&self, member: usize) -> io::Result<()> {
+        self.start(member)?;
+        self.answers(member).await
+    }
+
+    /// Stops a member, as SIGSTOP does.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn freeze(&self, member: usize) -> io::Result<()> {
+        self.while_running(member, Running::freeze)
+    }
+
+    /// Continues a member that was stopped.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn thaw(&self, member: usize) -> io::Result<()> {
+        self.while_running(member, Running::thaw)
+    }
+
+    /// Runs `etcdctl` on the whole cluster.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn ctl(&self, arguments: &[&str]) -> io::Result<Output> {
+        let mut command = Command::new(self.programs.program("etcdctl"));
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.endpoints()).args(arguments).output()
+    }
+
+    /// Returns the member that leads.
+    ///
+    /// # Errors
+    ///
+    /// If no member says so.
+    pub fn leader(&self) -> io::Result<usize> {
+        for member in 0..self.members.len() {
+            if self.pid(member).is_none() {
+                continue;
+            }
+            let endpoint = self.address(member).to_string();
+            let asked =
+                ["endpoint", "status", "-w", "fields", "--endpoints", &endpoint, "--command-timeout=1s"];
+            let mut command = Command::new(self.programs.program("etcdctl"));
+            let said = command.env("ETCDCTL_API", "3").args(asked).output()?;
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            let field =
+                |name: &str| said.lines().find_map(|line| line.strip_prefix(&format!("\"{name}\" : ")));
+            if field("MemberID").is_some() && field("MemberID") == field("Leader") {
+                return Ok(member);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "no member says that it leads"))
+    }
+
+    /// Saves a snapshot of the data in a file of the cluster's folder, and returns its path.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    pub fn snapshot(&self) -> io::Result<PathBuf> {
+        let file = self.folder.path().join("snapshot.db");
+        let endpoint = self.address(0).to_string();
+        let mut command = Command::new(self.programs.program("etcdctl"));
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "snapshot", "save"]).arg(&file);
+        succeed(&mut command)?;
+        Ok(file)
+    }
+
+    /// Puts the data of a snapshot in the place of the present ones, while no member runs, and starts the members. With a new
+    /// `token` it is another cluster, with another ID, as an operator should do it.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    pub async fn restore(&mut self, snapshot: &Path, token: &str) -> io::Result<()> {
+        (0..self.members.len()).for_each(|member| self.kill(member));
+        token.clone_into(&mut self.token);
+        // Before 3.5, etcdctl itself restored.
+        let tool = self.programs.program("etcdutl");
+        let tool = if tool.is_file() { tool } else { self.programs.program("etcdctl") };
+        for member in 0..self.members.len() {
+            let data = self.folder.path().join(format!("m{member}"));
+            std::fs::remove_dir_all(&data)?;
+            let mut command = Command::new(&tool);
+            command
+                .env("ETCDCTL_API", "3")
+                .args(["snapshot", "restore"])
+                .arg(snapshot)
+                .arg("--data-dir")
+                .arg(&data);
+            command.args(["--name", &format!("m{member}"), "--initial-cluster", &self.initial()]);
+            command.args([
+                "--initial-advertise-peer-urls",
+                &self.peer(member),
+                "--initial-cluster-token",
+                token,
+            ]);
+            succeed(&mut command)?;
+        }
+        for member in 0..self.members.len() {
+            self.start(member)?;
+        }
+        for member in 0..self.members.len() {
+            self.answers(member).await?;
+        }
+        Ok(())
+    }
+
+    fn while_running(&self, member: usize, work: fn(&Running) -> io::Result<()>) -> io::Result<()> {
+        let running = self.members.get(member).map(|member| member.running.lock());
+        match running.as_deref() {
+            Some(Some(running)) => work(running),
+            Some(None) | None => Err(io::Error::new(io::ErrorKind::NotFound, "this member does not run")),
+        }
+    }
+
+    fn peer(&self, member: usize) -> String {
+        self.members
+            .get(member)
+            .map_or_else(String::new, |member| format!("http://{}", member.peer.address()))
+    }
+
+    fn initial(&self) -> String {
+        let all = (0..self.members.len()).map(|member| format!("m{member}={}", self.peer(member)));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    fn log(&self, member: usize) -> PathBuf {
+        self.folder.path().join(format!("m{member}.log"))
+    }
+
+    fn start(&self, member: usize) -> io::Result<()> {
+        let name = format!("m{member}");
+        let log = File::options().create(true).append(true).open(self.log(member))?;
+        let client = format!("http://{}", self.address(member));
+        let mut command = Command::new(self.programs.program("etcd"));
+        command.args(["--name", &name, "--data-dir"]).arg(self.folder.path().join(&name));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &self.peer(member)]);
+        command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
+        command.args(["--initial-cluster", &self.initial(), "--initial-cluster-token", &self.token]);
+        command.args(["--initial-cluster-state", "new", "--logger", "zap", "--log-level", "warn"]);
+        command.args(&self.options).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let running = Running::new(command.spawn()?, false);
+        if let Some(member) = self.members.get(member) {
+            *member.running.lock() = Some(running);
+        }
+        Ok(())
+    }
+
+    /// Waits until a member answers, and has a leader.
+    async fn answers(&self, member: usize) -> io::Result<()> {
+        let address = self.address(member);
+        let healthy = eventually("an answer of etcd", patience(), async || is_healthy(address).await).await;
+        healthy.map_err(|error| {
+            let log = std::fs::read_to_string(self.log(member)).unwrap_or_default();
+            let from = log.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+            io::Error::other(format!("{error}: {}", log.get(from..).unwrap_or_default()))
+        })
+    }
+}
+
+async fn is_healthy(address: SocketAddr) -> bool {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await?;
+        io::Result::Ok(said)
+    };
+    asked.await.is_ok_and(|said| said.contains("\"health\":\"true\""))
+}
+
+fn succeed(command: &mut Command) -> io::Result<()> {
+    let done = command.output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{command:?} failed: {}", String::from_utf8_lossy(&done.stderr))))
+}
