@@ -67,6 +67,7 @@ impl EtcdAddress {
         })
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) fn is_encrypted(&self) -> bool {
         self.encrypted
     }
