@@ -14,3 +14,5 @@ mod interop;
 mod moves;
 mod queue;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
