@@ -104,7 +104,11 @@ async fn handovers(cluster: &EtcdCluster, endpoint: &str) {
             let lease = lock.acquire().await.unwrap();
             (lease, now())
         });
-        SystemClock::default().sleep_until(now() + Duration::from_millis(20)).await;
+        // Its place is there, and watched, when another process sees it.
+        let queue = processes[at % 2].lock("bench/pass");
+        while queue.waiters().await.unwrap().waiters.is_empty() {
+            SystemClock::default().sleep_until(now() + Duration::from_millis(2)).await;
+        }
         let began = now();
         held.release().await.unwrap();
         let (lease, got) = waiting.await.unwrap();
