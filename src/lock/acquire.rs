@@ -236,7 +236,7 @@ impl<K> Lock<K> {
     }
 
     /// Whether a holder may pass the lock to another waiter of its process. That would pass a queue that is served in order,
-    /// and to know that nobody waits there would cost the trip that it saves.
+    /// and to know that no client waits there would cost the trip that it saves.
     fn passes_on(&self) -> bool {
         let nodes = &self.shared.nodes.capabilities;
         nodes.has(Capability::Transfer) && nodes.grants == Grants::Any

@@ -234,13 +234,13 @@ pub enum Reach {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Grants {
-    /// Whoever asks while the lock is free, also before the waiters in the queue: a place there is a hint of when to ask.
+    /// Any client that asks while the lock is free, also before the waiters in the queue: a place there is a hint of when to ask.
     #[default]
     Any,
     /// The waiter that entered the queue first, be it of this library or of another program: a place in the queue is the
     /// right to be next. An [`Acquire`](super::Request::Acquire) is granted only if no waiter stands before it, or the first
     /// is the claim's [own](crate::protocol::Claim::place); otherwise it is answered by
-    /// [`NotYourTurn`](super::Vote::NotYourTurn) if the lock is free. Whoever waits must be in the queue, so the node needs
+    /// [`NotYourTurn`](super::Vote::NotYourTurn) if the lock is free. A waiter must be in the queue, so the node needs
     /// [`Capability::Queue`]; and a holder passes the lock to no other waiter of its process, which would pass the queue. There are no semaphores: a
     /// place belongs to one client.
     FirstCome,

@@ -25,7 +25,7 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferT
 #[non_exhaustive]
 pub enum Request {
     /// Stores the claim's token under its key for `ttl`, if the key is free: `SET key token NX PX ttl`. Also
-    /// granted if the key already holds the token. A node that serves whoever [came first](super::Grants::FirstCome) refuses
+    /// granted if the key already holds the token. A node that serves in [order of arrival](super::Grants::FirstCome) refuses
     /// it while another waiter is before it, and makes the place of the claim's own waiter that of the holder. Answered by [`Granted`](super::Vote::Granted),
     /// [`Held`](super::Vote::Held), or [`Free`](super::Vote::Free) if the claim was cancelled.
     Acquire {
@@ -48,7 +48,7 @@ pub enum Request {
     /// waiter that asks again keeps its place, or gets it back. Best effort: each node keeps a queue of its
     /// own.
     ///
-    /// A node that serves whoever [came first](super::Grants::FirstCome) puts the waiter at the end, however long it has
+    /// A node that serves in [order of arrival](super::Grants::FirstCome) puts the waiter at the end, however long it has
     /// waited. Its place stays until an attempt takes it, and is lost with its patience, or after a turn that was not taken.
     Enqueue {
         /// The key of the lock.

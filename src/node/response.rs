@@ -24,8 +24,8 @@ pub enum Vote {
     Restored,
     /// Refused: the key holds something else. Boxed, so that the common responses stay small.
     Held(Box<Holding>),
-    /// Refused: the key is shared or free, and a writer that waits goes first; or waiters of a store that serves whoever
-    /// [came first](super::Grants::FirstCome).
+    /// Refused: the key is shared or free, and a writer that waits goes first; or waiters of a store that serves in
+    /// [order of arrival](super::Grants::FirstCome).
     NotYourTurn,
     /// The waiter is in the [queue](super::Request::Enqueue).
     Queued(Box<Queued>),

@@ -2,7 +2,7 @@
 //!
 //! A lock is a folder: each client that wants it has a key there, which lives on a lease, and the key that was created first
 //! is the holder's. `etcdctl lock NAME` and Go's `concurrency.Mutex` call theirs `NAME/LEASE`, the lease in hexadecimal
-//! digits; nobody parses that. Ours have sixteen more digits, so that attempts of one process differ.
+//! digits; no client parses that. Ours have sixteen more digits, so that attempts of one process differ.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

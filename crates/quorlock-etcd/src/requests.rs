@@ -232,7 +232,7 @@ impl Session {
         Err(contended().into())
     }
 
-    /// Acquires one lock without a look: nobody is before the claim, and the counter is below the hint or not there.
+    /// Acquires one lock without a look: no place is before the claim's, and the counter is below the hint or not there.
     async fn acquire_at_once(
         &self,
         claim: &Claim,
@@ -405,7 +405,7 @@ impl Session {
         Err(contended().into())
     }
 
-    /// Makes a place that of another attempt, whoever waits behind it.
+    /// Makes a place that of another attempt, whichever clients wait behind it.
     async fn replace(
         &self,
         (claim, ttl, number): (&Claim, Duration, Option<FencingToken>),

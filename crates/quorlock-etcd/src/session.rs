@@ -285,7 +285,7 @@ async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, 
             continue;
         };
         let age = match young.filter(|_| guarded) {
-            // At least; nobody needs to know more.
+            // At least; more need not be known.
             None => known.quarantine,
             Some(young) => {
                 let asked = TimeToLive { id: young.lease, keys: false };

@@ -133,7 +133,7 @@ impl Watches {
         Some(receiver)
     }
 
-    /// The stream has ended: whoever waits for a watch waits in vain.
+    /// The stream has ended: a caller that waits for a watch waits in vain.
     pub(crate) fn end(&self) {
         *self.state.lock() = State::default();
     }

@@ -4,7 +4,7 @@
 //! model adds what may happen to it: requests arrive in any order, late or never; answers are lost; clients stop; locks
 //! share a counter; clocks of nodes are set; nodes restart and lose their data.
 //!
-//! No node has keys here. A vote may be granted at any time, whoever else has one: the order rests on counters alone.
+//! No node has keys here. A vote may be granted at any time, whichever others have one: the order rests on counters alone.
 //! To keep the number of states small, much else has no step of its own:
 //!
 //! | what happens | how it is modelled |

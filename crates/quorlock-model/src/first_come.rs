@@ -1,4 +1,4 @@
-//! A store that serves whoever came first, with programs that do not use this library: nobody is passed over, and no
+//! A store that serves in order of arrival, with programs that do not use this library: no client is passed over, and no
 //! waiter is stranded by one that dies first in line, or by the loss of its own place.
 //!
 //! The store keeps the places in the order of entry, and the first is the holder or has its turn. The first process is a
@@ -12,7 +12,7 @@ use crate::names::name;
 
 pub(crate) const ALONE: &str = "two never hold the lock";
 pub(crate) const GOES_ON: &str = "waiters are never stranded";
-pub(crate) const IN_ORDER: &str = "nobody that waits is passed over";
+pub(crate) const IN_ORDER: &str = "no waiter is passed over";
 pub(crate) const SERVED: &str = "every process may get the lock";
 
 /// The rules of the library, or all but one.

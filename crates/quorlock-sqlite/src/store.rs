@@ -48,9 +48,11 @@ const FAR_AHEAD: Duration = Duration::from_secs(60 * 60);
 /// The number of pages in the write-ahead log at which it is checkpointed: the next process to open the
 /// database reads the whole log.
 const LOG_PAGES: i64 = 250;
-/// The pause between two attempts while another transaction runs, and the number of attempts.
+/// The first pause between two attempts while another transaction runs, how often it doubles, and the number of
+/// attempts: together a second and a half.
 const PAUSE: Duration = Duration::from_micros(500);
-const PAUSES: i32 = 3000;
+const DOUBLINGS: u32 = 5;
+const PAUSES: i32 = 110;
 
 /// The number of keys in a page of a listing.
 pub(crate) const PAGE: usize = 250;
@@ -370,16 +372,37 @@ fn turn(path: &Path) -> Result<File, Failure> {
 }
 
 /// Pauses while another process has a transaction. Returns `false` once the maximum is reached.
+///
+/// The pauses become longer: with two hundred processes that look every half millisecond, the one with the transaction
+/// gets no processor to end it, all others time out, and taking back what they asked for keeps it so.
 fn wait(before: i32) -> bool {
     #[expect(
         clippy::disallowed_methods,
         reason = "the thread is the node's own, and waits for other processes"
     )]
-    thread::sleep(PAUSE);
+    thread::sleep(pause(before));
     before < PAUSES
+}
+
+/// Returns how long to pause after so many pauses.
+fn pause(before: i32) -> Duration {
+    let doublings = u32::try_from(before / 4).unwrap_or_default().min(DOUBLINGS);
+    PAUSE * 2_u32.pow(doublings)
 }
 
 /// Returns the boot clock, in microseconds.
 pub(crate) fn since_boot(now: Moment) -> u64 {
     micros(now.since(Moment::ORIGIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_for_a_second_and_a_half_and_looks_ever_less_often() {
+        let pauses: Vec<Duration> = (0..=PAUSES).map(pause).collect();
+        assert!(pauses.is_sorted() && pauses[0] == PAUSE && pauses[100] == Duration::from_millis(16));
+        assert!((1400..1600).contains(&pauses.iter().sum::<Duration>().as_millis()));
+    }
 }

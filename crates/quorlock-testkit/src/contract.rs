@@ -194,7 +194,7 @@ enum Need {
     Offer,
     /// Requests are executed in the order in which they were asked.
     Order,
-    /// Whoever asks first for a free lock gets it.
+    /// The client that asks first for a free lock gets it.
     AnyGrants,
     /// Waiters are served in the order in which they entered the queue.
     FirstCome,

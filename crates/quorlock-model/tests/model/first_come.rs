@@ -1,4 +1,4 @@
-//! The cases of stores that serve whoever came first.
+//! The cases of stores that serve in order of arrival.
 
 cases! {
     fn whoever_came_first_is_served_first_despite_crashes_and_lost_places();

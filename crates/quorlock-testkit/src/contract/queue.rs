@@ -27,7 +27,7 @@ async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64,
     ensure(ahead == others, format!("{ahead} are ahead, not {others}"))
 }
 
-/// Expects that it is this waiter's turn. If the lock is given to whoever asks, the node has removed it from its queue.
+/// Expects that it is this waiter's turn. If the lock is given to any client that asks, the node has removed it from its queue.
 async fn has_turn(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
     if bench.node.capabilities().grants == Grants::FirstCome {
         return is(&bench.enqueue(key, waiter, LONG, LONG).await?, &Vote::Free);

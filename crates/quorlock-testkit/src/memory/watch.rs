@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// Reports the turn that has begun between two states of a lock which is given to whoever came first.
+    /// Reports the turn that has begun between two states of a lock which is given in order of arrival.
     pub(super) fn compare_turns(&mut self, key: &Arc<str>, old: &Stored, new: &Stored, now: u64) {
         let turn = |stored: &Stored| stored.as_ref().filter(|record| record.held.is_none())?.queue.first(now);
         let Some(begun) = turn(new).filter(|waiter| turn(old) != Some(*waiter)) else { return };

@@ -46,7 +46,7 @@ async fn a_node_that_only_says_so_breaks_the_contract() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let any = MemoryNode::on("any", Arc::clone(&clock));
     let node = WrappedNode::new(any.clone()).capabilities(first_come());
-    let breach = check_contract(&node, &any, &*clock).await.expect_err("it serves whoever asks");
+    let breach = check_contract(&node, &any, &*clock).await.expect_err("it serves any client that asks");
     let said = breach.to_string();
     assert!(said.contains("a plain acquisition does not pass the queue"), "{said}");
 }
