@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 import quorlock
 
 CACHED = pathlib.Path(__file__).parents[2] / ".tools" / "etcd" / "etcd"

@@ -43,7 +43,11 @@ impl Script {
     }
 
     fn command(&self, hosts: &Hosts) -> Command {
-        fs::write(hosts.path("script.sh"), &self.lines).unwrap();
+        let script = hosts.path("script.sh");
+        // Once: a shell may be reading it.
+        if fs::read_to_string(&script).ok().as_ref() != Some(&self.lines) {
+            fs::write(script, &self.lines).unwrap();
+        }
         hosts.command(&["bash", "-e", "script.sh"].map(str::to_owned), &self.environment)
     }
 }
