@@ -177,6 +177,12 @@ async fn no_echo(terminal: &OnTerminal) {
     eventually("keys without an echo", patience(), echoes).await.unwrap();
 }
 
+/// Waits for the modes of the shell: what is typed before them is discarded.
+async fn echo(terminal: &OnTerminal) {
+    let echoes = async || terminal.modes().local_flags.contains(LocalFlags::ECHO);
+    eventually("keys with an echo", patience(), echoes).await.unwrap();
+}
+
 #[tokio::test]
 async fn top_leaves_the_terminal_as_it_was_however_it_ends() {
     let Some(servers) = servers(3).await else { return };
@@ -219,6 +225,7 @@ async fn top_gives_the_terminal_to_the_shell_on_ctrl_z_and_draws_nothing_in_the_
     no_echo(&shell).await;
     shell.types("q");
     shell.shows_times(CLOSE, drawn + 1).await;
+    echo(&shell).await;
     shell.types("echo again $((40 + 2))\n");
     shell.shows("again 42").await;
 }
