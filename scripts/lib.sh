@@ -149,7 +149,8 @@ debian_etcd() {
     mkdir -p .tools/etcd-debian/packages
     (
         cd .tools/etcd-debian/packages
-        apt-get download etcd-server etcd-client || { apt-get update && apt-get download etcd-server etcd-client; }
+        timeout 60 apt-get download etcd-server etcd-client ||
+            { timeout 60 apt-get update && timeout 60 apt-get download etcd-server etcd-client; }
         for package in *.deb; do dpkg -x "$package" unpacked; done
         cp unpacked/usr/bin/etcd unpacked/usr/bin/etcdctl ..
     ) >.tools/etcd-debian/log 2>&1 </dev/null || { tail -n 3 .tools/etcd-debian/log >&2; return 1; }
