@@ -14,7 +14,7 @@ use crate::wire::{Compare, KeyValue, Range, RequestOp, TimeToLive, TimeToLiveRes
 
 /// How many comparisons or operations a transaction may have, by default.
 const MOST_OPERATIONS: usize = 128;
-/// How many keys of a lock are read at once. Those of locks below it may be among them.
+/// How many keys of a lock are read in one request. Those of locks below it may be among them.
 const PAGE: usize = 512;
 
 /// The state of several locks at one revision.
@@ -46,7 +46,7 @@ impl Look {
         Ok(largest)
     }
 
-    /// No counter has changed since. With so many that a transaction cannot compare each, no counter of any lock.
+    /// No counter has changed since. Where they are more than a transaction can compare, no counter of any lock.
     pub(crate) fn same_counters(&self) -> Vec<Compare> {
         if self.locks.len() + self.counters.len() >= MOST_OPERATIONS {
             let (start, end) = (b"quorlock/fence/".to_vec(), b"quorlock/fence0".to_vec());

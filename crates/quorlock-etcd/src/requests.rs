@@ -202,7 +202,7 @@ impl Session {
             }
             if let Some((lock, first)) = hindered {
                 if !is_watched {
-                    // What goes from now on is told; so what was read may be old.
+                    // From now on removals are reported; so what was read may be old.
                     self.watches.begin(claim.keys(), self.memory.now()).await?;
                     is_watched = true;
                     continue;

@@ -138,14 +138,14 @@ impl Watches {
         *self.state.lock() = State::default();
     }
 
-    /// The next place of the lock that goes is to be told.
+    /// The next removal of a place of the lock is to be reported.
     pub(crate) fn tell_refused(&self, lock: &str) {
         if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
             watch.refused = true;
         }
     }
 
-    /// The next change of the lock is to be told.
+    /// The next change of the lock is to be reported.
     pub(crate) fn tell_inspected(&self, lock: &str) {
         if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
             (watch.refused, watch.inspected) = (true, true);

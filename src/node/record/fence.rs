@@ -72,7 +72,9 @@ impl Records {
         Ok(Some(drawing))
     }
 
-    /// Raises the counters to the number drawn for the claim, and records it with the keys that the claim holds.
+    /// Raises the counters to the number drawn for the claim, and records it with the keys that the claim holds. A held
+    /// lock counts as changed, also by a reader: a store that compares what it replaces then raises no counter for a claim
+    /// that has lost it since (rule F-4).
     pub(super) fn draw(&mut self, claim: &Claim, number: Option<FencingToken>) -> Decision {
         if let Some(number) = number {
             self.raise(claim, number)?;
@@ -139,4 +141,34 @@ pub(super) fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
 /// Maps a counter of zero to `None`.
 pub(super) fn above_zero(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock_protocol::{SHARED_MARKER, Token};
+
+    use super::super::{Entry, Held, Record};
+    use super::*;
+
+    #[test]
+    fn f4_a_write_back_depends_on_the_lock_as_it_was_read() {
+        let token = Token::new(7, "anna:1");
+        let claim = Claim::new("a".into(), token.clone());
+        let number = FencingToken::new(42).unwrap();
+        for is_shared in [false, true] {
+            let (mut record, mut claim) = (Record::default(), claim.clone());
+            let found = if is_shared { Token::found(SHARED_MARKER.as_bytes()) } else { token.clone() };
+            record.held = Some(Held { token: found, ends: Some(9), number: None, wanted: false, mark: None });
+            if is_shared {
+                claim = claim.shared();
+                record.readers.insert(token.as_bytes().to_vec(), Entry { ends: 9, mark: None });
+            }
+            let mut records = Records::at(1);
+            records.add("a".into(), Some(1), Ok(record));
+            records.add(claim.fence_counter().into(), None, Ok(Record::default()));
+            assert_eq!(records.write_back(&claim, number), Ok((Vote::Granted, Some(number))));
+            let changed: Vec<&str> = records.changes().iter().map(|change| change.key).collect();
+            assert_eq!(changed.len(), 2, "the lock as well as the counter: {changed:?}");
+        }
+    }
 }

@@ -208,8 +208,8 @@ fn unnumbered() -> NodeError {
 fn implausible(number: Option<FencingToken>) -> NodeError {
     let number = number.unwrap_or(FencingToken::MAX);
     let reason = format!(
-        "its fencing token {number} is more than ten years ahead of the clock: set the clocks, or delete the lock's \
-         counter on that server, which another program has written to"
+        "its fencing token {number} is more than ten years ahead of the clock: set the clocks, or delete the \
+         counter with this number on that server, which another program has written to"
     );
     NodeError::Unfit { kind: NodeErrorKind::WrongData, reason: reason.into() }
 }

@@ -37,6 +37,12 @@ local function raise(key, token, number)
   note(key, token, number)
   return number
 end
+-- Raises the counter to the number of a token that is stored again, and never lowers it: the next holder on this node
+-- must get a larger number.
+local function raise_for_restored(key, token, number)
+  number = tonumber(number)
+  if counter(key) < number then raise(key, token, number) else note(key, token, number) end
+end
 -- Issues the next number for a token. Usually the counter is behind the hint, which one command checks while it raises
 -- it (as in ADR 16, from Redis 6.2 on). If it is not, or the hint is too far ahead, or that command is refused, the
 -- counter is read.

@@ -12,10 +12,6 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   untrack(KEYS[1])
   return {'free'}
 end
--- The next holder on this node must get a larger number than ours.
-if ARGV[4] ~= '' then
-  local found, number = counter(ARGV[4]), tonumber(ARGV[5])
-  if found < number then raise(ARGV[4], ARGV[1], number) else note(ARGV[4], ARGV[1], number) end
-end
+if ARGV[4] ~= '' then raise_for_restored(ARGV[4], ARGV[1], ARGV[5]) end
 call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {'restored'}

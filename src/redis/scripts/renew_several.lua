@@ -8,11 +8,7 @@ if missing then
     unread(holders)
     return {'free'}
   end
-  -- The next holder on this node must get a larger number than ours.
-  for place = 1, fenced and #KEYS or 0 do
-    local found, number = counter(counter_of(place)), tonumber(ARGV[3])
-    if found < number then raise(counter_of(place), token, number) else note(counter_of(place), token, number) end
-  end
+  for place = 1, fenced and #KEYS or 0 do raise_for_restored(counter_of(place), token, ARGV[3]) end
 end
 for place = 1, #KEYS do
   if not holders[place] then

@@ -21,11 +21,7 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   if not holder then untrack(KEYS[1]) end
   return {'free'}
 end
--- The next writer on this node must get a larger number than ours.
-if ARGV[5] ~= '' then
-  local number = tonumber(ARGV[6])
-  if counter(ARGV[5]) < number then raise(ARGV[5], ARGV[1], number) end
-end
+if ARGV[5] ~= '' then raise_for_restored(ARGV[5], ARGV[1], ARGV[6]) end
 if not shared then new_marker(ARGV[4], ttl) end
 join(ARGV[4], ARGV[1], ttl)
 return {'restored'}

@@ -26,7 +26,7 @@ fn section(folder: &Path, revision: u64) {
     writeln!(log, "{revision} ours").unwrap();
 }
 
-/// Runs so many sections in a few processes, each of which has one place as a session of Go's has, and returns how long each
+/// Runs this number of sections in a few processes, each of which has one place as a session of Go's has, and returns how long each
 /// has waited.
 async fn ours(cluster: &EtcdCluster, folder: &Path, sections: usize) -> Vec<Duration> {
     const TASKS: usize = 4;
