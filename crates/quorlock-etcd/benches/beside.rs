@@ -1,5 +1,5 @@
 //! The library on etcd beside the same transactions by hand, alternating, on the same cluster of three members:
-//! `QUORLOCK_ETCD=.tools/etcd cargo bench -p quorlock-etcd`.
+//! `QUORLOCK_ETCD=.tools/etcd cargo bench -p quorlock-etcd`, with `-- cycles`, `-- handovers` or `-- held` for one part.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench")]
 
@@ -189,10 +189,18 @@ fn main() {
         let endpoint = cluster.address(0).to_string();
         let hand = Hand::connect(&endpoint).await;
         println!("{programs}, three members");
-        cycles(&cluster, &hand).await;
-        handovers(&cluster, &endpoint).await;
-        go(&programs, &cluster);
-        held(&cluster).await;
+        let parts: Vec<String> = std::env::args().skip(1).filter(|part| !part.starts_with('-')).collect();
+        let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+        if wanted("cycles") {
+            cycles(&cluster, &hand).await;
+        }
+        if wanted("handovers") {
+            handovers(&cluster, &endpoint).await;
+            go(&programs, &cluster);
+        }
+        if wanted("held") {
+            held(&cluster).await;
+        }
         drop(Arc::new(cluster));
     });
 }
