@@ -11,7 +11,7 @@ use futures::stream::FuturesUnordered;
 use quorlock::protocol::{Moment, micros};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
-use quorlock_testkit::Engine;
+use quorlock_testkit::{Engine, EtcdPrograms};
 use tokio::sync::Mutex;
 
 use crate::environment::{Environment, node_name};
@@ -19,7 +19,7 @@ use crate::error::Failure;
 use crate::fault::{Hinders, Target};
 use crate::inspector;
 use crate::layout::Layout;
-use crate::masters::{Databases, Extras, Masters, Memory, Need, Processes};
+use crate::masters::{Databases, Etcd, Extras, Masters, Memory, Need, Processes};
 use crate::offers::Offers;
 use crate::progress::Progress;
 use crate::proxies::Proxies;
@@ -109,23 +109,30 @@ impl Run<'_> {
     /// Starts the masters, or returns the reason why this machine cannot.
     async fn start_masters(&self, folder: &Path) -> io::Result<Result<Box<dyn Masters>, String>> {
         let needs = |need| self.scenario.faults.iter().any(|rule| rule.fault.needs() == need);
-        let engine = match self.scenario.servers {
-            ServerKind::Redis => None,
-            ServerKind::Postgres => Some(Engine::postgres()),
-            ServerKind::MariaDb => Some(Engine::mariadb()),
-        };
-        if let Some(engine) = engine {
+        let nodes = self.scenario.nodes;
+        let databases = async |engine: io::Result<Engine>| {
             let extras = Extras { standby: needs(Need::Standby), small_disk: needs(Need::SmallDisk) };
-            let started = async { Databases::start(&engine?, self.scenario.nodes, extras).await };
-            return match started.await {
-                Ok(databases) => Ok(Ok(Box::new(databases))),
-                Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Err(missing.to_string())),
-                Err(error) => Err(error),
-            };
+            let databases = Databases::start(&engine?, nodes, extras).await?;
+            io::Result::Ok(Box::new(databases) as Box<dyn Masters>)
+        };
+        let started = match self.scenario.servers {
+            ServerKind::Redis => {
+                let memory = if self.scenario.durable { Memory::Kept } else { Memory::Gone };
+                let bend = needs(Need::BentClock);
+                return Ok(Ok(Box::new(Processes::start(nodes, memory, bend, folder).await?)));
+            }
+            ServerKind::Postgres => databases(Engine::postgres()).await,
+            ServerKind::MariaDb => databases(Engine::mariadb()).await,
+            ServerKind::Etcd => {
+                let started = async { Etcd::start(EtcdPrograms::find()?, nodes).await };
+                started.await.map(|etcd| Box::new(etcd) as Box<dyn Masters>)
+            }
+        };
+        match started {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Err(missing.to_string())),
+            Ok(masters) => Ok(Ok(masters)),
+            Err(error) => Err(error),
         }
-        let memory = if self.scenario.durable { Memory::Kept } else { Memory::Gone };
-        let bend = needs(Need::BentClock);
-        Ok(Ok(Box::new(Processes::start(self.scenario.nodes, memory, bend, folder).await?)))
     }
 
     /// Returns the reason why the masters cannot run the scenario, if they cannot.
@@ -136,7 +143,7 @@ impl Run<'_> {
         if self.scenario.servers != ServerKind::Redis
             && let Ok(()) = masters.offers(Need::Redis)
         {
-            return Some("it needs databases, and the compose project has none".to_owned());
+            return Some("it needs other servers than those of the compose project".to_owned());
         }
         if self.scenario.expect.offers > 0
             && let Err(reason) = masters.offers(Need::RealServer)
@@ -165,7 +172,7 @@ impl Run<'_> {
             name: worker_name(number),
             life: 0,
             seed: self.seed,
-            nodes: proxies.addresses(number).into_iter().map(|address| masters.url(address)).collect(),
+            nodes: masters.urls(&proxies.addresses(number)),
             locks: (1..=locks.count).map(lock_name).collect(),
             semaphores: (1..)
                 .map(|number| format!("semaphore-{number}"))

@@ -15,9 +15,11 @@ use crate::span::{Span, duration};
 mod clock;
 mod crowd;
 mod cut;
+mod cut_off;
 mod disk;
 mod flush;
 mod freeze;
+mod hang_disk;
 mod kill;
 mod kill_worker;
 mod memory;
@@ -44,6 +46,8 @@ const KINDS: &[(&str, Make)] = &[
     ("stop-backends", |_| Ok(Box::new(stop_backends::StopBackends))),
     ("promote", |options| Ok(Box::new(promote::Promote::new(options)))),
     ("disk-full", |_| Ok(Box::new(disk::DiskFull))),
+    ("cut-off", |_| Ok(Box::new(cut_off::CutOff))),
+    ("hang-disk", |_| Ok(Box::new(hang_disk::HangDisk))),
     ("isolate-worker", |options| Ok(Box::new(silence::Silence::new(Target::Worker, options)))),
     ("stop-worker", |_| Ok(Box::new(stop_worker::StopWorker))),
     ("kill-worker", |_| Ok(Box::new(kill_worker::KillWorker))),

@@ -1,4 +1,5 @@
-//! The masters of a run: Redis servers or databases as local processes, or containers of a compose project.
+//! The masters of a run: Redis servers, databases or members of a cluster as local processes, or containers of a compose
+//! project.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,11 +11,13 @@ use quorlock_history::What;
 mod clocks;
 mod compose;
 mod databases;
+mod etcd;
 mod processes;
 mod redis;
 
 pub(crate) use compose::Compose;
 pub(crate) use databases::{Databases, Extras};
+pub(crate) use etcd::Etcd;
 pub(crate) use processes::Processes;
 
 /// Whether a master keeps its data when it restarts.
@@ -51,6 +54,10 @@ pub(crate) enum Need {
     Standby,
     /// A small disk of its own.
     SmallDisk,
+    /// Other members of its cluster, from which it can be cut off.
+    Peers,
+    /// A disk whose writes can be delayed.
+    HangingDisk,
 }
 
 /// The masters, numbered from 0.
@@ -64,6 +71,11 @@ pub(crate) trait Masters: Send + Sync {
     fn url(&self, address: SocketAddr) -> String {
         let login = self.password().map_or_else(String::new, |password| format!(":{password}@"));
         format!("redis://{login}{address}")
+    }
+
+    /// Returns the URLs of the nodes for a client that reaches the masters at these addresses.
+    fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
+        addresses.iter().map(|address| self.url(*address)).collect()
     }
 
     /// Returns the password of all of them, if they are Redis servers with one.
@@ -136,12 +148,22 @@ pub(crate) trait Masters: Send + Sync {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
+    /// Cuts it off from the other members of its cluster, or joins it again.
+    fn cut_off(&self, _number: usize, _is_off: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Makes its disk hang.
+    fn hang_disk(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+    }
+
     /// Fills its disk.
     fn fill_disk(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// Frees its disk and waits until the master answers.
+    /// Frees its disk, full or hanging, and waits until the master answers.
     fn free_disk(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }

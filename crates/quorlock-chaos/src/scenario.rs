@@ -47,12 +47,15 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("postgres-promotion", include_str!("../scenarios/postgres-promotion.toml")),
     ("postgres-disk-full", include_str!("../scenarios/postgres-disk-full.toml")),
     ("mariadb-three", include_str!("../scenarios/mariadb-three.toml")),
+    ("etcd-three", include_str!("../scenarios/etcd-three.toml")),
+    ("etcd-hanging-disk", include_str!("../scenarios/etcd-hanging-disk.toml")),
     ("violation-guard-off", include_str!("../scenarios/violation-guard-off.toml")),
     ("violation-flush-all", include_str!("../scenarios/violation-flush-all.toml")),
     ("violation-clock-jump", include_str!("../scenarios/violation-clock-jump.toml")),
     ("violation-fast-clocks", include_str!("../scenarios/violation-fast-clocks.toml")),
     ("violation-postgres-promotion", include_str!("../scenarios/violation-postgres-promotion.toml")),
     ("violation-unchecked", include_str!("../scenarios/violation-unchecked.toml")),
+    ("violation-etcd-unchecked", include_str!("../scenarios/violation-etcd-unchecked.toml")),
 ];
 
 /// Returns the names of the built-in scenarios.
@@ -106,16 +109,19 @@ pub(crate) enum ServerKind {
     Redis,
     Postgres,
     MariaDb,
+    /// The members of one cluster.
+    Etcd,
 }
 
 impl ServerKind {
     /// Returns by how much a key may outlive its TTL. A MariaDB client extrapolates the clock of the server
     /// since it last read it, and so may be ahead by up to one round trip, which is limited by its timeout of
-    /// three seconds.
+    /// three seconds. A new leader of etcd gives each lease its full time again, and rounds up.
     pub(crate) fn longer(self) -> Duration {
         match self {
             ServerKind::Redis | ServerKind::Postgres => Duration::ZERO,
             ServerKind::MariaDb => Duration::from_secs(3),
+            ServerKind::Etcd => Duration::from_secs(20),
         }
     }
 }

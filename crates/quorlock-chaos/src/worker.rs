@@ -15,6 +15,7 @@ use quorlock::{
     node::Kinds,
     runtime::{Clock as _, SystemClock},
 };
+use quorlock_etcd::EtcdKind;
 use quorlock_history::Stamp;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
@@ -128,7 +129,7 @@ impl Worker {
     async fn new(orders: Orders) -> io::Result<Worker> {
         let guard = if orders.restart_guard { RestartGuard::On } else { RestartGuard::Off };
         let coordinator = Coordinator::builder()
-            .kinds(Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()))
+            .kinds(Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(EtcdKind::new()))
             .nodes(&orders.nodes)
             .ttl(orders.ttl)
             .max_ttl(orders.ttl)

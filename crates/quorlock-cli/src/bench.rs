@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use quorlock::{
-    Fencing, Lock, Wait, duration,
+    AcquireError, Fencing, Lock, Wait, duration,
     runtime::{Entropy as _, SystemEntropy},
+    votes::{NodeVote, VoteOutcome},
 };
 
 use crate::config::Settings;
@@ -96,6 +97,7 @@ async fn measure(args: &BenchArgs, locks: &[(String, Lock)], shows: bool) -> Res
     let Some((first, _)) = locks.split_first() else {
         return Err(Failure::Usage("at least one task is needed".to_owned()));
     };
+    until_they_vote(first, shows).await?;
     let nodes = load::round_trips(first).await?;
     let alone = with_progress(
         "one task alone",
@@ -109,17 +111,52 @@ async fn measure(args: &BenchArgs, locks: &[(String, Lock)], shows: bool) -> Res
     Ok(Figures { nodes, alone, together, tasks: args.tasks, fencing: args.fencing })
 }
 
+/// Waits until nodes that have just been started vote, if they are what a quorum lacks.
+async fn until_they_vote(lock: &Lock, shows: bool) -> Result<(), Failure> {
+    let mut acquired = lock.acquire().await;
+    if let Err(AcquireError::Unavailable { report, .. }) = &acquired
+        && let Some(left) = report.votes().iter().filter_map(quarantine).max()
+    {
+        let end = now() + left;
+        let say = || {
+            let left = duration::format(end.since(now()));
+            format!("the nodes were started recently, and vote in {left}")
+        };
+        let lock = lock.clone().wait(Wait::UpTo(left + SPARE));
+        acquired = while_telling(say, shows, lock.acquire()).await;
+    }
+    let lease = acquired.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+    // If it is lost, the first load says so.
+    drop(lease.release().await);
+    Ok(())
+}
+
+/// How much later than it says a node may vote.
+const SPARE: Duration = Duration::from_secs(5);
+
+fn quarantine(vote: &NodeVote) -> Option<Duration> {
+    if let VoteOutcome::Quarantined { left } = vote.outcome { Some(left) } else { None }
+}
+
 /// Shows a progress line while `work` runs.
 async fn with_progress<T>(what: &str, lasts: Duration, shows: bool, work: impl Future<Output = T>) -> T {
     let began = now();
+    let say = || {
+        let left = lasts.saturating_sub(now().since(began));
+        format!("measuring {what}: {} to go", duration::format(left))
+    };
+    while_telling(say, shows, work).await
+}
+
+/// Shows what `say` returns, again and again, while `work` runs.
+async fn while_telling<T>(say: impl Fn() -> String, shows: bool, work: impl Future<Output = T>) -> T {
     let tell = async || -> Infallible {
         if !shows {
             return std::future::pending().await;
         }
         loop {
-            let left = lasts.saturating_sub(now().since(began));
-            progress(&format!("measuring {what}: {} to go", duration::format(left)));
             sleep(AGAIN_AFTER).await;
+            progress(&say());
         }
     };
     tokio::select! {

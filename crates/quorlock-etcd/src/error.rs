@@ -168,7 +168,12 @@ pub(crate) fn refused_login(trouble: Trouble, user: &str, member: &Member) -> No
 pub(crate) fn unmet(trouble: Trouble, member: &Member) -> NodeError {
     match trouble {
         Trouble::Broken(reason) | Trouble::Unsent(reason) => no_etcd(Quoted(reason), member),
-        Trouble::Lost(_) | Trouble::Silent(_) | Trouble::Refused(..) => trouble.before_anything_changed(),
+        Trouble::Lost(reason) => {
+            let words =
+                format!("{member} cannot serve: a majority of the members must run and reach each other");
+            NodeError::Unreachable { reason: Reason::new(words).because(Quoted(reason)) }
+        }
+        Trouble::Silent(_) | Trouble::Refused(..) => trouble.before_anything_changed(),
     }
 }
 

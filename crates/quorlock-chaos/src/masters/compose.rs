@@ -127,8 +127,8 @@ impl Masters for Compose {
     fn offers(&self, need: Need) -> Result<(), String> {
         match need {
             Need::Nothing | Need::Processes | Need::Redis | Need::RealServer => Ok(()),
-            Need::Backends | Need::Standby | Need::SmallDisk => {
-                Err("the compose project has no PostgreSQL".to_owned())
+            Need::Backends | Need::Standby | Need::SmallDisk | Need::Peers | Need::HangingDisk => {
+                Err("the compose project has neither PostgreSQL nor etcd".to_owned())
             }
             Need::BentClock => Err("the clock of a container cannot be changed".to_owned()),
         }

@@ -146,6 +146,7 @@ impl Masters for Databases {
             Need::Nothing | Need::Processes => Ok(()),
             Need::Backends | Need::Standby | Need::SmallDisk if engine.is_postgres() => Ok(()),
             Need::Backends | Need::Standby | Need::SmallDisk => Err(format!("{engine} does not support it")),
+            Need::Peers | Need::HangingDisk => Err(format!("only possible with etcd, not with {engine}")),
             Need::Redis | Need::RealServer | Need::BentClock => {
                 Err(format!("only possible with Redis, not with {engine}"))
             }
@@ -253,7 +254,7 @@ fn no_standby() -> io::Error {
 }
 
 /// Makes the event for a token that a node has stored.
-fn held(node: &str, key: &str, token: &[u8], remaining: Duration) -> What {
+pub(super) fn held(node: &str, key: &str, token: &[u8], remaining: Duration) -> What {
     let token = String::from_utf8_lossy(token);
     // It ends with the label, which is the name of the attempt.
     let attempt = token.rsplit(' ').next().unwrap_or_default().into();
@@ -263,7 +264,7 @@ fn held(node: &str, key: &str, token: &[u8], remaining: Duration) -> What {
 }
 
 /// Runs `work` with a timeout.
-async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     let clock = SystemClock::default();

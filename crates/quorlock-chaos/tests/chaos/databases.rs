@@ -1,4 +1,4 @@
-//! The database scenarios, some seconds each, on real PostgreSQL and MariaDB servers. Skipped if none are
+//! The scenarios with other servers than Redis, some seconds each, on real PostgreSQL, MariaDB and etcd. Skipped if none are
 //! installed.
 //!
 //! They assert no success rate and not how soon a holder is notified of a loss: a busy machine may be slow,
@@ -92,6 +92,14 @@ async fn three_faulty_mariadb_servers_keep_every_guarantee() {
 }
 
 #[tokio::test]
+async fn a_faulty_cluster_of_etcd_keeps_every_guarantee() {
+    if let Some(run) = Run::of("etcd-three", 12).await {
+        run.keeps_every_promise();
+        assert!(run.said.contains("cut-off"), "{}", run.said);
+    }
+}
+
+#[tokio::test]
 async fn a_promoted_standby_grants_no_lock_of_its_primary() {
     if let Some(run) = Run::of("postgres-promotion", 12).await {
         run.keeps_every_promise();
@@ -144,7 +152,9 @@ fn an_impossible_fault_of_a_database_is_skipped_with_the_reason() {
     for (servers, fault, reason) in [
         ("postgres", "flush", "`flush`: only possible with Redis, not with PostgreSQL"),
         ("mariadb", "stop-backends", "`stop-backends`: MariaDB"),
+        ("etcd", "flush", "`flush`: only possible with Redis, not with etcd"),
         ("redis", "promote", "set `servers = \"postgres\"`"),
+        ("redis", "cut-off", "set `servers = \"etcd\"`"),
     ] {
         let scenario = format!(
             "summary = 'x'\nservers = '{servers}'\nnodes = 3\n[[fault]]\nkind = '{fault}'\nevery = '1s'\nlasts = '1s'"
@@ -152,6 +162,11 @@ fn an_impossible_fault_of_a_database_is_skipped_with_the_reason() {
         fs::write(&file, scenario).unwrap();
         let skipped = text(&chaos(&["--scenario", file.to_str().unwrap()], folder.path()));
         assert!(skipped.contains("skipped: odd: "), "{skipped}");
-        assert!(skipped.contains(reason) || skipped.contains("there is no "), "{skipped}");
+        assert!(
+            skipped.contains(reason)
+                || skipped.contains("there is no ")
+                || skipped.contains("is not installed"),
+            "{skipped}"
+        );
     }
 }

@@ -208,8 +208,8 @@ fn unknown_variables() {
     // Read elsewhere, set for the command by `run`, or used by the tests and scripts of this program.
     const OTHERS: [&str; 8] =
         ["CONFIG", "PASSWORD", "HELD", "RESOURCE", "FENCE", "TOKEN", "TTL_MS", "PERMIT"];
-    const OF_TESTS: [&str; 7] =
-        ["SERVER", "BUILTIN_", "FAULTS_", "SEED", "MAINTAINER", "POSTGRES", "PORT_BASE"];
+    const OF_TESTS: [&str; 8] =
+        ["SERVER", "BUILTIN_", "FAULTS_", "SEED", "MAINTAINER", "POSTGRES", "ETCD", "PORT_BASE"];
     for (name, value) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let Some(setting) = name.strip_prefix("QUORLOCK_") else { continue };

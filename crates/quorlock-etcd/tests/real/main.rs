@@ -9,7 +9,6 @@
 )]
 
 mod contract;
-mod faults;
 mod interop;
 mod moves;
 mod queue;

@@ -232,3 +232,35 @@ async fn what_cannot_vote_says_why() {
         "{error:#}"
     );
 }
+
+#[tokio::test]
+async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start_with(3, &["--quota-backend-bytes", "16777216"]).await.unwrap();
+    let (foreign, client) = (Foreign::of(&cluster), process(&cluster));
+    let lease = client.lock("held").ttl(Duration::from_secs(30)).acquire().await.unwrap();
+    let lock = client.lock("a").wait(Wait::Never);
+    let full = vec![0; 1 << 20];
+    let mut number = 0;
+    let refused = async || {
+        number += 1;
+        foreign.put(format!("filler{number}").as_bytes(), &full, 0).await.is_err()
+    };
+    eventually("a full cluster", patience(), refused).await.unwrap();
+    let error = lock.acquire().await.unwrap_err().to_string();
+    assert!(error.contains("space quota is used up") && error.contains("alarm disarm"), "{error}");
+    lease.check().unwrap();
+    lease.release().await.unwrap();
+    assert!(foreign.places("held").await.unwrap().is_empty(), "deleting needs no space");
+    // The member that is left knows that it has no leader.
+    (1..3).for_each(|member| cluster.kill(member));
+    let alone = EtcdNode::new(&format!("etcd://{}", cluster.address(0)), &quorlock::node::Seams::default());
+    let alone = alone.unwrap();
+    let mut said = String::new();
+    let no_leader = async || {
+        said = alone.ready().await.map_or_else(|error| format!("{error:#}"), |()| String::new());
+        said.contains("a majority of the members must run")
+    };
+    let found = eventually("a member without a leader", patience(), no_leader).await;
+    assert!(found.is_ok(), "{said}");
+}

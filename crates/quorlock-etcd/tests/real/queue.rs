@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_etcd::EtcdNode;
-use quorlock_testkit::{EtcdCluster, EtcdPrograms, patience};
+use quorlock_testkit::{EtcdCluster, EtcdPrograms, patience, scaled};
 
 use crate::support::{Foreign, newest, programs, shared};
 
@@ -17,7 +18,7 @@ pub(crate) fn process(cluster: &EtcdCluster) -> Coordinator {
     of(shared(cluster))
 }
 
-pub(crate) fn of(node: Arc<EtcdNode>) -> Coordinator {
+fn of(node: Arc<EtcdNode>) -> Coordinator {
     Coordinator::builder().custom_nodes([node]).restart_guard(RestartGuard::Off).ttl(TTL).build().unwrap()
 }
 
@@ -135,4 +136,33 @@ async fn a_waiter_that_gives_up_or_dies_delays_no_other() {
     places(2).await;
     holder.release().await.unwrap();
     next.await.unwrap().unwrap();
+}
+
+/// A watch that begins at a revision which was read before is served only every tenth of a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_changes_hands_in_milliseconds_beside_other_writes() {
+    const TIMES: u32 = 60;
+    let Some(programs) = newest() else { return };
+    let cluster = cluster(&programs).await;
+    let foreign = Foreign::of(&cluster);
+    let writing = tokio::spawn(async move {
+        loop {
+            foreign.put(b"other", b"", 0).await.unwrap();
+        }
+    });
+    let clock = SystemClock::default();
+    let clients = [process(&cluster), process(&cluster)];
+    let [one, other] = clients.each_ref().map(|client| client.lock("a").wait(Wait::UpTo(patience())));
+    let contend = |lock: quorlock::Lock| async move {
+        for _ in 0..TIMES {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+    };
+    let began = clock.now();
+    futures::join!(tokio::spawn(contend(one)), tokio::spawn(contend(other))).0.unwrap();
+    let each = clock.now().since(began) / (2 * TIMES);
+    writing.abort();
+    // By the other way it is 50 ms, on an idle machine.
+    let limit = scaled(Duration::from_millis(25));
+    assert!(each < limit, "{each:?} for each change of hands, {limit:?} at most");
 }

@@ -5,18 +5,27 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use quorlock::runtime::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+use links::Links;
 
 use super::missing;
 use super::processes::Running;
 use crate::folder::private;
 use crate::servers::Port;
-use crate::wait::{eventually, patience};
+use crate::wait::{pause, within};
+
+mod links;
+
+/// For how long a member may take to answer.
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// The programs of an etcd that this machine can run.
 ///
@@ -68,7 +77,7 @@ impl EtcdPrograms {
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
         let version = version.unwrap_or("of an unknown version").trim().to_owned();
-        Ok(EtcdPrograms { folder: folder.to_owned(), version })
+        Ok(EtcdPrograms { folder: folder.canonicalize()?, version })
     }
 
     /// Returns the version.
@@ -98,15 +107,30 @@ impl EtcdPrograms {
     ///
     /// As [`start`](EtcdPrograms::start).
     pub async fn start_with(&self, members: usize, options: &[&str]) -> io::Result<EtcdCluster> {
+        self.start_of(members, options, false).await
+    }
+
+    /// The same as [`start`](EtcdPrograms::start), with members that can be [cut off](EtcdCluster::cut_off) from the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](EtcdPrograms::start).
+    pub async fn start_linked(&self, members: usize) -> io::Result<EtcdCluster> {
+        self.start_of(members, &[], true).await
+    }
+
+    async fn start_of(&self, members: usize, options: &[&str], linked: bool) -> io::Result<EtcdCluster> {
         let folder = private("quorlock-etcd-", &std::env::temp_dir())?;
         let mut all = Vec::new();
         for _ in 0..members {
             let (client, peer) = (Port::reserve(u16::MAX)?, Port::reserve(u16::MAX)?);
-            all.push(Member { client, peer, running: Mutex::default() });
+            all.push(Member { client, peer, running: Mutex::default(), delaying: Mutex::default() });
         }
+        let peers: Vec<_> = all.iter().map(|member| member.peer.address()).collect();
+        let links = if linked { Some(Links::start(&peers).await?) } else { None };
         let options = options.iter().map(ToString::to_string).collect();
         let token = "quorlock".to_owned();
-        let cluster = EtcdCluster { programs: self.clone(), members: all, options, token, folder };
+        let cluster = EtcdCluster { programs: self.clone(), members: all, options, token, links, folder };
         for member in 0..members {
             cluster.start(member)?;
         }
@@ -131,6 +155,7 @@ pub struct EtcdCluster {
     options: Vec<String>,
     /// Of which the ID of the cluster is made.
     token: String,
+    links: Option<Links>,
     folder: TempDir,
 }
 
@@ -139,6 +164,24 @@ struct Member {
     client: Port,
     peer: Port,
     running: Mutex<Option<Running>>,
+    /// What delays its writes to disk.
+    delaying: Mutex<Option<Delaying>>,
+}
+
+/// A tracer that delays the writes of a member to disk. Dropping it ends it.
+#[derive(Debug)]
+struct Delaying(Child);
+
+impl Drop for Delaying {
+    fn drop(&mut self) {
+        // It detaches from what it traces, which SIGKILL would not let it do.
+        if let Ok(pid) = i32::try_from(self.0.id())
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        drop(self.0.wait());
+    }
 }
 
 impl EtcdCluster {
@@ -173,8 +216,15 @@ impl EtcdCluster {
         Some(self.members.get(member)?.running.lock().as_ref()?.pid())
     }
 
+    /// Returns the file to which a member writes its log.
+    #[must_use]
+    pub fn log(&self, member: usize) -> PathBuf {
+        self.folder.path().join(format!("m{member}.log"))
+    }
+
     /// Kills a member, as when its machine stops.
     pub fn kill(&self, member: usize) {
+        self.free_disk(member);
         let running = self.members.get(member).and_then(|member| member.running.lock().take());
         if let Some(mut running) = running {
             running.kill();
@@ -207,6 +257,58 @@ impl EtcdCluster {
     /// If it does not run.
     pub fn thaw(&self, member: usize) -> io::Result<()> {
         self.while_running(member, Running::thaw)
+    }
+
+    /// Cuts a member off from the others, or joins it again. Clients reach it all the time.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster was not started by [`start_linked`](EtcdPrograms::start_linked).
+    pub fn cut_off(&self, member: usize, is_off: bool) -> io::Result<()> {
+        let unlinked = || io::Error::new(io::ErrorKind::Unsupported, "the members are not linked by proxies");
+        self.links.as_ref().ok_or_else(unlinked)?.cut_off(member, is_off);
+        Ok(())
+    }
+
+    /// Delays each write of a member to its disk by `time`, with `strace`, until [`free_disk`](EtcdCluster::free_disk).
+    ///
+    /// # Errors
+    ///
+    /// If it does not run, or `strace` is missing or not permitted to trace it.
+    pub async fn hang_disk(&self, member: usize, time: Duration) -> io::Result<()> {
+        let pid = self.pid(member).ok_or_else(not_running)?;
+        let inject = format!("inject=fdatasync,fsync:delay_enter={}", time.as_micros());
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "trace=fdatasync,fsync", "-e", &inject, "-p", &pid.to_string()]);
+        let log = File::create(self.folder.path().join("strace.log"))?;
+        strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut delaying = Delaying(strace.spawn()?);
+        let is_traced = || {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+        };
+        let failed = |error| io::Error::other(format!("strace does not trace etcd: {error}"));
+        let ended = |child: &mut Child| matches!(child.try_wait(), Ok(Some(_)));
+        let traced = async {
+            while !is_traced() && !ended(&mut delaying.0) {
+                pause().await;
+            }
+            Ok(())
+        };
+        within("a tracer", START_LIMIT, traced).await?;
+        if ended(&mut delaying.0) {
+            let said = std::fs::read_to_string(self.folder.path().join("strace.log")).unwrap_or_default();
+            return Err(failed(said));
+        }
+        if let Some(member) = self.members.get(member) {
+            *member.delaying.lock() = Some(delaying);
+        }
+        Ok(())
+    }
+
+    /// Ends the delay of the writes of a member.
+    pub fn free_disk(&self, member: usize) {
+        drop(self.members.get(member).and_then(|member| member.delaying.lock().take()));
     }
 
     /// Runs `etcdctl` on the whole cluster.
@@ -302,23 +404,20 @@ impl EtcdCluster {
         let running = self.members.get(member).map(|member| member.running.lock());
         match running.as_deref() {
             Some(Some(running)) => work(running),
-            Some(None) | None => Err(io::Error::new(io::ErrorKind::NotFound, "this member does not run")),
+            Some(None) | None => Err(not_running()),
         }
     }
 
+    /// Where the others reach a member.
     fn peer(&self, member: usize) -> String {
-        self.members
-            .get(member)
-            .map_or_else(String::new, |member| format!("http://{}", member.peer.address()))
+        let linked = self.links.as_ref().and_then(|links| links.address(member));
+        let own = || self.members.get(member).map(|member| member.peer.address());
+        linked.or_else(own).map_or_else(String::new, |address| format!("http://{address}"))
     }
 
     fn initial(&self) -> String {
         let all = (0..self.members.len()).map(|member| format!("m{member}={}", self.peer(member)));
         all.collect::<Vec<_>>().join(",")
-    }
-
-    fn log(&self, member: usize) -> PathBuf {
-        self.folder.path().join(format!("m{member}.log"))
     }
 
     fn start(&self, member: usize) -> io::Result<()> {
@@ -328,7 +427,9 @@ impl EtcdCluster {
         let mut command = Command::new(self.programs.program("etcd"));
         command.args(["--name", &name, "--data-dir"]).arg(self.folder.path().join(&name));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &self.peer(member)]);
+        let listens =
+            self.members.get(member).map_or_else(String::new, |member| member.peer.address().to_string());
+        command.args(["--listen-peer-urls", &format!("http://{listens}")]);
         command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
         command.args(["--initial-cluster", &self.initial(), "--initial-cluster-token", &self.token]);
         command.args(["--initial-cluster-state", "new", "--logger", "zap", "--log-level", "warn"]);
@@ -343,13 +444,23 @@ impl EtcdCluster {
     /// Waits until a member answers, and has a leader.
     async fn answers(&self, member: usize) -> io::Result<()> {
         let address = self.address(member);
-        let healthy = eventually("an answer of etcd", patience(), async || is_healthy(address).await).await;
+        let answers = async {
+            while !is_healthy(address).await {
+                pause().await;
+            }
+            Ok(())
+        };
+        let healthy = within("an answer of etcd", START_LIMIT, answers).await;
         healthy.map_err(|error| {
             let log = std::fs::read_to_string(self.log(member)).unwrap_or_default();
             let from = log.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
             io::Error::other(format!("{error}: {}", log.get(from..).unwrap_or_default()))
         })
     }
+}
+
+fn not_running() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "this member does not run")
 }
 
 async fn is_healthy(address: SocketAddr) -> bool {
