@@ -27,6 +27,7 @@ mod kinds;
 pub(crate) mod lists;
 pub(crate) mod max_ttls;
 mod observers;
+pub mod places;
 pub mod record;
 mod request;
 mod responder;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quorlock::node::QueuedWaiter;
+use quorlock::node::places::Owner;
 use quorlock::protocol::{Claim, FencingToken, Token, WaiterId, fence_counter};
 
 use crate::wire::KeyValue;
@@ -76,81 +77,9 @@ pub(crate) fn decode_counter(value: &[u8]) -> Option<FencingToken> {
     FencingToken::new(u64::from_be_bytes(value.try_into().ok()?))
 }
 
-/// Begins the value of a waiter's place.
-const WAITS: &[u8] = b"\0waits ";
-
-/// What a place says of its owner.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Owner {
-    /// An attempt of ours, or another program: if it is first, it holds the lock. With the number that was drawn for it, if
-    /// its token does not name that.
-    Attempt(Token, Option<FencingToken>),
-    /// A waiter of ours: if it is first, it is its turn, but it holds nothing yet. With the time since 1970 at which it began
-    /// to wait, by its own clock, and its context.
-    Waiter(WaiterId, Duration, String),
-}
-
-impl Owner {
-    /// Reads the value of a place.
-    pub(crate) fn of(value: &[u8]) -> Owner {
-        if let Some(rest) = value.strip_prefix(WAITS)
-            && let Some((waiter, since, context)) = str::from_utf8(rest).ok().and_then(words)
-        {
-            return Owner::Waiter(waiter, since, context.to_owned());
-        }
-        // Other programs may store anything.
-        if let Some(end) = value.iter().rposition(|byte| *byte == 0)
-            && let Some((token, number)) = value.split_at_checked(end)
-            && let Some(number) = number.get(1..).and_then(|digits| str::from_utf8(digits).ok()?.parse().ok())
-            && Token::found(token).is_ours()
-        {
-            return Owner::Attempt(Token::found(token), Some(number));
-        }
-        Owner::Attempt(Token::found(value), None)
-    }
-
-    /// Whether it holds nothing, even if it is first.
-    pub(crate) fn is_waiter(&self) -> bool {
-        matches!(self, Owner::Waiter(..))
-    }
-}
-
-/// Returns the value of an attempt's place: its token, and the number that was drawn for it where that is another one than
-/// the token names.
-pub(crate) fn attempt(token: &Token, number: Option<FencingToken>) -> Vec<u8> {
-    let mut value = token.as_bytes().to_vec();
-    if let Some(number) = number.filter(|number| token.number() != Some(*number)) {
-        value.extend_from_slice(format!("\0{number}").as_bytes());
-    }
-    value
-}
-
-/// Returns the value of a waiter's place.
-pub(crate) fn waiter(waiter: WaiterId, since: Duration, context: &str) -> Vec<u8> {
-    [WAITS, format!("{waiter} {} {context}", since.as_millis()).as_bytes()].concat()
-}
-
-fn words(text: &str) -> Option<(WaiterId, Duration, &str)> {
-    let (waiter, rest) = text.split_once(' ')?;
-    let (since, context) = rest.split_once(' ')?;
-    Some((WaiterId::parse(waiter.as_bytes())?, Duration::from_millis(since.parse().ok()?), context))
-}
-
 /// Returns the entry of a list for the place of a waiter, of whatever program.
 pub(crate) fn listed(place: &KeyValue, wall: Duration) -> QueuedWaiter {
-    match Owner::of(&place.value) {
-        Owner::Waiter(waiter, since, context) => {
-            QueuedWaiter::new(waiter, wall.saturating_sub(since), context)
-        }
-        Owner::Attempt(token, _) => {
-            let id = WaiterId::new(place.create_revision.unsigned_abs());
-            QueuedWaiter::new(
-                id,
-                Duration::ZERO,
-                token.context().unwrap_or_else(|| "another program".to_owned()),
-            )
-        }
-    }
+    Owner::of(&place.value).listed(WaiterId::new(place.create_revision.unsigned_abs()), wall)
 }
 
 #[cfg(test)]
@@ -177,19 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_read_as_it_was_written() {
+    fn a_counter_is_read_as_it_was_written() {
         let number = FencingToken::new(7).unwrap();
-        let token = Token::numbered(5, FencingToken::new(6).unwrap(), "db-7:41");
-        for drawn in [None, Some(number)] {
-            assert_eq!(Owner::of(&attempt(&token, drawn)), Owner::Attempt(token.clone(), drawn));
-        }
-        assert_eq!(attempt(&token, token.number()), token.as_bytes(), "the token names it");
-        let since = Duration::from_millis(1_700_000_000_123);
-        let named = Owner::Waiter(WaiterId::new(9), since, "db-7:41 nightly".to_owned());
-        assert_eq!(Owner::of(&waiter(WaiterId::new(9), since, "db-7:41 nightly")), named);
-        for foreign in [&b""[..], b"42", b"\xff\x00 no text", b"a\x0042", b"\0waits x"] {
-            assert_eq!(Owner::of(foreign), Owner::Attempt(Token::found(foreign), None));
-        }
         assert_eq!(decode_counter(&encode_counter(number)), Some(number));
         assert_eq!(decode_counter(b"42"), None);
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use futures::stream::{Stream, try_unfold};
+use quorlock::node::places::Owner;
 use quorlock::node::{ListedKeys, NodeError, Seams};
 
 use crate::address::EtcdAddress;
 use crate::error::Trouble;
-use crate::layout::{Owner, lock_of};
+use crate::layout::lock_of;
 use crate::session::{Memory, Session};
 use crate::wire::{Range, RangeResponse};
 

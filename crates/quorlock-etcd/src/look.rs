@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::places::Owner;
 use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
 use quorlock::protocol::{FencingToken, Token};
 
 use crate::error::{Trouble, failed};
-use crate::layout::{Owner, decode_counter, is_place, places, tombstone};
+use crate::layout::{decode_counter, is_place, places, tombstone};
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, TimeToLive, TimeToLiveResponse, Txn};
 

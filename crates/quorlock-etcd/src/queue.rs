@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::places::{Owner, Role, Waiting};
 use quorlock::node::{QueueListing, Queued, Vote};
 use quorlock::protocol::{MOST_PLACES, Moment, WaiterId};
 use tonic::Code;
 
 use crate::error::Trouble;
-use crate::layout::{self, Owner, is_place, listed, places};
+use crate::layout::{self, is_place, listed, places};
 use crate::leases::Beat;
-use crate::own::{Own, Place, Role};
+use crate::own::{Own, Stored};
 use crate::requests::{Fault, Outcome};
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, Txn};
@@ -35,13 +36,13 @@ impl Session {
         // A place may be lost, once.
         for _ in 0..3 {
             self.watches.tell_refused(lock);
-            let known = self.memory.own.lock().place(lock, waiter).cloned();
+            let known = self.memory.own.lock().waiter(lock, waiter).cloned();
             let (key, found) = match known {
                 Some(own) => {
                     let leases = &self.memory.leases;
-                    let life = Duration::from_secs(own.class);
-                    let put = (own.key.as_slice(), own.put);
-                    let beat = leases.beat(&self.client, self.memory.clock(), own.class, life, put).await?;
+                    let life = Duration::from_secs(own.stored.class);
+                    let put = (own.key.as_slice(), own.stored.put);
+                    let beat = leases.beat(&self.client, self.memory.clock(), own.stored.class, life, put).await?;
                     if beat == Beat::Gone {
                         self.memory.own.lock().remove(lock, &own.key);
                         continue;
@@ -71,7 +72,7 @@ impl Session {
         let patience = patience.max(crate::leases::LEAST);
         let attached = self.memory.leases.attach(&self.client, self.memory.clock(), patience).await?;
         let key = layout::place(lock, attached.lease, waiter.to_string().as_bytes());
-        let value = layout::waiter(waiter, since, context);
+        let value = Owner::waiter(waiter, since, context);
         let (start, end) = places(lock);
         let success = vec![
             RequestOp::put(key.as_slice(), value.as_slice(), attached.lease),
@@ -86,10 +87,9 @@ impl Session {
             put.range(1).iter().filter(|kv| is_place(lock, &kv.key)).cloned().collect();
         let created = found.iter().find(|kv| kv.key == key).map_or(put.revision(), |kv| kv.create_revision);
         let now = self.memory.now();
-        let place = Place { waiter, before: Vec::new(), turn: LEAST_TURN, turn_ends: None };
-        let (class, from) = (attached.class, attached.from);
-        let (role, until) = (Role::Place(place), now + patience);
-        let own = Own { key: key.clone(), value, created, role, until, class, from, put: now };
+        let role = Role::Waiter(Waiting::new(waiter, LEAST_TURN));
+        let stored = Stored { value, created, class: attached.class, from: attached.from, put: now };
+        let own = Own::new(key.clone(), role, now + patience, stored);
         if self.memory.own.lock().put(lock, own) {
             self.memory.due.notify_one();
         }
@@ -114,7 +114,7 @@ impl Session {
             let ends = is_first.then_some(now + turn);
             let is_due = own.change(lock, key, |own| {
                 own.until = now + patience;
-                if let Role::Place(place) = &mut own.role {
+                if let Role::Waiter(place) = &mut own.role {
                     (place.before, place.turn, place.turn_ends) = (before, turn, ends);
                 }
             });
@@ -138,12 +138,12 @@ impl Session {
 
     /// Deletes the place of a waiter, and tells whether that is the turn of another one.
     pub(crate) async fn leave_queue(&self, lock: &Arc<str>, waiter: WaiterId) -> Outcome {
-        let Some(own) = self.memory.own.lock().place(lock, waiter).cloned() else {
+        let Some(own) = self.memory.own.lock().waiter(lock, waiter).cloned() else {
             return Ok(Vote::Free.into());
         };
         let (start, end) = places(lock);
         let txn = Txn {
-            compare: vec![Compare::value_is(own.key.as_slice(), own.value.as_slice())],
+            compare: vec![Compare::value_is(own.key.as_slice(), own.stored.value.as_slice())],
             success: vec![
                 RequestOp::range(Range { keys_only: true, ..Range::by_creation(start, end, 16) }),
                 RequestOp::delete(own.key.as_slice()),
@@ -173,7 +173,7 @@ impl Session {
     /// Deletes what has ended, although its lease lives on for others.
     pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Trouble> {
         let txn = Txn {
-            compare: vec![Compare::value_is(own.key.as_slice(), own.value.as_slice())],
+            compare: vec![Compare::value_is(own.key.as_slice(), own.stored.value.as_slice())],
             success: vec![RequestOp::delete(own.key.as_slice())],
             failure: Vec::new(),
         };

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::places::{Owner, Role};
 use quorlock::node::{
     Capabilities, Capability, Hints, NodeError, NodeErrorKind, Order, Request, Response, Vote,
 };
@@ -13,11 +14,11 @@ use tonic::Code;
 
 use crate::error::{Trouble, failed};
 use crate::layout::{
-    self, Owner, RESERVED, attempt, counter, counters, digits_of, encode_counter, places, tombstone,
+    self, RESERVED, counter, counters, digits_of, encode_counter, places, tombstone,
 };
 use crate::leases::{Attached, Beat, LEAST};
 use crate::look::Look;
-use crate::own::{Own, Role};
+use crate::own::{Own, Stored};
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, Txn};
 
@@ -241,21 +242,21 @@ impl Session {
         attached: Attached,
     ) -> Result<Option<Answer>, Fault> {
         let Some(lock) = claim.keys().next() else { return Ok(None) };
-        let place = claim.place().and_then(|waiter| self.memory.own.lock().place(lock, waiter).cloned());
+        let place = claim.place().and_then(|waiter| self.memory.own.lock().waiter(lock, waiter).cloned());
         let Ok(number) = hint.map(|hint| hint.from(FencingToken::ZERO, self.wall())).transpose() else {
             return Ok(None);
         };
         let (start, end) = places(lock);
         let mut compare = vec![Compare::is_missing(tombstone(claim.token()))];
         let key = if let Some(place) = &place {
-            compare.push(Compare::none_before(start, end, place.created));
-            compare.push(Compare::value_is(place.key.as_slice(), place.value.as_slice()));
+            compare.push(Compare::none_before(start, end, place.stored.created));
+            compare.push(Compare::value_is(place.key.as_slice(), place.stored.value.as_slice()));
             place.key.clone()
         } else {
             compare.push(Compare::none_in(start, end));
             layout::place(lock, attached.lease, digits_of(claim.token()))
         };
-        let value = attempt(claim.token(), number);
+        let value = Owner::attempt(claim.token(), number);
         let mut puts = vec![RequestOp::put(key.as_slice(), value.as_slice(), attached.lease)];
         let success = if let Some(number) = number {
             let counter = counter(claim.key_prefix(), lock);
@@ -280,7 +281,7 @@ impl Session {
         if !(answer.succeeded && counted) {
             return Ok(None);
         }
-        let created = place.map_or(answer.revision(), |place| place.created);
+        let created = place.map_or(answer.revision(), |place| place.stored.created);
         self.keep(lock, (key, value, created), claim.token(), ttl, attached);
         let from = Some(attached.from);
         Ok(Some(Answer { vote: Vote::Granted, number, from, revision: created }))
@@ -297,7 +298,7 @@ impl Session {
     ) -> Result<Option<i64>, Trouble> {
         compare.extend(targets.iter().map(|target| seen.same_places(&target.lock)));
         compare.push(Compare::is_missing(tombstone(claim.token())));
-        let value = attempt(claim.token(), number);
+        let value = Owner::attempt(claim.token(), number);
         let put = |target: &Target| RequestOp::put(target.key.as_slice(), value.as_slice(), attached.lease);
         let mut success: Vec<RequestOp> = targets.iter().map(put).collect();
         if let Some(number) = number {
@@ -327,23 +328,15 @@ impl Session {
         attached: Attached,
     ) {
         let now = self.memory.now();
-        let own = Own {
-            key,
-            value,
-            created,
-            role: Role::Holder(token.clone()),
-            until: now + ttl,
-            class: attached.class,
-            from: attached.from,
-            put: now,
-        };
+        let stored = Stored { value, created, class: attached.class, from: attached.from, put: now };
+        let own = Own::new(key, Role::Holder(token.clone()), now + ttl, stored);
         if self.memory.own.lock().put(lock, own) {
             self.memory.due.notify_one();
         }
     }
 
     fn put_from(&self, lock: &str, key: &[u8]) -> Option<Moment> {
-        self.memory.own.lock().by_key(lock, key).map(|own| own.from)
+        self.memory.own.lock().by_key(lock, key).map(|own| own.stored.from)
     }
 
     async fn transfer(
@@ -414,7 +407,7 @@ impl Session {
         attached: Attached,
     ) -> Result<Option<i64>, Trouble> {
         compare.push(Compare::is_missing(tombstone(claim.token())));
-        let value = attempt(claim.token(), number);
+        let value = Owner::attempt(claim.token(), number);
         let mut success = vec![RequestOp::put(place.key.as_slice(), value.as_slice(), attached.lease)];
         if let Some(number) = number {
             success.extend(seen.count(number));
@@ -441,15 +434,15 @@ impl Session {
             let Some(own) = self.memory.own.lock().holder(lock, claim.token()).cloned() else {
                 return Ok(None);
             };
-            if Duration::from_secs(own.class) < ttl {
+            if Duration::from_secs(own.stored.class) < ttl {
                 return Ok(None);
             }
             let leases = &self.memory.leases;
-            let known = (own.key.as_slice(), own.put);
-            let beat = leases.beat(&self.client, self.memory.clock(), own.class, ttl, known).await?;
+            let known = (own.key.as_slice(), own.stored.put);
+            let beat = leases.beat(&self.client, self.memory.clock(), own.stored.class, ttl, known).await?;
             let Beat::Confirmed(confirmed) = beat else { return Ok(None) };
             from = from.min(confirmed);
-            revision = own.created;
+            revision = own.stored.created;
             keys.push((lock, own.key));
         }
         let mut all = self.memory.own.lock();
@@ -471,8 +464,8 @@ impl Session {
         }
         let lock = claim.keys().next()?;
         let (mut all, clock) = (self.memory.own.lock(), self.memory.clock());
-        let own = all.holder(lock, claim.token()).filter(|own| Duration::from_secs(own.class) >= ttl)?;
-        let from = self.memory.leases.last_beat(clock, own.class, ttl, &own.key)?;
+        let own = all.holder(lock, claim.token()).filter(|own| Duration::from_secs(own.stored.class) >= ttl)?;
+        let from = self.memory.leases.last_beat(clock, own.stored.class, ttl, &own.key)?;
         let (key, until) = (own.key.clone(), clock.now() + ttl);
         all.change(lock, &key, |own| own.until = own.until.max(until));
         Some(Response::new(Vote::Granted, Arc::clone(&self.identity)).counting_from(from))
@@ -515,7 +508,7 @@ impl Session {
             for (_, place) in &own {
                 success.push(RequestOp::put(place.key.as_slice(), place.value.as_slice(), attached.lease));
             }
-            let value = attempt(claim.token(), fencing_token);
+            let value = Owner::attempt(claim.token(), fencing_token);
             for target in &targets {
                 success.push(RequestOp::put(target.key.as_slice(), value.as_slice(), attached.lease));
             }
@@ -590,14 +583,14 @@ impl Session {
         let same =
             own.iter().map(|(_, place)| Compare::value_is(place.key.as_slice(), place.value.as_slice()));
         let compare = same.chain(seen.same_counters()).collect();
-        let value = attempt(token, Some(number));
+        let value = Owner::attempt(token, Some(number));
         let put = |place: &KeyValue| RequestOp::put(place.key.as_slice(), value.as_slice(), place.lease);
         let success = own.iter().map(|(_, place)| put(place)).chain(seen.count(number)).collect();
         let succeeded = self.txn(Txn { compare, success, failure: Vec::new() }).await?.succeeded;
         if succeeded {
             let mut all = self.memory.own.lock();
             for (lock, place) in own {
-                all.change(lock, &place.key, |own| own.value.clone_from(&value));
+                all.change(lock, &place.key, |own| own.stored.value.clone_from(&value));
             }
         }
         Ok(succeeded)
@@ -607,7 +600,7 @@ impl Session {
         let mut own = Vec::new();
         for lock in claim.keys() {
             let known = self.memory.own.lock().holder(lock, claim.token()).cloned();
-            own.push((Arc::clone(lock), known.map(|own| (own.key, own.value))));
+            own.push((Arc::clone(lock), known.map(|own| (own.key, own.stored.value))));
         }
         if own.iter().any(|(_, known)| known.is_none()) {
             self.find(claim.token(), &mut own).await?;
