@@ -20,7 +20,10 @@ const WAITS: &[u8] = b"\0waits ";
 
 /// What the data of a place say of its owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete: what is no waiter of ours holds the lock if it is first")]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "complete: what is no waiter of ours holds the lock if it is first"
+)]
 pub enum Owner {
     /// An attempt of ours, or another program: if it is first, it holds the lock. With the number that was drawn for it, if
     /// its token does not name that.

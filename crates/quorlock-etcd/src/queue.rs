@@ -42,7 +42,8 @@ impl Session {
                     let leases = &self.memory.leases;
                     let life = Duration::from_secs(own.stored.class);
                     let put = (own.key.as_slice(), own.stored.put);
-                    let beat = leases.beat(&self.client, self.memory.clock(), own.stored.class, life, put).await?;
+                    let beat =
+                        leases.beat(&self.client, self.memory.clock(), own.stored.class, life, put).await?;
                     if beat == Beat::Gone {
                         self.memory.own.lock().remove(lock, &own.key);
                         continue;
