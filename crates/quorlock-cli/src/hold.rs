@@ -201,5 +201,5 @@ async fn print_end(args: &HoldArgs, event: &Value) -> Result<(), Failure> {
     }
 }
 
-/// How long to wait at the end for a reader of stdout.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long to wait at the end for a reader of stdout, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(2);

@@ -140,7 +140,7 @@ impl Node for EtcdNode {
             facts.probe(&node, &seams, key, ProbeLock::Fenced, LIMIT).await;
             let asking = async {
                 let session = list::open(&node.address, seams.clone()).await.ok()?;
-                concerns(&session.client).await.ok()
+                concerns(&session.client, &**seams.clock()).await.ok()
             };
             // What a user may not ask stays unknown.
             facts.concerns =
