@@ -11,6 +11,7 @@ use quorlock::runtime::Mutex;
 use quorlock::transport::Tls;
 use quorlock::{ConfigError, Coordinator, RestartGuard};
 use quorlock_etcd::EtcdKind;
+use quorlock_exec::ExecKind;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
@@ -56,7 +57,7 @@ struct Settings {
 
 fn kinds() -> Kinds {
     let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    kinds.with(EtcdKind::new())
+    kinds.with(EtcdKind::new()).with(ExecKind::new())
 }
 
 impl Settings {

@@ -1,15 +1,16 @@
-//! `quorlock` with the node kinds of the library and of its workspace: PostgreSQL, MariaDB and MySQL, etcd, and
-//! SQLite for one host.
+//! `quorlock` with the node kinds of the library and of its workspace: PostgreSQL, MariaDB and MySQL, etcd,
+//! SQLite for one host, and other programs.
 
 use std::process::ExitCode;
 
 use quorlock::node::Kinds;
 use quorlock_etcd::EtcdKind;
+use quorlock_exec::ExecKind;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
 
 fn main() -> ExitCode {
     let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    quorlock_cli::main(kinds.with(EtcdKind::new()))
+    quorlock_cli::main(kinds.with(EtcdKind::new()).with(ExecKind::new()))
 }

@@ -10,7 +10,11 @@ use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    node::{Capabilities, Capability, Durability, Expiry, Grants, HintListener, Hints, Node, Order},
+    node::{
+        Capabilities, Capability, Durability, Expiry, Grants, HintListener, Hints, Node, Order, Request,
+        Vote, ask,
+    },
+    protocol::{Claim, Token, is_auxiliary_key},
     runtime::Clock,
 };
 
@@ -122,6 +126,49 @@ pub trait Plant: Send + Sync {
     /// skipped.
     fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
+    }
+}
+
+/// Plants through the node itself, for a store that has no other client here: only what a lock can be.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: a node")]
+pub struct ByRequests<N>(pub N);
+
+impl<N: Node> Plant for ByRequests<N> {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let (Value::Text(token), Expiry::In(ttl)) = (value, expiry) else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
+            let claim = Arc::new(Claim::new(key.into(), Token::found(&token)));
+            let request = Request::Acquire { claim, ttl, fence_hint: None };
+            let vote = ask(&self.0, request).await.map_err(io::Error::other)?.vote;
+            if vote == Vote::Granted { Ok(()) } else { Err(io::Error::other(format!("{vote:?}"))) }
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            if is_auxiliary_key(key) {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            let found = ask(&self.0, Request::inspect(key)).await.map_err(io::Error::other)?;
+            if let Vote::Held(holding) = found.vote {
+                let claim = Arc::new(Claim::new(key.into(), holding.token));
+                ask(&self.0, Request::Release { claim }).await.map_err(io::Error::other)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        Box::pin(async move {
+            if is_auxiliary_key(key) {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            let found = ask(&self.0, Request::inspect(key)).await.map_err(io::Error::other)?;
+            Ok(if let Vote::Held(holding) = found.vote { Some(holding.expiry) } else { None })
+        })
     }
 }
 

@@ -25,8 +25,8 @@ pub enum ProbeLock {
 
 impl Facts {
     /// Adds what can be found out about any node by using it, for [`Node::examine`]: connects, takes over the
-    /// [facts](Node::facts) of the connection, measures round trips, and acquires, renews, transfers and releases
-    /// `key`, which has to be free.
+    /// [facts](Node::facts) of the connection, measures round trips, and acquires, renews, transfers (if the node can) and
+    /// releases `key`, which has to be free.
     ///
     /// Takes at most `limit`. If the node has not done all of it by then, or fails, [`trouble`](Facts::trouble)
     /// says so, and what is known by then is kept.
@@ -84,7 +84,13 @@ async fn carry_a_lock(
     let fence_hint = fenced.then(|| FenceHint::at(seams.clock().wall(), None, TTL));
     ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
     ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
-    ask(node, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
-    ask(node, Request::Release { claim: to }).await?;
+    let transfer = Request::Transfer { from: Arc::clone(&from), to: Arc::clone(&to), ttl: TTL, fence_hint };
+    let claim = if node.capabilities().check(&transfer).is_ok() {
+        ask(node, transfer).await?;
+        to
+    } else {
+        from
+    };
+    ask(node, Request::Release { claim }).await?;
     Ok(())
 }

@@ -13,6 +13,7 @@ const CRATES: [(&str, &str); 6] = [
     ("quorlock_postgres", "crates/quorlock-postgres/src"),
     ("quorlock_mysql", "crates/quorlock-mysql/src"),
     ("quorlock_etcd", "crates/quorlock-etcd/src"),
+    ("quorlock_exec", "crates/quorlock-exec/src"),
     ("quorlock_sqlite", "crates/quorlock-sqlite/src"),
     ("quorlock_cli", "crates/quorlock-cli/src"),
 ];

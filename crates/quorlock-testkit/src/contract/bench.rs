@@ -117,20 +117,28 @@ impl<'a> Bench<'a> {
 
     pub(super) async fn plant(&self, key: &str, value: impl Into<Value>, expiry: Expiry) -> Finding {
         let planted = self.plant.plant(key, value.into(), expiry).await;
-        if planted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
+        self.note_impossible(&planted);
+        planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
+    }
+
+    /// The clause is skipped where the store has no such data, or its other client cannot do this.
+    fn note_impossible<T>(&self, outcome: &io::Result<T>) {
+        if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
             self.impossible.store(true, Ordering::Relaxed);
         }
-        planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
     }
 
     /// Returns the expiry of the key, as another client sees it.
     pub(super) async fn expiry(&self, key: &str) -> Result<Option<Expiry>, String> {
-        self.plant.expiry(key).await.map_err(|error| format!("cannot look at {key}: {error}"))
+        let expiry = self.plant.expiry(key).await;
+        self.note_impossible(&expiry);
+        expiry.map_err(|error| format!("cannot look at {key}: {error}"))
     }
 
     /// Deletes the key as another client.
     pub(super) async fn remove(&self, key: &str) -> Finding {
         let removed = self.plant.remove(key).await;
+        self.note_impossible(&removed);
         removed.map_err(|error| format!("cannot remove {key} as another client: {error}"))
     }
 }

@@ -1,0 +1,368 @@
+//! The node: a thread with one child, which is started again when it has ended.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use quorlock::node::facts::{Facts, ProbeLock, Role};
+use quorlock::node::{
+    AddressError, Capabilities, ConnectionState, Hint, HintListener, Hints, Identity, Node, NodeError,
+    NodeErrorKind, NodeLimits, Observers, Order, Reason, Responder, Seams, SharedRequest, StatusListener,
+};
+use quorlock::protocol::{Backoff, Moment};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::address::ExecAddress;
+use crate::child::{Child, UNREAD, parse};
+use crate::wire::{Asked, Said, Verb, failed};
+
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// A child that is asked and says nothing for so long is ended.
+const SILENT: Duration = Duration::from_secs(30);
+/// The pauses before it is started again.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How much of the text of an error is kept.
+const MOST_TEXT: usize = 500;
+
+/// A node that is a program.
+///
+/// Clones are the same node, with one child, which ends with the last clone.
+#[derive(Clone)]
+pub struct ExecNode {
+    name: Arc<str>,
+    able: Capabilities,
+    jobs: UnboundedSender<Job>,
+    /// In milliseconds, as the child says.
+    least_ttl: Arc<AtomicU64>,
+    seams: Seams,
+}
+
+enum Job {
+    Ask(SharedRequest, Responder),
+    Listen(Arc<dyn HintListener>),
+    Observe(Arc<dyn StatusListener>),
+    Ready(oneshot::Sender<Result<(), NodeError>>),
+}
+
+impl ExecNode {
+    /// Creates the node of this URL, as [`ExecKind`](crate::ExecKind) does. The program is started by the first request.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is malformed.
+    pub fn new(url: &str, seams: &Seams) -> Result<ExecNode, AddressError> {
+        let address = ExecAddress::parse(url)?;
+        let shown = address.to_string();
+        ExecNode::of(address, seams).map_err(|_| {
+            AddressError::malformed(
+                shown,
+                "needs a thread, and the system cannot start one",
+                "end some threads",
+            )
+        })
+    }
+
+    pub(crate) fn of(address: ExecAddress, seams: &Seams) -> Result<ExecNode, Reason> {
+        let (jobs, asked) = unbounded_channel();
+        let (name, able) = (address.to_string().into(), capabilities(&address));
+        let least_ttl = Arc::<AtomicU64>::default();
+        let worker = Worker {
+            address,
+            seams: seams.clone(),
+            jobs: asked,
+            least_ttl: Arc::clone(&least_ttl),
+            observers: Observers::default(),
+            listeners: Vec::new(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        seams.start_thread("quorlock-exec", move || runtime.block_on(worker.work()))?;
+        Ok(ExecNode { name, able, jobs, least_ttl, seams: seams.clone() })
+    }
+}
+
+/// One key at a time: a child may carry out requests in any order.
+fn capabilities(address: &ExecAddress) -> Capabilities {
+    let hints = if address.hints { Hints::Removal } else { Hints::None };
+    let able = Capabilities::default().in_order(Order::Unordered).hinting(hints);
+    if address.is_cluster { able.durable().by_consensus().shared_with_others() } else { able }
+}
+
+impl Node for ExecNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        // If the thread has ended, dropping the responder answers the request.
+        drop(self.jobs.send(Job::Ask(request, responder)));
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.able
+    }
+
+    fn limits(&self) -> NodeLimits {
+        let least = Duration::from_millis(self.least_ttl.load(Ordering::Relaxed));
+        NodeLimits::default().least_ttl(least).time_limit(LIMIT)
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        let (to, told) = oneshot::channel();
+        drop(self.jobs.send(Job::Ready(to)));
+        let ended = || NodeError::Unreachable { reason: "its thread has ended".into() };
+        told.map(move |told| told.unwrap_or_else(|_| Err(ended()))).boxed()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        drop(self.jobs.send(Job::Listen(listener)));
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        drop(self.jobs.send(Job::Observe(observer)));
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        let (node, seams) = (self.clone(), self.seams.clone());
+        Box::pin(async move {
+            let mut facts = Facts::default();
+            // It votes by what it says; what its store is, no one can ask.
+            facts.role = Some(Role::Master);
+            facts.probe(&node, &seams, key, ProbeLock::Fenced, LIMIT).await;
+            Some(facts)
+        })
+    }
+}
+
+impl fmt::Debug for ExecNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecNode").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+struct Worker {
+    address: ExecAddress,
+    seams: Seams,
+    jobs: UnboundedReceiver<Job>,
+    least_ttl: Arc<AtomicU64>,
+    observers: Observers,
+    listeners: Vec<Arc<dyn HintListener>>,
+}
+
+/// A child, and what it was asked.
+struct Session {
+    child: Child,
+    identity: Arc<Identity>,
+    last: u64,
+    unanswered: HashMap<u64, Unanswered>,
+    /// Until when each is waited for, the first first.
+    until: VecDeque<(Moment, u64)>,
+    /// When the child has last said anything, or was first asked after that.
+    heard: Moment,
+}
+
+struct Unanswered {
+    verb: Verb,
+    /// `None` once its time is over: an answer is still expected, and ignored.
+    responder: Option<Responder>,
+}
+
+impl Worker {
+    /// Runs until the last handle of the node is dropped.
+    async fn work(mut self) {
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        // Nothing is started before the first request.
+        let mut first = loop {
+            match self.jobs.recv().await {
+                Some(Job::Listen(listener)) => self.listeners.push(listener),
+                Some(first) => break Some(first),
+                None => return,
+            }
+        };
+        loop {
+            let clock = Arc::clone(self.seams.clock());
+            let trouble = match Child::start(&self.address, &*clock).await {
+                Ok((child, hello)) => match hello.identity(clock.now()) {
+                    Ok(identity) => {
+                        self.least_ttl.store(hello.least_ttl_ms, Ordering::Relaxed);
+                        backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+                        match self.serve(child, identity, first.take()).await {
+                            Some(reason) => NodeError::Unreachable { reason },
+                            None => return,
+                        }
+                    }
+                    Err(reason) => NodeError::Failed { kind: NodeErrorKind::Unsupported, reason },
+                },
+                Err(error) => error,
+            };
+            self.observers.notify(ConnectionState::Lost(trouble.clone()));
+            if let Some(job) = first.take() {
+                self.refuse(job, &trouble);
+            }
+            let until = clock.now() + backoff.next(self.seams.entropy().next_u64());
+            while clock.now() < until {
+                tokio::select! {
+                    job = self.jobs.recv() => match job {
+                        Some(job) => self.refuse(job, &trouble),
+                        None => return,
+                    },
+                    () = clock.sleep_until(until) => {}
+                }
+            }
+        }
+    }
+
+    /// Passes requests and answers on until the child ends or breaks the protocol. Returns why, or `None` if no handle is left.
+    async fn serve(&mut self, child: Child, identity: Identity, first: Option<Job>) -> Option<Reason> {
+        let (clock, identity) = (Arc::clone(self.seams.clock()), Arc::new(identity));
+        self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
+        self.tell(Hint::Subscribed);
+        let (unanswered, until) = (HashMap::new(), VecDeque::new());
+        let mut session = Session { child, identity, last: 0, unanswered, until, heard: clock.now() };
+        if let Some(job) = first {
+            self.take(&mut session, job);
+        }
+        let ended = loop {
+            let due = session.until.front().map_or(Moment::NEVER, |(until, _)| *until);
+            tokio::select! {
+                biased;
+                line = session.child.lines.recv() => {
+                    let said = match line {
+                        Some(line) => line.and_then(|line| parse(&line)),
+                        None => break session.child.ended().await,
+                    };
+                    session.heard = clock.now();
+                    if let Err(reason) = said.and_then(|said| self.hear(&mut session, said)) {
+                        break reason;
+                    }
+                }
+                job = self.jobs.recv() => {
+                    let Some(job) = job else {
+                        session.child.finish(&*clock).await;
+                        return None;
+                    };
+                    self.take(&mut session, job);
+                }
+                () = clock.sleep_until(due) => {
+                    session.time_out(clock.now());
+                    if clock.now().since(session.heard) >= SILENT {
+                        break format!("it was asked and has said nothing for {SILENT:?}").into();
+                    }
+                }
+            }
+        };
+        self.tell(Hint::Unsubscribed);
+        let lost = NodeError::Disconnected { reason: ended.clone() };
+        session
+            .unanswered
+            .into_values()
+            .filter_map(|asked| asked.responder)
+            .for_each(|to| to.send(Err(lost.clone())));
+        Some(ended)
+    }
+
+    fn take(&mut self, session: &mut Session, job: Job) {
+        match job {
+            Job::Ask(request, responder) => {
+                if request.may_create() && !responder.wanted() {
+                    return responder.send(Err(NodeError::NotAsked));
+                }
+                session.ask(&request, responder, capabilities(&self.address), &self.seams);
+            }
+            Job::Listen(listener) => {
+                if self.address.hints {
+                    listener.on_hint(Hint::Subscribed);
+                }
+                self.listeners.push(listener);
+            }
+            Job::Observe(observer) => self.observers.add(observer),
+            Job::Ready(to) => drop(to.send(Ok(()))),
+        }
+    }
+
+    /// Takes a line of the child. An error if it does not follow the protocol.
+    fn hear(&mut self, session: &mut Session, said: Said) -> Result<(), Reason> {
+        let unasked = |id: u64| Reason::from(format!("it answers request {id}, which it was not asked"));
+        match said {
+            Said::Answer(answer) => {
+                let asked = session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
+                let response = answer.response(asked.verb, &session.identity);
+                if let Some(responder) = asked.responder {
+                    responder.send(response);
+                }
+            }
+            Said::Error { id, error, maybe } => {
+                let asked = session.unanswered.remove(&id).ok_or_else(|| unasked(id))?;
+                let error: String = error.chars().take(MOST_TEXT).collect();
+                if let Some(responder) = asked.responder {
+                    responder.send(Err(failed(&error, maybe)));
+                }
+            }
+            Said::Gone { gone } => {
+                self.tell(Hint::Invalidated(gone.as_bytes()));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, hint: Hint<'_>) {
+        if self.address.hints {
+            self.listeners.iter().for_each(|listener| listener.on_hint(hint));
+        }
+    }
+
+    /// Answers without asking the child.
+    fn refuse(&mut self, job: Job, trouble: &NodeError) {
+        match job {
+            Job::Ask(_, responder) => responder.send(Err(trouble.clone())),
+            Job::Listen(listener) => self.listeners.push(listener),
+            Job::Observe(observer) => self.observers.add(observer),
+            Job::Ready(to) => drop(to.send(Err(trouble.clone()))),
+        }
+    }
+}
+
+impl Session {
+    fn ask(&mut self, request: &SharedRequest, responder: Responder, able: Capabilities, seams: &Seams) {
+        if let Err(error) = able.check(request) {
+            return responder.send(Err(error));
+        }
+        let clock = seams.clock();
+        let Some(asked) = Asked::of(self.last + 1, request, clock.wall()) else {
+            let reason = "programs cannot be asked this".into();
+            return responder.send(Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }));
+        };
+        let waiting = self.unanswered.len();
+        let line = serde_json::to_string(&asked).map(|line| line + "\n");
+        let sent = line.is_ok_and(|line| waiting < UNREAD && self.child.requests.try_send(line).is_ok());
+        if !sent {
+            return responder.send(Err(NodeError::Overloaded { waiting }));
+        }
+        self.last += 1;
+        if self.unanswered.is_empty() {
+            self.heard = clock.now();
+        }
+        self.until.push_back((clock.now() + LIMIT, self.last));
+        self.unanswered.insert(self.last, Unanswered { verb: asked.verb, responder: Some(responder) });
+    }
+
+    /// Stops waiting for answers that take too long.
+    fn time_out(&mut self, now: Moment) {
+        while let Some((until, id)) = self.until.front().copied()
+            && until <= now
+        {
+            self.until.pop_front();
+            let responder = self.unanswered.get_mut(&id).and_then(|asked| asked.responder.take());
+            if let Some(responder) = responder {
+                responder.send(Err(NodeError::Unanswered { waited: LIMIT }));
+                // Looked at again, to see whether the child is silent.
+                self.until.push_back((now + SILENT, id));
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The other end: makes a program of a node in Rust.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::sync::Arc;
+
+use quorlock::node::{Hint, HintListener, Node, Request, ask};
+use quorlock::runtime::{Clock as _, SystemClock};
+
+use crate::wire::{Answer, Asked, Hello, Said, VERSION};
+
+/// Serves a node on standard input and output, until the input ends.
+///
+/// Requests are carried out one after the other. If the node says when a key has gone, so does the program: its URL then has
+/// `hints=yes`.
+///
+/// # Errors
+///
+/// If the node has no identity yet, or the input is none of this protocol.
+pub async fn serve(node: impl Node) -> io::Result<()> {
+    node.listen(Arc::new(Gone));
+    let first = ask(&node, Request::inspect("quorlock-exec")).await.map_err(io::Error::other)?;
+    let clock = SystemClock::default();
+    let age = u64::try_from(first.identity.age_at(clock.now()).as_millis()).unwrap_or(u64::MAX);
+    let least_ttl = node.limits().least_ttl;
+    let identity = first.identity.id.to_string();
+    let least_ttl_ms = u64::try_from(least_ttl.as_millis()).unwrap_or(u64::MAX);
+    say(&Hello { quorlock: VERSION, identity: identity.clone(), age_ms: age, least_ttl_ms })?;
+    for line in io::stdin().lock().lines() {
+        let asked: Asked = serde_json::from_str(&line?)?;
+        let id = asked.id;
+        let Some(request) = asked.request() else {
+            say(&Said::Error { id, error: "the request is incomplete".to_owned(), maybe: false })?;
+            continue;
+        };
+        match ask(&node, request).await {
+            // The history is told in the first line.
+            Ok(response) if *response.identity.id != *identity => {
+                return Err(io::Error::other("the data have another history now"));
+            }
+            Ok(response) => match Answer::of(id, &response) {
+                Some(answer) => say(&answer)?,
+                None => say(&Said::Error { id, error: "no such answer".to_owned(), maybe: true })?,
+            },
+            Err(error) => {
+                let maybe = error.may_have_acted();
+                say(&Said::Error { id, error: format!("{error:#}"), maybe })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Passes on which keys have gone.
+#[derive(Debug)]
+struct Gone;
+
+impl HintListener for Gone {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if let Hint::Invalidated(key) = hint {
+            // Where nobody reads, the program ends soon.
+            drop(say(&Said::Gone { gone: String::from_utf8_lossy(key).into_owned() }));
+        }
+    }
+}
+
+fn say(line: &impl serde::Serialize) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    serde_json::to_writer(&mut stdout, line)?;
+    stdout.write_all(b"\n")?;
+    stdout.flush()
+}

@@ -1,0 +1,158 @@
+//! Programs as nodes: the contract suite on one in Rust and one in Python, and children that break the protocol.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
+use quorlock::protocol::{Claim, Token};
+use quorlock::runtime::SystemClock;
+use quorlock::{Coordinator, RestartGuard, Wait};
+use quorlock_exec::{ExecKind, ExecNode};
+use quorlock_testkit::contract::{ByRequests, check_contract};
+use quorlock_testkit::{eventually, patience};
+
+fn node(url: &str) -> ExecNode {
+    ExecNode::new(url, &Seams::default()).unwrap()
+}
+
+async fn keeps_the_contract(url: &str) {
+    let node = node(url);
+    if let Err(breach) = check_contract(&node, &ByRequests(node.clone()), &SystemClock::default()).await {
+        panic!("{breach}");
+    }
+}
+
+/// The example, which cargo builds with the tests.
+fn example() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.parent().unwrap().parent().unwrap().join("examples/serve_memory")
+}
+
+fn in_python() -> Option<String> {
+    let there = std::process::Command::new("python3").arg("--version").output().is_ok();
+    if !there {
+        eprintln!("skipped: python3 is not installed");
+    }
+    there.then(|| format!("exec:{}/examples/node.py", env!("CARGO_MANIFEST_DIR")))
+}
+
+#[tokio::test]
+async fn a_node_that_is_served_by_another_process_keeps_the_contract() {
+    let url = format!("exec:{}", example().display());
+    keeps_the_contract(&url).await;
+    keeps_the_contract(&format!("{url}?hints=yes")).await;
+}
+
+#[tokio::test]
+async fn the_program_in_python_keeps_the_contract() {
+    if let Some(url) = in_python() {
+        keeps_the_contract(&url).await;
+    }
+}
+
+/// Five programs in Python are a deployment of five nodes.
+#[tokio::test]
+async fn programs_are_the_nodes_of_a_deployment() {
+    let Some(url) = in_python() else { return };
+    let nodes = (0..5).map(|number| format!("{url}?arg={number}"));
+    let builder = Coordinator::builder().kind(ExecKind::new()).nodes(nodes);
+    let coordinator = builder.restart_guard(RestartGuard::Off).build().unwrap();
+    let lock = coordinator.lock("jobs/a").wait(Wait::UpTo(patience()));
+    let lease = lock.acquire().await.unwrap();
+    assert!(lease.fencing_token().is_some());
+    let refused = coordinator.lock("jobs/a").wait(Wait::Never).acquire().await.unwrap_err().to_string();
+    assert!(refused.contains("jobs/a"), "{refused}");
+    lease.release().await.unwrap();
+    let error = coordinator.lock("jobs/a").shared().acquire().await.unwrap_err().to_string();
+    assert!(error.contains("shared locks"), "{error}");
+}
+
+/// A child that is a shell script.
+fn script(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    // Under another name first: a program that is being written cannot be run.
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("exec:/bin/sh?arg={}", path.display())
+}
+
+const HELLO: &str = r#"echo '{"quorlock":1,"identity":"mine","age_ms":99999}'"#;
+
+fn acquire() -> Request {
+    let claim = Arc::new(Claim::new("a".into(), Token::new(7, "anna:1")));
+    Request::Acquire { claim, ttl: Duration::from_secs(30), fence_hint: None }
+}
+
+#[tokio::test]
+async fn children_that_hang_flood_lie_die_or_answer_twice_grant_nothing_and_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let answer = |line: &str| format!("{HELLO}\nread asked\necho '{line}'\nsleep 60");
+    let wrong_history = r#"echo '{"quorlock":1,"identity":"","age_ms":1}'; sleep 60"#.to_owned();
+    let rows: &[(&str, String, &str)] = &[
+        ("dies", "exit 3".to_owned(), "exit status: 3"),
+        ("dies later", format!("{HELLO}\nread asked\nexit 4"), "exit status: 4"),
+        ("says nothing sensible", "echo hello; sleep 60".to_owned(), "none of this protocol"),
+        ("floods", "exec yes '                          '".to_owned(), "none of this protocol"),
+        ("floods without a line", format!("{HELLO}\nexec tr '\\0' x </dev/zero"), "more than 1048576 bytes"),
+        (
+            "other version",
+            r#"echo '{"quorlock":9,"identity":"x","age_ms":1}'; sleep 60"#.to_owned(),
+            "version 9",
+        ),
+        ("no history", wrong_history, "no identity"),
+        ("answers another", answer(r#"{"id":8,"is":"granted"}"#), "answers request 8"),
+        ("answers by another", answer(r#"{"id":1,"is":"restored"}"#), "an answer of another request"),
+        ("holder without name", answer(r#"{"id":1,"is":"held"}"#), "names no holder"),
+        ("large number", answer(r#"{"id":1,"is":"granted","number":9007199254740993}"#), "beyond 2^53"),
+        ("refuses", answer(r#"{"id":1,"error":"the table is missing"}"#), "the table is missing"),
+    ];
+    for (name, text, words) in rows {
+        let node = node(&script(folder.path(), name, text));
+        let error = format!("{:#}", ask(&node, acquire()).await.unwrap_err());
+        assert!(error.contains(words), "{name}: {error}");
+    }
+    // An answer that was given already ends it, and the next child is asked.
+    let twice = format!(
+        "{HELLO}\nread asked\necho '{{\"id\":1,\"is\":\"free\"}}'\nread more\necho '{{\"id\":1,\"is\":\"granted\"}}'\nsleep 60"
+    );
+    let node = node(&script(folder.path(), "twice", &twice));
+    assert_eq!(ask(&node, acquire()).await.unwrap().vote, Vote::Free);
+    assert!(matches!(ask(&node, acquire()).await, Err(NodeError::Disconnected { .. })));
+    let again = async || ask(&node, acquire()).await.is_ok_and(|answer| answer.vote == Vote::Free);
+    eventually("an answer of the next child", patience(), again).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_hangs_answers_nothing_in_time_and_holds_no_more_than_its_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&script(folder.path(), "hangs", &format!("{HELLO}\nexec sleep 60")));
+    node.ready().await.unwrap();
+    let many = (0..5_000).map(|_| ask(&node, acquire()));
+    let answers = futures::future::join_all(many).await;
+    let overloaded =
+        answers.iter().filter(|answer| matches!(answer, Err(NodeError::Overloaded { .. }))).count();
+    let unanswered =
+        answers.iter().filter(|answer| matches!(answer, Err(NodeError::Unanswered { .. }))).count();
+    assert_eq!(overloaded + unanswered, 5_000);
+    assert!(overloaded >= 3_000, "{overloaded}");
+}
+
+#[tokio::test]
+async fn a_child_ends_with_its_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    // One that ignores the end of its input.
+    let text = format!("echo $$ >{}\n{HELLO}\nexec sleep 60", pid.display());
+    let node = node(&script(folder.path(), "stays", &text));
+    node.ready().await.unwrap();
+    let pid = fs::read_to_string(pid).unwrap();
+    let process = Path::new("/proc").join(pid.trim());
+    assert!(process.exists());
+    drop(node);
+    eventually("its end", patience(), async || !process.exists()).await.unwrap();
+}
