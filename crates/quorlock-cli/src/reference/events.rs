@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// The crates, by their folders.
-const CRATES: [(&str, &str); 6] = [
+const CRATES: [(&str, &str); 7] = [
     ("quorlock", "src"),
     ("quorlock_postgres", "crates/quorlock-postgres/src"),
     ("quorlock_mysql", "crates/quorlock-mysql/src"),
