@@ -8,6 +8,7 @@ use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
 
 use crate::deployment::DeploymentArgs;
 use crate::failure::Failure;
+use crate::marks::Marks;
 use crate::metrics::MetricsArgs;
 use crate::report;
 use crate::values::{Switch, WaitArg};
@@ -103,6 +104,20 @@ impl Settings {
     /// Validates the settings and builds a coordinator, without contacting a node.
     pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
         Ok(self.builder()?.build()?)
+    }
+
+    /// Returns the marks on this host of locks of these nodes.
+    pub(crate) fn marks<'a>(
+        &self,
+        coordinator: &Coordinator,
+        resources: impl IntoIterator<Item = &'a str>,
+    ) -> Marks {
+        Marks::of(
+            coordinator,
+            &self.said.nodes,
+            self.said.key_prefix.as_deref().unwrap_or_default(),
+            resources,
+        )
     }
 
     /// As [`coordinator`](Settings::coordinator), with the TTL of a lock, by which `doctor` judges.

@@ -21,10 +21,11 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
 use crate::waiting::{self, Place};
+use crate::wanted::Acquired;
 
 mod stdin;
 
-use stdin::UntilEof;
+use stdin::{Input, Stdin, UntilEof};
 
 /// `quorlock hold`.
 #[derive(clap::Args)]
@@ -35,7 +36,8 @@ pub(crate) struct HoldArgs {
     /// that the process that wanted the lock has gone; not for a terminal, a file or /dev/null
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     until_eof: UntilEof,
-    /// Print events as JSON, one per line: acquired, lost, released, unconfirmed
+    /// Print events as JSON, one per line: acquired, lost, released, unconfirmed. Then the lines of stdin, if that is a pipe,
+    /// are commands: `check` is answered by checked, `renew` by renewed or unrenewed, and `release` ends the hold
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -87,21 +89,21 @@ async fn hold_until_ended(
     coordinator: &Coordinator,
     report: Report,
 ) -> Result<u8, Failure> {
-    let place = Place::shown_by(report);
+    let (place, marks) = (Place::shown_by(report), args.lock.marks(coordinator, settings, &args.resource));
     let noted = place.clone();
     let lock = args.lock.lock(coordinator, settings, &args.resource)?;
     let lock = if place.is_shown() { lock.on_wait(move |waiting| noted.note(waiting)) } else { lock };
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     // From the beginning: a process that goes away during the wait no longer wants the lock.
-    let closed = stdin::closed(args.until_eof);
-    tokio::pin!(closed);
+    let mut stdin = Stdin::read(args.until_eof, args.json)?;
     let asked = now();
     let acquired = tokio::select! {
         biased;
-        closed = &mut closed => return Err(closed.err().unwrap_or(Failure::StdinEnded)),
-        acquired = waiting::acquire((&lock, settings.ttl(), settings.wait()), &place, &mut signals, report, "while waiting for the lock") => acquired?,
+        () = stdin.ended() => return Err(Failure::StdinEnded),
+        acquired = waiting::acquire((&lock, settings.ttl(), settings.wait()), (&place, &marks), &mut signals, report, "while waiting for the lock") => acquired?,
     };
     let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
+    let _mark = marks.hold(&lease);
     let since = now();
     metrics::waited(since.since(asked));
 
@@ -109,14 +111,20 @@ async fn hold_until_ended(
     let told = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
     tokio::pin!(told);
     let mut telling = true;
+    let mut answering = None;
     let lost = loop {
         tokio::select! {
             biased;
             lost = lease.lost() => break Some(lost),
             _ = signals.next_end() => break None,
-            closed = &mut closed => {
-                closed?;
-                break None;
+            input = stdin.next(), if answering.is_none() => match input {
+                Input::Ended => break None,
+                Input::Line(line) if line == "release" => break None,
+                Input::Line(line) => answering = Some(Box::pin(answer(&lease, line))),
+            },
+            answered = async { Some(answering.as_mut()?.await) }, if answering.is_some() => {
+                answered.transpose()?;
+                answering = None;
             }
             printed = &mut told, if telling => {
                 printed?;
@@ -124,6 +132,7 @@ async fn hold_until_ended(
             }
         }
     };
+    drop(answering);
     metrics::holds(None);
     let (watch, token, held) = (lease.clone(), lease.token().short(), now().since(since));
     let lost = match lost {
@@ -158,6 +167,23 @@ async fn hold_until_ended(
             Ok(exit::LOST)
         }
     }
+}
+
+/// Answers a line of stdin.
+async fn answer(lease: &Acquired, line: String) -> Result<(), Failure> {
+    let remaining = || millis(lease.remaining());
+    let event = match line.as_str() {
+        // If it is lost, that is the next event.
+        "check" => json!({ "event": "checked", "held": lease.check().is_ok(), "remaining_ms": remaining() }),
+        "renew" => match lease.renew().await {
+            Ok(()) => json!({ "event": "renewed", "remaining_ms": remaining() }),
+            Err(error) => {
+                json!({ "event": "unrenewed", "remaining_ms": remaining(), "error": error.to_string() })
+            }
+        },
+        _ => json!({ "event": "unknown", "line": line, "known": ["check", "renew", "release"] }),
+    };
+    print_aside(json_line(&event)).await
 }
 
 /// Formats the acquired lock for the caller.

@@ -41,6 +41,7 @@ mod live;
 mod lock_args;
 mod logging;
 mod man;
+mod marks;
 mod metrics;
 mod notice;
 mod paint;

@@ -9,6 +9,7 @@ use crate::config::Settings;
 use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::marks::Marks;
 use crate::values::{Switch, WaitArg};
 use crate::wanted::Wanted;
 
@@ -100,6 +101,11 @@ impl LockArgs {
         let lock = self.with_options(coordinator.lock_all(resources), settings);
         lock.validate()?;
         Ok(Wanted::Several(lock))
+    }
+
+    /// Returns the marks on this host of the lock.
+    pub(crate) fn marks(&self, coordinator: &Coordinator, settings: &Settings, resource: &str) -> Marks {
+        settings.marks(coordinator, iter::once(resource).chain(self.also.iter().map(String::as_str)))
     }
 
     fn with_options<K>(&self, lock: Lock<K>, settings: &Settings) -> Lock<K> {

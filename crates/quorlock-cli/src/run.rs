@@ -14,6 +14,7 @@ use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::lock_args::LockArgs;
+use crate::marks::Marks;
 use crate::metrics::{self, MetricsArgs};
 use crate::notice::Notice;
 use crate::program::{Found, Program, not_started};
@@ -56,7 +57,8 @@ pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Re
                 Wanted::Permit(args.lock.semaphore(coordinator, &settings, &args.resource, permits)?)
             }
         };
-        let job = Guarded::new(&args.lock, &args.job, &settings, wanted, slot, report)?;
+        let marks = args.lock.marks(coordinator, &settings, &args.resource);
+        let job = Guarded::new(&args.lock, &args.job, &settings, (wanted, marks), slot, report)?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         job.under_lock(&mut signals).await?.end()
     })
@@ -69,7 +71,8 @@ pub(crate) fn elect(args: &ElectArgs, deployment: DeploymentArgs, quiet: bool) -
     let report = Report::to(args.json, quiet);
     with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
         let wanted = lock.lock(coordinator, &settings, &args.resource)?;
-        let job = Guarded::new(&lock, &args.job, &settings, wanted, Slot::of(None), report)?;
+        let marks = lock.marks(coordinator, &settings, &args.resource);
+        let job = Guarded::new(&lock, &args.job, &settings, (wanted, marks), Slot::of(None), report)?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         loop {
             let outcome = job.under_lock(&mut signals).await?;
@@ -106,6 +109,7 @@ struct Guarded<'a> {
     settings: &'a Settings,
     wanted: Wanted,
     place: Place,
+    marks: Marks,
     slot: Slot,
     program: Found,
     kept_for: KeptFor,
@@ -134,7 +138,7 @@ impl<'a> Guarded<'a> {
         lock: &'a LockArgs,
         job: &JobArgs,
         settings: &'a Settings,
-        wanted: Wanted,
+        (wanted, marks): (Wanted, Marks),
         slot: Slot,
         report: Report,
     ) -> Result<Guarded<'a>, Failure> {
@@ -148,20 +152,22 @@ impl<'a> Guarded<'a> {
         // Before the lock is asked for.
         let program = program.find()?;
         let kill_after = job.kill_after;
-        Ok(Guarded { lock, settings, wanted, place, slot, program, kept_for, kill_after, report })
+        Ok(Guarded { lock, settings, wanted, place, marks, slot, program, kept_for, kill_after, report })
     }
 
     /// Acquires the lock, runs the command, and releases the lock.
     async fn under_lock(&self, signals: &mut Signals) -> Result<Outcome, Failure> {
-        let Guarded { wanted, place, slot, report, .. } = self;
+        let Guarded { wanted, place, marks, slot, report, .. } = self;
         let (ttl, max_hold) = (self.settings.ttl(), self.lock.max_hold);
         let asked = Run::begins(now());
         let acquired = tokio::select! {
             biased;
-            acquired = waiting::acquire((wanted, ttl, self.settings.wait()), place, signals, *report, WHILE_WAITING) => acquired?,
+            acquired = waiting::acquire((wanted, ttl, self.settings.wait()), (place, marks), signals, *report, WHILE_WAITING) => acquired?,
             outcome = slot.has_had_its_run(wanted, asked.wall) => outcome,
         };
         let lease = acquired.map_err(|error| Failure::of_acquiring(error, self.lock.conflict_exit_code))?;
+        // The command and the guardian inherit it.
+        let mark = marks.hold(&lease);
         let since = now();
         report.acquired(&lease, since.since(asked.since));
         metrics::waited(since.since(asked.since));
@@ -184,6 +190,7 @@ impl<'a> Guarded<'a> {
         });
         // Only now that no process of the command is left.
         let released = slot.end((wanted, lease), &run, ended, *report).await;
+        drop(mark);
         if let (Ok(()), Ended::Stopped { reason, .. }) = (&released, ended) {
             metrics::lost(reason);
         }

@@ -10,23 +10,32 @@ use quorlock::{Wait, lock::Waiting};
 
 use crate::failure::Failure;
 use crate::logging::HeldBack;
+use crate::marks::Marks;
 use crate::report::{Report, progress};
 use crate::runtime::{now, sleep};
 use crate::signals::Signals;
 use crate::wanted::{Acquired, Refusal, Wanted};
 
-/// Acquires what is `wanted`, within `wait`, with more than half of the `ttl` left.
+/// Acquires what is `wanted`, within `wait`, with more than half of the `ttl` left. Takes back meanwhile what holders on this
+/// host left that have died.
 ///
 /// A terminating signal ends the wait immediately with [`Failure::Interrupted`] and `what` was interrupted.
 /// The attempt cleans up after itself; closing the coordinator waits for that.
 pub(crate) async fn acquire(
     (wanted, ttl, wait): (&Wanted, Duration, Wait),
-    place: &Place,
+    (place, marks): (&Place, &Marks),
     signals: &mut Signals,
     report: Report,
     what: &'static str,
 ) -> Result<Result<Acquired, Refusal>, Failure> {
-    interruptibly(acquire_for(wanted, ttl, wait), (wanted, place), signals, report, what).await
+    let acquired = async {
+        tokio::select! {
+            biased;
+            acquired = acquire_for(wanted, ttl, wait) => acquired,
+            never = marks.take_back() => match never {},
+        }
+    };
+    interruptibly(acquired, (wanted, place), signals, report, what).await
 }
 
 /// Waits for what is to be `done` about the lock that is `shown`, with the place in its queue.

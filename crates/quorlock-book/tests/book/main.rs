@@ -12,6 +12,7 @@
 mod book;
 mod commands;
 mod jobs;
+mod languages;
 mod masters;
 mod safety;
 mod snippets;

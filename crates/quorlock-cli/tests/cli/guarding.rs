@@ -13,7 +13,7 @@ const STUBBORN: &str =
     "trap '' TERM HUP INT; (trap '' TERM HUP INT; exec sleep 1000) & echo $!; echo $$; wait";
 
 /// Returns the guardian of the command of `running`.
-async fn guardian(running: &Running) -> String {
+pub(crate) async fn guardian(running: &Running) -> String {
     guardian_but(running, None).await
 }
 

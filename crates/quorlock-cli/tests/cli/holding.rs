@@ -144,3 +144,25 @@ async fn a_blocked_stdout_does_not_stop_renewals() {
     holder.end().await.expect(0);
     assert_eq!(keys(&servers).await, [""; 0]);
 }
+
+/// For programs in any language: what it writes is answered on stdout.
+#[tokio::test]
+async fn a_program_checks_renews_and_releases_by_lines() {
+    let Some(servers) = servers(3).await else { return };
+    let mut holder = hold(&servers, &["--json", "-t", "30s"]).stdin_open().start();
+    holder.lines(1).await;
+    holder.write_stdin("check\nrenew\nmore\n");
+    let lines = holder.lines(4).await;
+    let events: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events[1]["event"], "checked");
+    assert_eq!(events[1]["held"], true);
+    assert_eq!(events[2]["event"], "renewed");
+    assert!(events[2]["remaining_ms"].as_u64() >= events[1]["remaining_ms"].as_u64(), "{lines:?}");
+    assert_eq!(events[3]["event"], "unknown");
+    assert!(events[3]["known"].as_array().unwrap().contains(&"renew".into()));
+    // Its stdin stays open.
+    holder.write_stdin("release\n");
+    let ended = holder.end().await.expect(0);
+    assert!(ended.stdout.lines().last().unwrap().contains("released"), "{ended:?}");
+    assert_eq!(keys(&servers).await, [""; 0]);
+}

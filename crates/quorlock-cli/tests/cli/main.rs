@@ -13,6 +13,7 @@ mod benching;
 mod command;
 mod dashboard;
 mod databases;
+mod dead_holders;
 mod demonstration;
 mod distance;
 mod doctor;

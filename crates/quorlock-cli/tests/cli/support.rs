@@ -235,6 +235,11 @@ impl Running {
         self.process.id().to_string()
     }
 
+    pub(crate) fn write_stdin(&mut self, text: &str) {
+        let stdin = self.process.stdin.as_mut().expect("its stdin is open");
+        stdin.write_all(text.as_bytes()).expect("it reads its stdin");
+    }
+
     pub(crate) fn close_stdin(&mut self) {
         drop(self.process.stdin.take());
     }

@@ -1,0 +1,241 @@
+//! Marks on this host, by which a waiter sees at once that a holder has died, instead of after its TTL.
+//!
+//! A holder locks a file of its own with `flock`. The lock belongs to the open file, which the command and all its children
+//! inherit: so it ends when the last of them is gone, however they ended, and no sooner. Who finds such a file unlocked takes
+//! back the token that is written in it, as `quorlock release --token` does, and then the nodes give the lock to the next.
+//!
+//! ```text
+//! /tmp/quorlock-UID/             of this user alone
+//!     HASH/                      of the nodes and the name of a lock
+//!         RANDOM-alive           token, and the names of all locks that are held with it
+//! ```
+//!
+//! Process numbers are not looked at: they may be used again. Everything here may fail without harm: the TTL remains.
+
+use std::convert::Infallible;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quorlock::runtime::{Entropy as _, SystemEntropy};
+use quorlock::votes::{NodeVote, VoteOutcome, VoteReport};
+use quorlock::{Coordinator, Token};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::geteuid;
+use tracing::debug;
+
+use crate::runtime::sleep;
+use crate::wanted::Acquired;
+
+/// How often a waiter looks for dead holders: a look is a few system calls.
+const EVERY: Duration = Duration::from_millis(15);
+/// How long after a failure it looks again.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// The place of the marks of some locks of a deployment.
+pub(crate) struct Marks {
+    coordinator: Coordinator,
+    resources: Vec<String>,
+    folders: Vec<PathBuf>,
+}
+
+/// That this process, or one that has inherited it, holds a lock. Dropping it takes it away.
+pub(crate) struct Mark(Vec<(PathBuf, File)>);
+
+impl Marks {
+    /// Returns the place of the marks of these locks. `nodes` are as they are configured.
+    pub(crate) fn of<'a>(
+        coordinator: &Coordinator,
+        nodes: &[String],
+        key_prefix: &str,
+        resources: impl IntoIterator<Item = &'a str>,
+    ) -> Marks {
+        let mut nodes = nodes.to_vec();
+        nodes.sort_unstable();
+        let base = Path::new("/tmp").join(format!("quorlock-{}", geteuid().as_raw()));
+        let folder = |resource: &String| {
+            let mut hasher = DefaultHasher::new();
+            (&nodes, key_prefix, resource).hash(&mut hasher);
+            base.join(format!("{:016x}", hasher.finish()))
+        };
+        let mut resources: Vec<String> = resources.into_iter().map(str::to_owned).collect();
+        resources.sort_unstable();
+        resources.dedup();
+        let folders = resources.iter().map(folder).collect();
+        Marks { coordinator: coordinator.clone(), resources, folders }
+    }
+
+    /// Marks the locks as held, from now on until the mark is dropped here, or this process and all that have inherited the
+    /// mark have ended.
+    pub(crate) fn hold(&self, acquired: &Acquired) -> Mark {
+        let mut made = Vec::new();
+        let names: Vec<String> = match acquired.permit {
+            Some(number) => self.resources.iter().map(|name| format!("{name}#{number}")).collect(),
+            None => self.resources.clone(),
+        };
+        let Some(token) =
+            str::from_utf8(acquired.token().as_bytes()).ok().filter(|token| !token.contains('\n'))
+        else {
+            return Mark(made);
+        };
+        if names.iter().any(|name| name.contains('\n')) {
+            return Mark(made);
+        }
+        let text = format!("{token}\n{}\n", names.join("\n"));
+        for folder in &self.folders {
+            match make(folder, &text) {
+                Ok(mark) => made.push(mark),
+                Err(error) => debug!(%error, "no mark on this host"),
+            }
+        }
+        Mark(made)
+    }
+
+    /// Takes back what dead holders on this host have left, again and again.
+    pub(crate) async fn take_back(&self) -> Infallible {
+        loop {
+            sleep(EVERY).await;
+            for folder in &self.folders {
+                for path in dead_in(folder) {
+                    if !self.take(&path).await {
+                        sleep(AFTER_FAILURE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes back what a dead holder has left. Returns whether a quorum no longer has it.
+    async fn take(&self, path: &Path) -> bool {
+        let Some((_locked, text)) = seize(path) else { return true };
+        let mut lines = text.lines();
+        let (Some(token), names) = (lines.next(), lines.collect::<Vec<_>>()) else { return true };
+        let token = Token::found(token.as_bytes());
+        let report = match names.as_slice() {
+            [] => return remove(path),
+            [name] => self.coordinator.lock(*name).revoke(&token).await,
+            names => self.coordinator.lock_all(names.iter().copied()).revoke(&token).await,
+        };
+        match report {
+            Ok(report) if without(&report) >= report.quorum().needed() => {
+                debug!(token = %token.short(), "took back what a holder on this host left that has died");
+                remove(path)
+            }
+            Ok(_) => false,
+            // It will never work.
+            Err(_) => remove(path),
+        }
+    }
+}
+
+/// How many nodes no longer have the token.
+fn without(report: &VoteReport) -> usize {
+    let is_without = |vote: &&NodeVote| matches!(vote.outcome, VoteOutcome::Granted | VoteOutcome::Free);
+    report.votes().iter().filter(is_without).count()
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        for (path, _) in &self.0 {
+            remove(path);
+        }
+    }
+}
+
+fn remove(path: &Path) -> bool {
+    // Another one may have been faster.
+    drop(fs::remove_file(path));
+    true
+}
+
+fn make(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
+    for folder in folder.parent().into_iter().chain([folder]) {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        if !is_ours(folder) {
+            return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
+        }
+    }
+    // The guardian keeps a file of such a name open, for a command that closes what it inherits.
+    let random = format!("{:032x}-alive", SystemEntropy::default().next_u128());
+    // Under its name only once it is locked.
+    let (new, path) = (folder.join(format!(".{random}")), folder.join(random));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    file.write_all(text.as_bytes())?;
+    fcntl_setfd(&file, FdFlags::empty())?;
+    fs::rename(new, &path)?;
+    Ok((path, file))
+}
+
+/// Whether a folder is of this user, and of no other.
+fn is_ours(folder: &Path) -> bool {
+    folder.symlink_metadata().is_ok_and(|found| {
+        found.is_dir() && found.uid() == geteuid().as_raw() && found.permissions().mode() & 0o077 == 0
+    })
+}
+
+/// Returns the marks whose holders have died.
+fn dead_in(folder: &Path) -> Vec<PathBuf> {
+    if !folder.parent().is_some_and(is_ours) {
+        return Vec::new();
+    }
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_whole =
+        |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    names.map(|entry| entry.path()).filter(is_whole).filter(|path| seize(path).is_some()).collect()
+}
+
+/// Locks a mark and reads it, if no process has it any more.
+fn seize(path: &Path) -> Option<(File, String)> {
+    let file = File::open(path).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // A holder that ended properly has removed it before.
+    let is_there = path
+        .symlink_metadata()
+        .is_ok_and(|there| file.metadata().is_ok_and(|found| found.ino() == there.ino()));
+    if !is_there {
+        return None;
+    }
+    let text = io::read_to_string(&file).ok()?;
+    Some((file, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_dead_once_all_that_inherited_it_are_gone_and_not_if_it_was_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let marks = folder.path().join("a");
+        let (path, file) = make(&marks, "token\na\n").unwrap();
+        assert!(dead_in(&marks).is_empty());
+        let inherited = file.try_clone().unwrap();
+        drop(file);
+        assert!(dead_in(&marks).is_empty(), "a child has it");
+        drop(inherited);
+        assert_eq!(dead_in(&marks), [path.clone()]);
+        let (seized, text) = seize(&path).unwrap();
+        assert_eq!(text, "token\na\n");
+        assert!(seize(&path).is_none(), "one takes it back");
+        drop(seized);
+        drop(Mark(vec![(path, File::open("/dev/null").unwrap())]));
+        assert!(dead_in(&marks).is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(make(&folder.path().join("a"), "token\na\n").is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! A holder on this host that was killed with SIGKILL: the next on this host need not wait for its TTL, of half a minute.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock_testkit::{Servers, eventually, patience, scaled};
+
+use crate::guarding::guardian;
+use crate::support::{Quorlock, Running, is_gone, run, servers};
+
+/// Far less than the TTL, on a busy machine.
+fn soon() -> Duration {
+    scaled(Duration::from_secs(3)).min(Duration::from_secs(20))
+}
+
+async fn pause_for(time: Duration) {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + time).await;
+}
+
+fn kill_all<'a>(pids: impl IntoIterator<Item = &'a String>) {
+    for pid in pids {
+        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+}
+
+/// Starts a command that waits for the lock, and returns it once it does.
+async fn waiter(servers: &Servers) -> Running {
+    let waiting = run(servers, &["-w", "forever", "--label", "the next"], "echo ran").start();
+    let is_queued = async || {
+        let ended = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
+        ended.stdout.contains("the next")
+    };
+    eventually("a waiter", patience(), is_queued).await.unwrap();
+    waiting
+}
+
+async fn gets_it_soon(waiting: Running) {
+    let clock = SystemClock::default();
+    let began = clock.now();
+    let ended = waiting.end().await.expect(0);
+    let passed = clock.now().since(began);
+    assert!(ended.stdout.contains("ran") && passed < soon(), "{passed:?}: {ended:#?}");
+}
+
+#[tokio::test]
+async fn hold_and_run_and_all_their_processes_leave_the_lock_to_the_next() {
+    let Some(servers) = servers(3).await else { return };
+    let holder = Quorlock::new(["hold", "job"]).on(&servers).start();
+    holder.lines(4).await;
+    let waiting = waiter(&servers).await;
+    holder.signal(Signal::SIGKILL);
+    gets_it_soon(waiting).await;
+    // The guardian kills the command.
+    let holder = run(&servers, &[], "echo $$; exec sleep 1000").start();
+    holder.lines(1).await;
+    let waiting = waiter(&servers).await;
+    holder.signal(Signal::SIGKILL);
+    gets_it_soon(waiting).await;
+    // All of them.
+    let holder = run(&servers, &["--permits", "1"], "echo $$; exec sleep 1000").start();
+    let mut pids = holder.lines(1).await;
+    pids.extend([guardian(&holder).await, holder.pid()]);
+    let waiting = run(&servers, &["--permits", "1", "-w", "forever"], "echo ran").start();
+    pause_for(Duration::from_millis(300)).await;
+    kill_all(pids.iter().rev());
+    gets_it_soon(waiting).await;
+}
+
+#[tokio::test]
+async fn what_the_command_started_keeps_the_lock_to_its_end() {
+    let Some(servers) = servers(3).await else { return };
+    // The kernel kills the command with `quorlock`, but not its child.
+    let holder = run(&servers, &[], "sleep 1000 & echo $!; wait").start();
+    let child = holder.lines(1).await;
+    let pids = [guardian(&holder).await, holder.pid()];
+    let mut waiting = waiter(&servers).await;
+    // Stopped first, so that it does not kill the child.
+    kill(Pid::from_raw(pids[0].parse().unwrap()), Signal::SIGSTOP).unwrap();
+    kill_all(pids.iter().rev());
+    pause_for(Duration::from_millis(500)).await;
+    assert!(!is_gone(&child[0]) && !waiting.has_ended(), "the child still runs");
+    kill_all(&child);
+    gets_it_soon(waiting).await;
+}
