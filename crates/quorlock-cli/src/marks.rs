@@ -178,7 +178,7 @@ fn make(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
 /// Whether a folder is of this user, and of no other.
 fn is_ours(folder: &Path) -> bool {
     folder.symlink_metadata().is_ok_and(|found| {
-        found.is_dir() && found.uid() == geteuid().as_raw() && found.permissions().mode() & 0o077 == 0
+        found.is_dir() && found.uid() == geteuid().as_raw() && found.permissions().mode() & 0o777 == 0o700
     })
 }
 
