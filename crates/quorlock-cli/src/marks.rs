@@ -223,7 +223,7 @@ mod tests {
         drop(file);
         assert!(dead_in(&marks).is_empty(), "a child has it");
         drop(inherited);
-        assert_eq!(dead_in(&marks), [path.clone()]);
+        assert_eq!(dead_in(&marks), std::slice::from_ref(&path));
         let (seized, text) = seize(&path).unwrap();
         assert_eq!(text, "token\na\n");
         assert!(seize(&path).is_none(), "one takes it back");

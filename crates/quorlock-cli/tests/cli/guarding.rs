@@ -151,8 +151,12 @@ async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
     let running = run(&servers, &[], STUBBORN).stdin_open().start();
     let pids = running.lines(2).await;
     let guardian = guardian(&running).await;
-    let files: Vec<_> = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().collect();
-    assert_eq!(files.len(), 1, "a reader of the output would wait for it: {files:?}");
+    let files = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap();
+    let names: Vec<_> = files.map(|file| fs::read_link(file.unwrap().path()).unwrap()).collect();
+    // The mark, by which others on this host see that it still lives.
+    let others = names.iter().filter(|name| !name.to_string_lossy().ends_with("-alive"));
+    assert_eq!(others.count(), 1, "a reader of the output would wait for it: {names:?}");
+    assert_eq!(names.len(), 2, "{names:?}");
     // It joins the group once the command has started.
     eventually("a member that keeps the number of the group", patience(), async || {
         group_of(&guardian) == pids[1]
