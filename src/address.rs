@@ -26,8 +26,8 @@ pub use parse::percent_decoded;
 /// service it follows the name: `/service/3`. Credentials for the Sentinels themselves are given by
 /// `?sentinel_username=…&sentinel_password=…`; those before the hosts are for the master.
 ///
-/// With `?wait=1` a vote counts only after that number of replicas has confirmed it (`WAIT`): see
-/// [`Address::wait`]. Characters with a meaning in URLs must be percent-encoded. Prefer to keep passwords out
+/// With `?layout=redisson` locks are stored as Redisson stores its own (`docs/redisson.md`). With `?wait=1` a vote
+/// counts only after that number of replicas has confirmed it (`WAIT`): see [`Address::wait`]. Characters with a meaning in URLs must be percent-encoded. Prefer to keep passwords out
 /// of URLs: see [`Address::set_password`].
 ///
 /// `Display` and `Debug` show neither user nor password.
@@ -40,6 +40,16 @@ pub struct Address {
     sentinel_user: Option<Arc<str>>,
     sentinel_password: Option<Arc<str>>,
     wait: u32,
+    layout: Layout,
+}
+
+/// How locks are stored on a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// As this library stores them.
+    Own,
+    /// As Redisson stores them: other programs lock there without this library (ADR 37).
+    Redisson,
 }
 
 /// The transport and location of a server.
@@ -74,6 +84,9 @@ pub enum Endpoint {
         sentinels: Vec<Endpoint>,
     },
 }
+
+/// The value of `?layout=` for Redisson's layout.
+pub(crate) const REDISSON: &str = "redisson";
 
 impl Address {
     /// Parses an address in one of the forms above.
@@ -157,6 +170,7 @@ impl Address {
             sentinel_user: None,
             sentinel_password: None,
             wait: 0,
+            layout: Layout::Own,
         }
     }
 
@@ -167,6 +181,23 @@ impl Address {
             cure: "say how many replicas must confirm a vote, as in `?wait=1`",
         })?;
         Ok(())
+    }
+
+    fn set_layout(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {
+        if text != REDISSON {
+            return Err(AddressError::Malformed {
+                shown: shown.into(),
+                problem: "has an unknown `layout`",
+                cure: "write `?layout=redisson`, or leave it out",
+            });
+        }
+        self.layout = Layout::Redisson;
+        Ok(())
+    }
+
+    /// Returns how locks are stored there.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Returns the name of the service, if the address is that of a service.
@@ -238,12 +269,17 @@ impl FromStr for Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.endpoint, self.database) {
-            (endpoint @ Endpoint::Unix { .. }, database) if database > 0 => {
-                write!(f, "{endpoint}?db={database}")
-            }
-            (endpoint, 0) => write!(f, "{endpoint}"),
-            (endpoint, database) => write!(f, "{endpoint}/{database}"),
+        write!(f, "{}", self.endpoint)?;
+        let in_query = matches!(self.endpoint, Endpoint::Unix { .. });
+        match self.database {
+            0 => {}
+            database if in_query => write!(f, "?db={database}")?,
+            database => write!(f, "/{database}")?,
+        }
+        match self.layout {
+            Layout::Own => Ok(()),
+            Layout::Redisson if in_query && self.database > 0 => write!(f, "&layout={REDISSON}"),
+            Layout::Redisson => write!(f, "?layout={REDISSON}"),
         }
     }
 }

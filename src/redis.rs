@@ -25,6 +25,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
+use crate::address::Layout;
 pub use crate::address::{Address, ClusterAddress, Endpoint};
 pub use cluster::ClusterNode;
 pub use sentinel::SentinelErrors;
@@ -39,7 +40,7 @@ use self::settings::Settings;
 use self::supervisor::NodeInner;
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, HintListener, ListedKeys, Node, NodeError, Request, Responder, SharedRequest,
+    Capabilities, Capability, HintListener, ListedKeys, Node, NodeError, Responder, SharedRequest,
     StatusListener,
 };
 
@@ -66,6 +67,7 @@ mod observers;
 mod process;
 mod promotion;
 mod push;
+mod redisson;
 mod replicas;
 mod resp;
 #[doc(hidden)]
@@ -133,9 +135,7 @@ impl Node for RedisNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        if matches!(*request, Request::Offer { .. })
-            && let Err(error) = self.capabilities().check(&request)
-        {
+        if let Err(error) = self.capabilities().check(&request) {
             return responder.send(Err(error));
         }
         let permit = match self.home.begin().and_then(|()| self.state.admit(&request)) {
@@ -168,6 +168,9 @@ impl Node for RedisNode {
 
     /// Offers are excluded where a vote depends on the time of its request, or on other servers.
     fn capabilities(&self) -> Capabilities {
+        if self.address.layout() == Layout::Redisson {
+            return redisson::capabilities();
+        }
         let all = Capabilities::all();
         if may_offer(&self.address, &self.settings) { all } else { all.without(Capability::Offer) }
     }

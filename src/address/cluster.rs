@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Address, AddressError, Endpoint};
+use super::{Address, AddressError, Endpoint, Layout, REDISSON};
 
 /// The address of a whole Redis Cluster, which is one node: some of its members, with the credentials to log
 /// in.
@@ -68,6 +68,11 @@ impl ClusterAddress {
         &self.seeds
     }
 
+    /// Returns how locks are stored there.
+    pub(crate) fn layout(&self) -> Layout {
+        self.seeds.first().map_or(Layout::Own, Address::layout)
+    }
+
     /// Applies a change to the address of each named member.
     pub(crate) fn each_seed(&mut self, change: impl FnMut(&mut Address)) {
         self.seeds.iter_mut().for_each(change);
@@ -96,14 +101,18 @@ impl fmt::Display for ClusterAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, seed) in self.seeds.iter().enumerate() {
             let shown = seed.to_string();
-            let (scheme, host) = shown.split_once("://").unwrap_or(("redis", &shown));
+            let (shown, _) = shown.split_once('?').unwrap_or((&shown, ""));
+            let (scheme, host) = shown.split_once("://").unwrap_or(("redis", shown));
             if place == 0 {
                 write!(f, "{scheme}+cluster://{host}")?;
             } else {
                 write!(f, ",{host}")?;
             }
         }
-        Ok(())
+        match self.layout() {
+            Layout::Own => Ok(()),
+            Layout::Redisson => write!(f, "?layout={REDISSON}"),
+        }
     }
 }
 
@@ -138,6 +147,7 @@ mod tests {
         for (text, shown) in [
             ("redis+cluster://A:7000,b:7001", "redis+cluster://a:7000,b:7001"),
             ("valkey+cluster://a,b,a:6379/", "redis+cluster://a:6379,b:6379"),
+            ("redis+cluster://a,b?layout=redisson", "redis+cluster://a:6379,b:6379?layout=redisson"),
             (" redis+cluster://anna:s3,cr@t@a:1,[::1]:2 ", "redis+cluster://a:1,[::1]:2"),
         ] {
             let text = text.replace("s3,cr@t", "s3,cr%40t");

@@ -213,6 +213,7 @@ impl Keeper {
             remaining: self.state.left(now),
             readers: Vec::new(),
             key: None,
+            depth: None,
         };
         self.shared.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }

@@ -129,13 +129,15 @@ pub struct Holding {
     pub readers: Vec<Token>,
     /// The key, for a request with several keys.
     pub key: Option<Arc<str>>,
+    /// How often the holder has acquired the lock without releasing it, where the node counts that: Redisson does.
+    pub depth: Option<u64>,
 }
 
 impl Holding {
     /// Creates an entry with the `token` of the holder and its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry, readers: Vec::new(), key: None }
+        Holding { token, expiry, readers: Vec::new(), key: None, depth: None }
     }
 
     /// Sets the readers.

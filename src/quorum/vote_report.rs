@@ -155,6 +155,7 @@ impl VoteReport {
         Some(Holder {
             token: at.first()?.0.token.clone(),
             key: at.first()?.0.key.clone(),
+            depth: at.first()?.0.depth,
             fencing_token: numbers.max().filter(carried),
             nodes: at.len(),
             remaining: longest.max().unwrap_or_default(),
@@ -240,6 +241,9 @@ pub struct Holder {
     pub readers: Vec<Token>,
     /// The key that is held, if several were asked for.
     pub key: Option<Arc<str>>,
+    /// How often it has acquired the lock without releasing it, where the nodes count that: see
+    /// [`Holding::depth`].
+    pub depth: Option<u64>,
 }
 
 /// Describes a holder: the token's context, or the readers.
@@ -256,6 +260,12 @@ pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
     format!("{count}: {shown}{more}")
 }
 
+/// Like [`holders`], with the depth of another program's holder: ours is counted in the holder's process.
+fn described(token: &Token, readers: &[Token], depth: Option<u64>) -> String {
+    let depth = depth.filter(|_| !token.is_ours()).map_or(String::new(), |depth| format!(", depth {depth}"));
+    format!("{}{depth}", holders(token, readers))
+}
+
 /// How many readers a message names.
 const SHOWN_READERS: usize = 3;
 
@@ -269,16 +279,16 @@ impl Holding {
     /// Describes the holder as in [`Holder::describe`], as known by one node.
     #[must_use]
     pub fn describe(&self) -> String {
-        holders(&self.token, &self.readers)
+        described(&self.token, &self.readers, self.depth)
     }
 }
 
 impl Holder {
     /// Describes the holder: the context of the token, or the number of readers and some of their
-    /// contexts.
+    /// contexts. For a client of another program, also how often it has acquired the lock, if that is counted.
     #[must_use]
     pub fn describe(&self) -> String {
-        holders(&self.token, &self.readers)
+        described(&self.token, &self.readers, self.depth)
     }
 }
 

@@ -22,12 +22,13 @@ use self::shard::Shard;
 use self::slot_map::HostPort;
 use super::home::{Home, Work};
 use super::observers::Observers;
+use super::redisson;
 use super::settings::Settings;
-use crate::address::{Address, ClusterAddress};
+use crate::address::{Address, ClusterAddress, Layout};
 use crate::node::facts::Facts;
 use crate::node::{
     Capabilities, Capability, ConnectionState, HintListener, ListedKeys, Node, NodeError, NodeErrorKind,
-    Request, Responder, SharedRequest, StatusListener,
+    Responder, SharedRequest, StatusListener,
 };
 use crate::runtime::Mutex;
 use quorlock_protocol::{Slot, keeps_companions};
@@ -200,10 +201,14 @@ impl Node for ClusterNode {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        if matches!(*request, Request::Offer { .. })
-            && let Err(error) = self.capabilities().check(&request)
-        {
+        if let Err(error) = self.capabilities().check(&request) {
             return reply.send(Err(error));
+        }
+        if self.inner.address.layout() == Layout::Redisson && !redisson::keeps_slot(request.key()) {
+            let reason = "Redisson's channel and counter for a lock of this name are in other slots of the cluster, so that \
+                          Redisson cannot lock it either; choose a name with a whole hash tag, or without braces";
+            let (kind, reason) = (NodeErrorKind::Unsupported, reason.into());
+            return reply.send(Err(NodeError::Failed { kind, reason }));
         }
         if !request.keys().all(|key| keeps_companions(key)) {
             let reason = "the name of a lock contains `{}` before any hash tag, and so nothing beside it can be in its slot \
@@ -253,7 +258,10 @@ impl Node for ClusterNode {
     /// says how to name the keys. Offers are excluded: a vote must not be older than a move of its slot (rule
     /// C-6).
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all().without(Capability::Offer)
+        match self.inner.address.layout() {
+            Layout::Own => Capabilities::all().without(Capability::Offer),
+            Layout::Redisson => redisson::capabilities(),
+        }
     }
 
     /// Hints come from each master, as from a single server, and the listeners are subscribed while all

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use self::arguments::{arguments, drawing, owned};
 use super::resp::encode::CommandWriter;
-use super::scripts;
 use super::scripts::{Family, Library, Script};
+use super::{redisson, scripts};
 use crate::node::{Request, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, Mode, want_mark_sibling};
 
-mod arguments;
+pub(super) mod arguments;
 pub(super) mod plain;
 pub(super) mod reply;
 
@@ -21,7 +21,7 @@ pub(crate) fn encode_once(
     library: &mut Library,
     buffer: &mut Vec<u8>,
 ) -> ByHash {
-    let usual = history.is_none() && library.has(script_of(asked));
+    let usual = history.is_none() && library.has(script_of(asked, library));
     if !usual {
         return encode(asked, history, library, buffer);
     }
@@ -78,11 +78,14 @@ pub(crate) fn encode(
     library: &mut Library,
     buffer: &mut Vec<u8>,
 ) -> ByHash {
-    let script = script_of(request);
+    let script = script_of(request, library);
     let script = if history.is_some() { script.for_member() } else { script };
     let mut command = CommandWriter::begin(buffer);
     let by_hash = call(&mut command, script, library);
-    arguments(&mut command, request);
+    match library.redisson() {
+        Some(publishing) => redisson::arguments(&mut command, request, publishing),
+        None => arguments(&mut command, request),
+    }
     if let Some(history) = history {
         command.word(history);
     }
@@ -142,7 +145,10 @@ pub(crate) enum ByHash {
     No,
 }
 
-fn script_of(request: &Request) -> &'static Script {
+fn script_of(request: &Request, library: &Library) -> &'static Script {
+    if library.redisson().is_some() {
+        return redisson::script_of(request);
+    }
     if let Request::WriteBack { .. } = request {
         return &scripts::WRITE_BACK;
     }

@@ -63,7 +63,7 @@ impl Step {
         {
             return Step::Numbered;
         }
-        if let (Request::Acquire { fence_hint: None, .. }, Some(_)) = (request, supported.client) {
+        if let (Request::Acquire { fence_hint: None, .. }, true) = (request, supported.storing) {
             return Step::Plain;
         }
         if let (Request::Release { .. }, Some(deleting)) = (request, supported.deleting) {
@@ -254,7 +254,12 @@ mod tests {
 
     #[test]
     fn what_is_sent_first_is_a_matter_of_request_and_server() {
-        let all = SupportedCommands { client: Some(7), clock: None, deleting: Some(Deleting::IfEqual) };
+        let all = SupportedCommands {
+            client: Some(7),
+            storing: true,
+            clock: None,
+            deleting: Some(Deleting::IfEqual),
+        };
         let none = SupportedCommands::default();
         let release = Request::Release { claim: claim() };
         let shared = Arc::new(Claim::clone(&claim()).shared());
@@ -266,7 +271,9 @@ mod tests {
             ("unfenced", acquire(None, None), all, Some(WALL), Step::Plain),
             ("unfenced, and late requests", acquire(None, None), none, Some(WALL), Step::Script),
             ("release", release.clone(), all, None, Step::Deletion(Deleting::IfEqual)),
-            ("release on an older server", release, none, None, Step::Script),
+            ("release on an older server", release.clone(), none, None, Step::Script),
+            ("another layout", release, all.scripts_only(), None, Step::Script),
+            ("unfenced, in another layout", acquire(None, None), all.scripts_only(), None, Step::Script),
             ("shared release", Request::Release { claim: shared }, all, None, Step::Script),
             ("inspection", Request::inspect("a"), all, Some(WALL), Step::Script),
         ] {

@@ -20,11 +20,12 @@ use super::node_lists::NodeListsNote;
 use super::process::{Process, history_in};
 use super::promotion::reign;
 use super::push::Listeners;
+use super::redisson::Publishing;
 use super::replicas::ReplicaAck;
 use super::sentinel::{Sentinels, Watch};
 use super::settings::{Membership, Settings};
 use super::start;
-use crate::address::{Address, Endpoint};
+use crate::address::{Address, Endpoint, Layout};
 use crate::node::facts::{Facts, Role};
 use crate::node::{Identity, NodeError, NodeErrorKind};
 use quorlock_protocol::{InboxId, Moment, Past, SUCCESSION, age, believed};
@@ -39,6 +40,7 @@ pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
     settings.membership == Membership::Alone
         && address.service().is_none()
         && address.wait() == 0
+        && address.layout() == Layout::Own
         && settings.gate.is_some()
 }
 
@@ -65,6 +67,8 @@ pub(crate) struct ReadyConnection {
     pub(crate) watch: Option<Watch>,
     /// The commands that it supports besides scripts.
     pub(crate) supported: SupportedCommands,
+    /// How releases are published, if the layout is Redisson's.
+    pub(crate) redisson: Option<Publishing>,
     /// How long the handshake took.
     pub(crate) round_trip: Duration,
 }
@@ -171,6 +175,8 @@ impl Connector {
         let noted = max_ttl.as_ref().map(|note| introduction.add(&note.request()));
         let alone = self.settings.membership == Membership::Alone;
         let supported = alone.then(|| SupportedCommands::ask(&mut introduction, &self.settings.key_prefix));
+        let of_redisson = self.login.address.layout() == Layout::Redisson;
+        let publishing = of_redisson.then(|| Publishing::ask(&mut introduction, &self.settings));
         let inbox = if hints { self.subscribe(&mut introduction) } else { None };
         let info = introduction.add(&cmd("INFO"));
         self.login.steps.next(1);
@@ -202,6 +208,9 @@ impl Connector {
         } else {
             SupportedCommands::default()
         };
+        let publishing = publishing.map(|asked| Publishing::read(&mut replies, &asked, self.user()));
+        let redisson = publishing.transpose()?;
+        let supported = if of_redisson { supported.scripts_only() } else { supported };
         let noted = noted.and_then(|noted| replies.take(noted));
         facts.max_ttl = noted.as_ref().and_then(max_ttl_answer);
         let max_ttl = max_ttl.filter(|_| matches!(noted, Some(Value::Int(_))));
@@ -248,6 +257,7 @@ impl Connector {
             history,
             watch,
             supported,
+            redisson,
             round_trip,
         })
     }
@@ -439,6 +449,7 @@ mod tests {
         assert!(!offers("redis://a", Settings { gate: None, ..settings() }), "without the restart guard");
         assert!(!offers("redis+sentinel://a/m", guarded()));
         assert!(!offers("redis://a?wait=1", guarded()));
+        assert!(!offers("redis://a?layout=redisson", guarded()));
         assert!(!offers("redis://a", Settings { membership: Membership::OfCluster, ..guarded() }));
     }
 

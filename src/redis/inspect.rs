@@ -363,7 +363,7 @@ impl InspectSession {
     }
 
     /// Sends all commands in one write, and returns the replies in the same order.
-    async fn ask_each(&mut self, commands: &[Vec<String>]) -> Result<Vec<Value>, NodeError> {
+    pub(super) async fn ask_each(&mut self, commands: &[Vec<String>]) -> Result<Vec<Value>, NodeError> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in commands {
             let mut words = command.iter();

@@ -9,8 +9,9 @@ use super::connection::text;
 use super::error::{Peer, SCAN, SentCommand, refused, unexpected};
 use super::handshake::Connector;
 use super::inspect::InspectSession;
+use super::redisson::is_lock;
 use super::settings::Settings;
-use crate::address::Address;
+use crate::address::{Address, Layout};
 use crate::node::{ListedKeys, NodeError};
 use quorlock_protocol::{Moment, is_auxiliary_key, lock_of_queue};
 
@@ -32,7 +33,9 @@ pub(in crate::redis) fn keys(
     prefix: Arc<str>,
     which: ListedKeys,
 ) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
+    let of_redisson = address.layout() == Layout::Redisson;
     let (pattern, data_type) = match which {
+        ListedKeys::Locks if of_redisson => (format!("{}*", literal(&prefix)), "hash"),
         ListedKeys::Locks => (format!("{}*", literal(&prefix)), "string"),
         ListedKeys::Queues => (format!("{}*:quorlock:want:mark:order", literal(&prefix)), "zset"),
     };
@@ -41,6 +44,7 @@ pub(in crate::redis) fn keys(
         let (prefix, pattern) = (Arc::clone(&prefix), pattern.clone());
         async move {
             let (mut session, cursor) = match at {
+                At::Start if of_redisson && which == ListedKeys::Queues => return Ok(None),
                 At::End => return Ok(None),
                 At::Start => {
                     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
@@ -52,7 +56,12 @@ pub(in crate::redis) fn keys(
             let answer =
                 session.ask(&[SCAN, &cursor, "MATCH", &pattern, "COUNT", PAGE, "TYPE", data_type]).await?;
             let (next, keys) = page(answer, address.user().unwrap_or("default"))?;
-            let keys = keys.iter().filter_map(|key| lock_of(key, which, &prefix)).collect();
+            let mut keys: Vec<_> = keys.iter().filter_map(|key| lock_of(key, which, &prefix)).collect();
+            if of_redisson {
+                let asked: Vec<_> = keys.iter().map(|key| is_lock(key)).collect();
+                let mut answers = session.ask_each(&asked).await?.into_iter();
+                keys.retain(|_| answers.next() == Some(Value::Int(1)));
+            }
             let at = if next == "0" { At::End } else { At::Cursor(session, next) };
             Ok(Some((keys, at)))
         }

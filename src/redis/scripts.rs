@@ -2,12 +2,16 @@
 
 use std::sync::{LazyLock, OnceLock};
 
+use super::redisson::Publishing;
+
 /// Defines a script from its files, in which each may use the functions of the ones before it.
 macro_rules! script {
     ($number:literal, $($name:literal),+) => {
         LazyLock::new(|| Script::new($number, &[$(include_str!(concat!("scripts/", $name, ".lua"))),+]))
     };
 }
+
+pub(super) use script;
 
 /// A script. A server that has run it once also knows it by its hash.
 #[derive(Debug)]
@@ -20,42 +24,43 @@ pub struct Script {
 }
 
 /// Stores the token if the key is free, and issues its fencing number.
-pub static ACQUIRE: LazyLock<Script> = script!(0, "fence", "acquire");
+pub static ACQUIRE: LazyLock<Script> = script!(0, "number", "fence", "acquire");
 /// Enters the queue for a lock.
 pub static ENQUEUE: LazyLock<Script> = script!(1, "untrack", "queue", "enqueue");
 /// Raises the fencing counters to a number, if the locks are the attempt's own.
-pub static WRITE_BACK: LazyLock<Script> = script!(2, "untrack", "fence", "readers", "write_back");
+pub static WRITE_BACK: LazyLock<Script> = script!(2, "untrack", "number", "fence", "readers", "write_back");
 /// Leaves the queue.
 pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "untrack", "queue", "leave_queue");
 /// Lists the waiters in the queue.
 pub static LIST_WAITERS: LazyLock<Script> = script!(27, "untrack", "queue", "list_waiters");
 /// Replaces the token of the key by the next one.
-pub static TRANSFER: LazyLock<Script> = script!(4, "fence", "transfer");
+pub static TRANSFER: LazyLock<Script> = script!(4, "number", "fence", "transfer");
 /// Extends the TTL of the key if it holds our token, or stores it again.
-pub static RENEW: LazyLock<Script> = script!(5, "untrack", "fence", "renew");
+pub static RENEW: LazyLock<Script> = script!(5, "untrack", "number", "fence", "renew");
 /// Deletes the key if it holds our token, and notifies the next waiter.
 pub static RELEASE: LazyLock<Script> = script!(6, "untrack", "delete_own", "queue", "release");
 /// Releases the lock, and offers it to the next waiter.
-pub static OFFER: LazyLock<Script> = script!(26, "untrack", "fence", "queue", "offer");
+pub static OFFER: LazyLock<Script> = script!(26, "untrack", "number", "fence", "queue", "offer");
 /// Deletes the key if it holds our token, and leaves a tombstone.
 pub static CANCEL: LazyLock<Script> = script!(7, "untrack", "cancel");
 /// Reads the holder of the key.
 pub static INSPECT: LazyLock<Script> = script!(8, "inspect");
 
 /// Adds the token to the readers of the lock.
-pub static ACQUIRE_SHARED: LazyLock<Script> = script!(9, "fence", "readers", "acquire_shared");
+pub static ACQUIRE_SHARED: LazyLock<Script> = script!(9, "number", "fence", "readers", "acquire_shared");
 /// Extends the TTL of a reader, stores it again, or makes an exclusive holder a reader.
-pub static RENEW_SHARED: LazyLock<Script> = script!(10, "untrack", "fence", "readers", "renew_shared");
+pub static RENEW_SHARED: LazyLock<Script> =
+    script!(10, "untrack", "number", "fence", "readers", "renew_shared");
 /// Removes a reader, and deletes the key with the last one.
 pub static RELEASE_SHARED: LazyLock<Script> =
-    script!(12, "untrack", "fence", "queue", "readers", "end_share", "release_shared");
+    script!(12, "untrack", "number", "fence", "queue", "readers", "end_share", "release_shared");
 /// Removes a reader, and leaves a tombstone.
 pub static CANCEL_SHARED: LazyLock<Script> =
-    script!(13, "untrack", "fence", "queue", "readers", "end_share", "cancel_shared");
+    script!(13, "untrack", "number", "fence", "queue", "readers", "end_share", "cancel_shared");
 /// Refuses new readers, for a writer that waits.
-pub static INTEND: LazyLock<Script> = script!(14, "fence", "readers", "intend");
+pub static INTEND: LazyLock<Script> = script!(14, "number", "fence", "readers", "intend");
 /// Withdraws that.
-pub static DESIST: LazyLock<Script> = script!(15, "fence", "readers", "desist");
+pub static DESIST: LazyLock<Script> = script!(15, "number", "fence", "readers", "desist");
 
 /// The scripts for one kind of claim other than one exclusive lock.
 pub(crate) struct Family {
@@ -85,17 +90,19 @@ pub(crate) static SEVERAL: Family = Family {
 pub static TAKE: LazyLock<Script> = script!(22, "take");
 
 /// Stores the token under several keys if all are free, and issues one fencing number.
-pub static ACQUIRE_SEVERAL: LazyLock<Script> = script!(16, "untrack", "fence", "several", "acquire_several");
+pub static ACQUIRE_SEVERAL: LazyLock<Script> =
+    script!(16, "untrack", "number", "fence", "several", "acquire_several");
 /// Extends the TTL of several keys if all hold our token, or stores missing ones again.
-pub static RENEW_SEVERAL: LazyLock<Script> = script!(17, "untrack", "fence", "several", "renew_several");
+pub static RENEW_SEVERAL: LazyLock<Script> =
+    script!(17, "untrack", "number", "fence", "several", "renew_several");
 /// Deletes those of several keys that hold our token.
 pub static RELEASE_SEVERAL: LazyLock<Script> =
-    script!(19, "untrack", "fence", "several", "queue", "end_several", "release_several");
+    script!(19, "untrack", "number", "fence", "several", "queue", "end_several", "release_several");
 /// Deletes those of several keys that hold our token, and leaves a tombstone.
 pub static CANCEL_SEVERAL: LazyLock<Script> =
-    script!(20, "untrack", "fence", "several", "queue", "end_several", "cancel_several");
+    script!(20, "untrack", "number", "fence", "several", "queue", "end_several", "cancel_several");
 /// Issues a fencing number for a token that is stored without one.
-pub static DRAW: LazyLock<Script> = script!(23, "untrack", "fence", "draw");
+pub static DRAW: LazyLock<Script> = script!(23, "untrack", "number", "fence", "draw");
 /// Returns how long a promoted server has been master. Not a vote: requested once for a connection.
 pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
 /// Returns the `max_ttl` of other clients, and records ours. Not a vote: requested once for a connection.
@@ -134,7 +141,7 @@ pub fn all() -> [&'static Script; 23] {
 }
 
 impl Script {
-    fn new(number: u8, parts: &[&str]) -> Script {
+    pub(super) fn new(number: u8, parts: &[&str]) -> Script {
         // Without comments: the server would parse them with every request.
         let lines = parts
             .iter()
@@ -174,9 +181,21 @@ impl Script {
 #[derive(Debug, Default)]
 pub(crate) struct Library {
     known: u32,
+    /// How releases are published, if the scripts are those of Redisson's layout.
+    redisson: Option<Publishing>,
 }
 
 impl Library {
+    /// Creates a library of the scripts for a layout, of which the server knows none.
+    pub(super) fn new(redisson: Option<Publishing>) -> Library {
+        Library { known: 0, redisson }
+    }
+
+    /// Returns how releases are published, if the scripts are those of Redisson's layout.
+    pub(super) fn redisson(&self) -> Option<Publishing> {
+        self.redisson
+    }
+
     /// Returns whether the script may be called by its hash.
     pub(crate) fn has(&self, script: &Script) -> bool {
         self.known & (1 << script.number) != 0

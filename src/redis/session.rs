@@ -77,7 +77,7 @@ pub(crate) async fn run(
         lists_from: Moment::ORIGIN,
         unconfirmed: Vec::new(),
         batch: Vec::new(),
-        library: Library::default(),
+        library: Library::new(ready.redisson),
         pace: Pace::Fluent,
         stall: STALL.max(ready.round_trip.saturating_mul(4)),
         last_reply: clock.now(),

@@ -31,6 +31,7 @@ mod noticed;
 mod offers;
 mod one;
 mod promotion;
+mod redisson;
 mod restart;
 mod rights;
 mod rivals;

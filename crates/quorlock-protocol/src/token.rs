@@ -150,6 +150,16 @@ impl Token {
         *self.bytes == *SHARED_MARKER.as_bytes()
     }
 
+    /// Returns it as text if it is the owner of a lock of Redisson: the UUID of a client, and the number
+    /// of a thread. Whoever may read the lock sees it, and Redisson's own messages name it.
+    fn redisson_owner(&self) -> Option<&str> {
+        let (client, thread) = str::from_utf8(&self.bytes).ok()?.split_once(':')?;
+        let is_hex = |part: &str| part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_uuid = client.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && client.split('-').all(is_hex);
+        let is_thread = !thread.is_empty() && thread.bytes().all(|digit| digit.is_ascii_digit());
+        (is_uuid && is_thread).then_some(str::from_utf8(&self.bytes).ok()?)
+    }
+
     /// Returns the first digits of the random part: enough to tell two attempts apart. For another
     /// program's token that is not text, returns its first bytes in hexadecimal.
     #[must_use]
@@ -174,6 +184,7 @@ impl fmt::Display for Token {
             Some(context) if self.is_retained() => write!(f, "{}", printable(&context).cut(SHOWN_RETAINED)),
             Some(context) => write!(f, "{}", printable(&context).cut(SHOWN)),
             None if self.is_marker() => f.write_str("readers"),
+            None if let Some(owner) = self.redisson_owner() => write!(f, "Redisson {owner}"),
             None => write!(f, "another program ({}…)", self.short()),
         }
     }
@@ -201,6 +212,18 @@ mod tests {
         let token = Token::new(0xfeed_beef_feed_beef_feed_beef_feed_beef, "db-7:4121 nightly");
         assert_eq!(token.to_string(), "db-7:4121 nightly");
         assert!(!format!("{token:?}").contains("feedbeeffeedbeeffe"), "the whole token releases the lock");
+    }
+
+    #[test]
+    fn an_owner_of_redisson_is_shown_whole() {
+        let owner = "8743c9c0-0795-4907-87fd-6c719a6b4586:31";
+        assert_eq!(Token::found(owner.as_bytes()).to_string(), format!("Redisson {owner}"));
+        for other in
+            ["8743c9c0-0795-4907-87fd-6c719a6b4586", "8743c9c0-0795-4907-87fd-6c719a6b4586:", "a-b:1"]
+        {
+            let shown = Token::found(other.as_bytes()).to_string();
+            assert!(shown.starts_with("another program"), "{shown}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::BoxFuture;
+use quorlock::protocol::fence_counter;
 use quorlock::{
     node::{
         Capabilities, Capability, Durability, Expiry, Grants, HintListener, Hints, Node, Order, Request,
@@ -101,6 +102,11 @@ pub trait Plant: Send + Sync {
     /// Stores `value` under `key`, which is free. If the store has nothing of that kind, such as a list in a store without
     /// types, this fails with [`Unsupported`](io::ErrorKind::Unsupported), and the clause is [skipped](Plant::skipped).
     fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Returns the name under which the store keeps the fencing counter of the lock at `key`, which begins with `prefix`.
+    fn counter(&self, prefix: &str, key: &str) -> String {
+        fence_counter(prefix, key)
+    }
 
     /// Called for each clause that is skipped because the store cannot have what the clause plants there. Prints its name
     /// unless overridden.
@@ -368,6 +374,7 @@ fn clauses() -> &'static [Clause] {
         fence::a_refused_acquisition_reports_the_counter_and_draws_nothing,
         fence::a_refused_acquisition_never_lowers_the_counter,
         fence::an_inspection_reports_what_was_drawn_for_the_holder,
+        fence::an_inspection_reports_the_number_of_a_restored_holder,
         fence::asking_again_with_the_own_token_draws_a_larger_number,
         fence::locks_of_a_slot_share_a_counter_below_their_prefix,
         fence::a_transfer_draws_a_larger_number [Transfer],

@@ -57,9 +57,10 @@ pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> 
             "sentinel_username" => address.sentinel_user = given(&value),
             "sentinel_password" => address.sentinel_password = given(&value),
             "wait" => address.set_wait(&value, bare)?,
+            "layout" => address.set_layout(&value, bare)?,
             "protocol" => {}
             _ => {
-                let cure = "only wait, sentinel_username and sentinel_password are known";
+                let cure = "only wait, layout, sentinel_username and sentinel_password are known";
                 return Err(wrong("has an unknown setting", cure));
             }
         }
@@ -88,10 +89,15 @@ mod tests {
 
     #[test]
     fn a_shown_service_names_the_same_one() {
-        for text in ["redis+sentinel://s1/m%20m".replace("%20", "-"), "valkey+sentinel://s1,s2:1/m".into()] {
-            let address = Address::parse(&text).unwrap();
+        for text in [
+            "redis+sentinel://s1/m-m",
+            "valkey+sentinel://s1,s2:1/m",
+            "redis+sentinel://s1/m/3?layout=redisson",
+        ] {
+            let address = Address::parse(text).unwrap();
             let again = Address::parse(&address.to_string()).unwrap();
             assert!(again.same_server(&address) && again.endpoint() == address.endpoint(), "{address}");
+            assert_eq!(again.layout(), address.layout(), "{address}");
         }
     }
 

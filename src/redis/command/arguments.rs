@@ -182,12 +182,15 @@ fn waiting<'a, 'b>(
 }
 
 /// Appends the lock and a token.
-pub(super) fn owned<'a, 'b>(command: &'a mut CommandWriter<'b>, claim: &Claim) -> &'a mut CommandWriter<'b> {
+pub(in crate::redis) fn owned<'a, 'b>(
+    command: &'a mut CommandWriter<'b>,
+    claim: &Claim,
+) -> &'a mut CommandWriter<'b> {
     command.word("1").word(claim.key()).word(claim.token().as_bytes())
 }
 
 /// Appends the lock, a token and a TTL.
-pub(super) fn guarded<'a, 'b>(
+pub(in crate::redis) fn guarded<'a, 'b>(
     command: &'a mut CommandWriter<'b>,
     claim: &Claim,
     time: Duration,
@@ -197,9 +200,18 @@ pub(super) fn guarded<'a, 'b>(
 
 /// Appends counter, hint and lead, or empty words.
 pub(super) fn drawing(command: &mut CommandWriter<'_>, claim: &Claim, fence_hint: Option<FenceHint>) {
+    hinted(command, &claim.fence_counter_key().pieces(), fence_hint);
+}
+
+/// Appends the `counter`, given by its pieces, with hint and lead, or empty words.
+pub(in crate::redis) fn hinted(
+    command: &mut CommandWriter<'_>,
+    counter: &[&str],
+    fence_hint: Option<FenceHint>,
+) {
     match fence_hint {
         Some(FenceHint { hint, lead, .. }) => {
-            command.joined(&claim.fence_counter_key().pieces()).number(hint.get()).number(micros(lead));
+            command.joined(counter).number(hint.get()).number(micros(lead));
         }
         None => {
             command.word("").word("").word("");

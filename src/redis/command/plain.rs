@@ -23,6 +23,8 @@ pub(crate) struct SupportedCommands {
     /// The ID of this connection, if the server can end it on request. Otherwise scripts are used, which look
     /// for tombstones (rule I-5).
     pub(crate) client: Option<i64>,
+    /// Whether a token may be stored by `SET`.
+    pub(crate) storing: bool,
     /// The wall clock of the server, if locks may be acquired without scripts.
     pub(crate) clock: Option<WallClock>,
     /// The command that deletes a key if it has a given value, if there is one.
@@ -56,6 +58,11 @@ pub(in crate::redis) struct Asked {
 }
 
 impl SupportedCommands {
+    /// Returns what is left for a layout that only scripts know.
+    pub(in crate::redis) fn scripts_only(self) -> SupportedCommands {
+        SupportedCommands { client: self.client, ..SupportedCommands::default() }
+    }
+
     /// Adds the requests that find out the supported commands to the handshake.
     pub(in crate::redis) fn ask(introduction: &mut Introduction, key_prefix: &str) -> Asked {
         Asked {
@@ -103,7 +110,7 @@ impl SupportedCommands {
         };
         let may = can(script) && software.is_none_or(raises_scores);
         let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
-        Ok(SupportedCommands { client: Some(client), clock, deleting })
+        Ok(SupportedCommands { client: Some(client), storing: true, clock, deleting })
     }
 }
 

@@ -8,6 +8,7 @@ use redis::Value;
 
 use crate::node::{Expiry, Holding, NodeError, QueueListing, Queued, QueuedWaiter, Request, Vote};
 use crate::redis::error::{Peer, SentCommand, explain};
+use crate::redis::redisson::no_lock;
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::server_error::{ServerError, ServerErrorKind};
 use quorlock_protocol::{FencingToken, Token, WaiterId, entry_context};
@@ -22,7 +23,9 @@ pub(crate) fn decode(answer: &[u8], request: &Request, user: &str) -> Result<Com
     if let Some(refusal) = error_in(answer, "EVAL", request, user) {
         return refusal;
     }
-    said(RespReader::of(answer), request).ok_or_else(|| not_understood("unexpected answer to a vote"))
+    said(RespReader::of(answer), request).ok_or_else(|| {
+        no_lock(answer, request.key()).unwrap_or_else(|| not_understood("unexpected answer to a vote"))
+    })
 }
 
 /// The error of a reply that does not show whether the request was carried out.
@@ -132,6 +135,11 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
         holding.key = Some(claim.keys().nth(place)?.clone());
     }
     if let Vote::Held(holding) = &mut vote {
+        let mut rest = parts.clone();
+        if let Some(RespValue::Number(depth)) = rest.next() {
+            holding.depth = Some(u64::try_from(depth).ok()?);
+            parts = rest;
+        }
         let readers = parts.map(|part| match part {
             RespValue::Text(token) => Some(Token::found(token)),
             RespValue::Number(_) | RespValue::List(_) | RespValue::Nothing => None,

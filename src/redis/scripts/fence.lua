@@ -4,25 +4,12 @@
 -- sorted set, because there is a command that raises a score and never lowers it, which needs no script (ADR 16). It
 -- is read by a command that counts as a write, as the tombstone is in acquire.lua. Numbers are exact below 2^53. Each
 -- call of a command takes a microsecond, and so do two of a library's functions.
-local call = redis.call
 local function counter(key)
   local number = tonumber(call('ZADD', key, 'XX', 'INCR', 0, 'n') or 0)
   if not (number >= 0 and number < 9007199254740991) then
     error('the fencing counter ' .. key .. ' has reached its limit')
   end
   return number
-end
-local function clock()
-  local time = call('TIME')
-  return time[1] * 1000000 + time[2]
-end
--- The next number: above the counter and the hint, or, if that is further ahead of the clock here than the lead, above
--- the clock.
-local function after(number, hint, lead)
-  local now = clock()
-  hint = tonumber(hint)
-  if hint > now + lead then hint = now end
-  return math.max(number, hint) + 1
 end
 -- Records the number issued for a token, if it is not the number in the token itself: an inspection must not return
 -- what others have raised the counter to since. Tokens of readers have no number, and no inspection shows one.

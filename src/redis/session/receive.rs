@@ -10,6 +10,7 @@ use super::super::connection::{ConnectionError, Message, READS, yield_later};
 use super::super::exchange::{Progress, Step};
 use super::super::max_ttl::max_ttl_in;
 use super::super::push::may_change;
+use super::super::redisson;
 use super::super::replicas::{copies_in, must_last};
 use super::super::scripts::Library;
 use super::sent::{Expected, Sent, Undo};
@@ -128,7 +129,10 @@ impl Session<'_> {
                 self.library.forget();
                 self.batch.push(ask);
             }
-            Progress::Failed(error) => ask.answer(Err(error)),
+            Progress::Failed(error) => {
+                let of_redisson = self.library.redisson().is_some();
+                ask.answer(Err(if of_redisson { redisson::explain(error) } else { error }));
+            }
             Progress::Undo(error) => self.undo(ask, error),
             Progress::Demoted => {
                 ask.answer(Err(demoted()));
@@ -144,7 +148,7 @@ impl Session<'_> {
         let Some(claim) = ask.request.claim() else { return ask.answer(Err(error)) };
         let release = Request::Release { claim: Arc::new(claim.clone()) };
         // In full: this must not fail for a lost script, whatever else has failed.
-        encode(&release, None, &mut Library::default(), self.connection.outbox());
+        encode(&release, None, &mut Library::new(self.library.redisson()), self.connection.outbox());
         self.in_flight.push_back(Sent {
             expected: Expected::Undo(Box::new(Undo { ask, error })),
             at: self.clock.now(),

@@ -1,0 +1,312 @@
+//! Locks as Redisson stores them (ADR 37): how requests go to a server in its layout.
+//!
+//! ```text
+//! NAME                              hash   the owner, which is a token or Redisson's UUID:THREAD, and its depth
+//! redisson_lock__channel:{NAME}     -      a message at each release, for the waiters of Redisson
+//! redisson_lock_token:{NAME}        string the last number of a fenced lock
+//! redisson_lock_queue:{NAME}        list   who waits for a fair lock: then this library keeps away
+//! ```
+//!
+//! Redisson's waiters sleep until the message, and ours until the server says that the key has changed, which it says of
+//! Redisson's releases as well. A tombstone is beside the lock, as in the own layout. Everything is done by scripts.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use redis::{Cmd, cmd};
+
+use super::command::arguments::{guarded, hinted, owned};
+use super::command::millis;
+use super::connection::server_error;
+use super::error::{Peer, SentCommand, failed, refused};
+use super::introduction::{Introduction, Replies, ReplyTo};
+use super::resp::decode::{RespReader, RespValue};
+use super::resp::encode::CommandWriter;
+use super::scripts::{Script, script};
+use super::server_error::{ServerError, ServerErrorKind};
+use super::settings::{Membership, Settings};
+use crate::node::{Capabilities, Capability, Hints, NodeError, NodeErrorKind, Order, Request};
+use quorlock_protocol::{Claim, Slot};
+
+// A session uses one layout, so their numbers may be those of other scripts.
+static ACQUIRE: LazyLock<Script> =
+    script!(0, "number", "redisson/lock", "redisson/count", "redisson/acquire");
+static TRANSFER: LazyLock<Script> =
+    script!(1, "number", "redisson/lock", "redisson/count", "redisson/transfer");
+static RENEW: LazyLock<Script> =
+    script!(2, "untrack", "number", "redisson/lock", "redisson/count", "redisson/renew");
+static RELEASE: LazyLock<Script> = script!(3, "redisson/release");
+static CANCEL: LazyLock<Script> = script!(4, "redisson/cancel");
+static WRITE_BACK: LazyLock<Script> =
+    script!(5, "untrack", "number", "redisson/lock", "redisson/count", "redisson/write_back");
+static INSPECT: LazyLock<Script> =
+    script!(6, "number", "redisson/lock", "redisson/count", "redisson/inspect");
+
+static IS_LOCK: LazyLock<Script> = script!(7, "redisson/is_lock");
+
+/// Returns what a node in this layout supports.
+pub(super) fn capabilities() -> Capabilities {
+    let able = Capabilities::default().with(Capability::Transfer);
+    able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).shared_with_others()
+}
+
+/// Returns the script of the request. Others than these are refused before: see [`capabilities`].
+pub(super) fn script_of(request: &Request) -> &'static Script {
+    match request {
+        Request::Acquire { .. } => &ACQUIRE,
+        Request::Transfer { .. } => &TRANSFER,
+        Request::Renew { .. } => &RENEW,
+        Request::Release { .. } => &RELEASE,
+        Request::Cancel { .. } => &CANCEL,
+        Request::WriteBack { .. } => &WRITE_BACK,
+        Request::Inspect { .. }
+        | Request::Offer { .. }
+        | Request::Enqueue { .. }
+        | Request::LeaveQueue { .. }
+        | Request::ListWaiters { .. }
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. } => &INSPECT,
+    }
+}
+
+/// Appends the keys and arguments of the request's script.
+pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publishing: Publishing) {
+    match request {
+        Request::Acquire { claim, ttl, fence_hint } => {
+            guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
+            command.joined(&Companion::Queue.of(claim.key()).pieces());
+            hinted(command, &Companion::Token.of(claim.key()).pieces(), *fence_hint);
+        }
+        Request::Transfer { from, to, ttl, fence_hint } => {
+            guarded(command, to, *ttl).joined(&to.tombstone_key().pieces());
+            command.joined(&Companion::Queue.of(to.key()).pieces());
+            hinted(command, &Companion::Token.of(to.key()).pieces(), *fence_hint);
+            command.word(from.token().as_bytes());
+        }
+        Request::Renew { claim, ttl, fencing_token } => {
+            guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
+            command.joined(&Companion::Queue.of(claim.key()).pieces());
+            match fencing_token {
+                Some(number) => {
+                    command.joined(&Companion::Token.of(claim.key()).pieces()).number(number.get());
+                }
+                None => {
+                    command.word("").word("");
+                }
+            }
+        }
+        Request::Release { claim } => told(command, claim, publishing),
+        Request::Cancel { claim, linger } => {
+            told(command, claim, publishing);
+            command.joined(&claim.tombstone_key().pieces()).number(millis(*linger));
+        }
+        Request::WriteBack { claim, fencing_token } => {
+            owned(command, claim).joined(&Companion::Token.of(claim.key()).pieces());
+            command.number(fencing_token.get());
+        }
+        Request::Inspect { .. }
+        | Request::Offer { .. }
+        | Request::Enqueue { .. }
+        | Request::LeaveQueue { .. }
+        | Request::ListWaiters { .. }
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. } => {
+            let key = request.key();
+            command.word("1").word(key).word("").joined(&Companion::Token.of(key).pieces());
+        }
+    }
+}
+
+/// Appends the lock, a token, the channel and the command that publishes there.
+fn told(command: &mut CommandWriter<'_>, claim: &Claim, publishing: Publishing) {
+    owned(command, claim).joined(&Companion::Channel.of(claim.key()).pieces()).word(publishing.command());
+}
+
+/// Returns the request that asks whether a hash is a lock: other data are hashes as well.
+pub(super) fn is_lock(key: &str) -> Vec<String> {
+    ["EVAL", IS_LOCK.text(), "1", key].map(str::to_owned).to_vec()
+}
+
+/// What Redisson has beside a lock.
+#[derive(Clone, Copy)]
+pub(super) enum Companion {
+    Channel,
+    Token,
+    Queue,
+}
+
+impl Companion {
+    /// Returns its name, as Redisson forms it.
+    pub(super) fn of(self, lock: &str) -> Named<'_> {
+        let kind = match self {
+            Companion::Channel => "redisson_lock__channel:",
+            Companion::Token => "redisson_lock_token:",
+            Companion::Queue => "redisson_lock_queue:",
+        };
+        // A name with a brace is taken to have a hash tag.
+        let [open, close] = if lock.contains('{') { [""; 2] } else { ["{", "}"] };
+        Named([kind, open, lock, close])
+    }
+}
+
+/// The name of a companion, not formatted yet.
+pub(super) struct Named<'a>([&'a str; 4]);
+
+impl Named<'_> {
+    pub(super) fn pieces(&self) -> [&str; 4] {
+        self.0
+    }
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| f.write_str(piece))
+    }
+}
+
+/// Returns whether Redisson's companions of the lock are in its hash slot of a cluster: otherwise Redisson itself cannot
+/// lock the name there.
+pub(super) fn keeps_slot(lock: &str) -> bool {
+    Slot::of(&Companion::Channel.of(lock).to_string()) == Slot::of(lock)
+}
+
+/// How a release is published: as Redisson does, by sharded channels in a cluster that has them (Redis 7), and by plain
+/// ones elsewhere. By the other way its waiters would not hear of it, and sleep until the lock expires.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Publishing {
+    Plain,
+    Sharded,
+}
+
+/// The requests of the handshake that find out how to publish.
+pub(super) struct Asked {
+    script: ReplyTo,
+    publishing: ReplyTo,
+    tried: Publishing,
+}
+
+impl Publishing {
+    fn command(self) -> &'static str {
+        match self {
+            Publishing::Plain => "PUBLISH",
+            Publishing::Sharded => "SPUBLISH",
+        }
+    }
+
+    /// Adds the requests to the handshake: a script, and a message that nobody waits for. A master of a cluster without the
+    /// slot of its channel refuses the latter, which shows that it knows the command as well.
+    pub(super) fn ask(introduction: &mut Introduction, settings: &Settings) -> Asked {
+        let tried = match settings.membership {
+            Membership::Alone => Publishing::Plain,
+            Membership::OfCluster => Publishing::Sharded,
+        };
+        Asked {
+            script: introduction.add(cmd("EVAL").arg("return 1").arg(0)),
+            publishing: introduction.add(&tried.message(&settings.key_prefix)),
+            tried,
+        }
+    }
+
+    /// Returns the message of the handshake.
+    fn message(self, key_prefix: &str) -> Cmd {
+        let nobody = format!("{key_prefix}quorlock:handshake");
+        cmd(self.command()).arg(Companion::Channel.of(&nobody).to_string()).arg("0").clone()
+    }
+
+    /// Reads the replies. A user that may not run scripts, or not publish, cannot use the layout.
+    pub(super) fn read(replies: &mut Replies, asked: &Asked, user: &str) -> Result<Publishing, NodeError> {
+        let mut error = |reply| replies.take(reply).and_then(server_error);
+        if let Some(error) = error(asked.script) {
+            return Err(unfit(&error, "EVAL", user));
+        }
+        let Some(error) = error(asked.publishing) else { return Ok(asked.tried) };
+        match (ServerError::read(&error).kind(), asked.tried) {
+            (ServerErrorKind::UnknownCommand, Publishing::Sharded) => Ok(Publishing::Plain),
+            (ServerErrorKind::NoPermission(_) | ServerErrorKind::UnknownCommand, tried) => {
+                Err(unfit(&error, tried.command(), user))
+            }
+            _ => Ok(asked.tried),
+        }
+    }
+}
+
+/// Why the user cannot use the layout.
+fn unfit(error: &redis::ServerError, command: &str, user: &str) -> NodeError {
+    let asked = SentCommand { command, key: "", user, peer: Peer::Server };
+    let error = explain(refused(error, asked));
+    if let NodeError::Failed { kind, reason } = error { NodeError::Unfit { kind, reason } } else { error }
+}
+
+/// Adds what a user needs for this layout to the error of a missing permission.
+pub(super) fn explain(error: NodeError) -> NodeError {
+    match error {
+        NodeError::Failed { kind: kind @ NodeErrorKind::PermissionDenied(_), reason } => {
+            let reason = reason.within(format_args!("Redisson's layout needs `{RIGHTS}`"));
+            NodeError::Failed { kind, reason }
+        }
+        error => error,
+    }
+}
+
+/// The permissions that a user needs.
+pub(super) const RIGHTS: &str = "~* &redisson_lock__channel:* +eval +evalsha +exists +hexists +hlen +hgetall +hset +hdel \
+     +get +getex +set +setrange +del +pttl +pexpire +time +publish +spublish +info +client|setname +client|tracking \
+     +client|kill";
+
+/// Returns why there is no lock of this layout under a key, if that is the reply.
+pub(super) fn no_lock(answer: &[u8], key: &str) -> Option<NodeError> {
+    let mut parts = RespReader::of(answer);
+    let (Some(RespValue::List(1)), Some(RespValue::Text(word))) = (parts.next(), parts.next()) else {
+        return None;
+    };
+    let key = quorlock_protocol::printable(key);
+    let reason = match word {
+        b"fair" => format!(
+            "clients of Redisson wait for `{key}` in the queue of a fair lock, which this library would pass; use \
+             another name, or getLock instead of getFairLock for all clients of it"
+        ),
+        b"readwrite" => format!(
+            "`{key}` is a read-write lock of Redisson, whose readers would not wait for this library; use another name"
+        ),
+        b"nolock" => format!("the hash `{key}` is not a lock of Redisson; use another name or prefix"),
+        _ => return None,
+    };
+    Some(failed(NodeErrorKind::WrongData, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn companions_are_named_as_redisson_names_them() {
+        for (lock, channel) in [
+            ("jobs:nightly", "redisson_lock__channel:{jobs:nightly}"),
+            ("{jobs}:nightly", "redisson_lock__channel:{jobs}:nightly"),
+            ("a}b", "redisson_lock__channel:{a}b}"),
+            ("a{b", "redisson_lock__channel:a{b"),
+        ] {
+            assert_eq!(Companion::Channel.of(lock).to_string(), channel);
+        }
+        assert_eq!(Companion::Token.of("a").to_string(), "redisson_lock_token:{a}");
+        assert_eq!(Companion::Queue.of("a").to_string(), "redisson_lock_queue:{a}");
+        for lock in ["a}b", "a{b", "a{}b", "{}"] {
+            assert!(!keeps_slot(lock), "{lock}: Redisson's own script has two slots");
+        }
+        assert!(keeps_slot("jobs:nightly") && keeps_slot("{jobs}:nightly") && keeps_slot("x{jobs}"));
+    }
+
+    #[test]
+    fn a_reply_says_why_a_key_is_no_lock_of_this_layout() {
+        let said =
+            |word: &str| no_lock(format!("*1\r\n${}\r\n{word}\r\n", word.len()).as_bytes(), "a\u{202e}");
+        for (word, expected) in [("fair", "fair lock"), ("readwrite", "read-write"), ("nolock", "not a lock")]
+        {
+            let error = said(word).unwrap();
+            assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
+            let shown = error.to_string();
+            assert!(shown.contains(expected) && !shown.contains('\u{202e}'), "{shown}");
+        }
+        assert!(said("free").is_none() && no_lock(b"$4\r\nfair\r\n", "a").is_none());
+    }
+}

@@ -1,0 +1,16 @@
+-- Extends the TTL of the key if it is ours, never shortens it, and stores the key again if it is gone.
+-- ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, number.
+if is_own(token) then
+  -- Even in the millisecond in which it was stored: a key that is changed after it was read is no longer tracked.
+  if call('PTTL', lock) <= tonumber(ARGV[2]) then call('PEXPIRE', lock, ARGV[2]) end
+  return {'granted'}
+end
+if call('EXISTS', lock) == 1 then return held(0) end
+if call('SETRANGE', ARGV[3], 0, '') > 0 then
+  untrack(lock)
+  return {'free'}
+end
+if is_fair(ARGV[4]) then return {'fair'} end
+if ARGV[5] ~= '' and counter(ARGV[5]) < tonumber(ARGV[6]) then raise(ARGV[5], ARGV[6]) end
+store(token, ARGV[2])
+return {'restored'}
