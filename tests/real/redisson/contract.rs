@@ -1,0 +1,113 @@
+//! The contract suite in Redisson's layout.
+
+use std::io;
+
+use futures::future::BoxFuture;
+use quorlock::node::{Expiry, Node};
+use quorlock::redis::{Address, ClusterAddress, ClusterNode, RedisNode};
+use quorlock::runtime::SystemClock;
+use quorlock_testkit::contract::{Plant, check_contract};
+use quorlock_testkit::{Cluster, Kind, Server, Servers, Value};
+
+/// Another client, which stores what it does in Redisson's layout.
+struct Editor<'a, P>(&'a P);
+
+const COUNTER: &str = "redisson_lock_token:{";
+
+impl<P: Plant + Commands> Plant for Editor<'_, P> {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let script = match &value {
+                Value::List(_) => return self.0.plant(key, value, expiry).await,
+                Value::Number(_) => "redis.call('SET', KEYS[1], ARGV[1])",
+                // A text that is no number.
+                Value::Text(_) if key.starts_with(COUNTER) => "redis.call('SET', KEYS[1], 'no ' .. ARGV[1])",
+                Value::Text(_) => "redis.call('HSET', KEYS[1], ARGV[1], 1)",
+            };
+            let value = match value {
+                Value::Text(text) => text,
+                Value::Number(number) => number.to_string().into_bytes(),
+                Value::List(_) => Vec::new(),
+            };
+            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            let millis = match expiry {
+                Expiry::In(left) => left.as_millis().to_string(),
+                Expiry::Never => String::new(),
+            };
+            let script = format!(
+                "ARGV[1] = ARGV[1]:gsub('%x%x', function(byte) return string.char(tonumber(byte, 16)) end) {script} \
+                 if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end"
+            );
+            self.0.run(key, &["EVAL", &script, "1", key, &hex, &millis]).await
+        })
+    }
+
+    fn counter(&self, _: &str, key: &str) -> String {
+        if key.contains('{') { format!("redisson_lock_token:{key}") } else { format!("{COUNTER}{key}}}") }
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        self.0.remove(key)
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        self.0.expiry(key)
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        self.0.restart()
+    }
+}
+
+/// Sends a command to the server of a key.
+trait Commands: Send + Sync {
+    fn run<'a>(&'a self, key: &'a str, words: &'a [&'a str]) -> BoxFuture<'a, io::Result<()>>;
+}
+
+impl Commands for Server {
+    fn run<'a>(&'a self, _: &'a str, words: &'a [&'a str]) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { self.command(words).await.map(drop) })
+    }
+}
+
+impl Commands for Cluster {
+    fn run<'a>(&'a self, key: &'a str, words: &'a [&'a str]) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { self.command(key, words).await.map(drop) })
+    }
+}
+
+async fn check(node: &dyn Node, plant: &dyn Plant) {
+    if let Err(breach) = check_contract(node, plant, &SystemClock::default()).await {
+        panic!("{breach}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_real_server_found_keeps_the_contract_in_redissons_layout() {
+    let found = Kind::all_found();
+    if found.is_empty() {
+        println!("skipped: no real server for the contract suite");
+    }
+    for kind in found {
+        println!("on {kind}");
+        let servers = Servers::setup().kind(kind).start(1).await.unwrap();
+        let address = format!("{}?layout=redisson", servers[0].url());
+        check(&RedisNode::new(Address::parse(&address).unwrap()), &Editor(&servers[0])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_keeps_the_contract_in_redissons_layout() {
+    let cluster = Cluster::start(3, 0).await.unwrap();
+    let address = ClusterAddress::parse(&format!("{}?layout=redisson", cluster.url())).unwrap();
+    let checked =
+        check_contract(&ClusterNode::new(address), &Editor(&cluster), &SystemClock::default()).await;
+    // Names that Redisson cannot lock in a cluster either.
+    let breach = checked.unwrap_err().to_string();
+    let broken: Vec<_> = breach.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    assert_eq!(broken.len(), 1, "{breach}");
+    assert!(
+        broken[0].starts_with("any key can be locked") && broken[0].contains("in other slots"),
+        "{breach}"
+    );
+}
