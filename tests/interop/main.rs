@@ -19,6 +19,7 @@ mod meeting;
 mod oddities;
 mod ours;
 mod page;
+mod redisson;
 
 /// One module per library, with one test per case.
 macro_rules! beside {
