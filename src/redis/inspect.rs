@@ -99,7 +99,7 @@ async fn ask_all(
         reign(&mut session, settings, &info, facts).await?;
         max_ttl(&mut session, settings, facts).await?;
         node_lists(&mut session, settings, facts).await?;
-        let probe = Probe::new(key, &*settings.entropy);
+        let probe = Probe::new(key, address.layout(), &*settings.entropy);
         permissions::ask(&mut session, &probe, facts).await?;
         // The settings of a health check may differ from those of locks: it leaves no `max_ttl` note.
         let settings =

@@ -138,14 +138,19 @@ pub(super) enum Companion {
 impl Companion {
     /// Returns its name, as Redisson forms it.
     pub(super) fn of(self, lock: &str) -> Named<'_> {
-        let kind = match self {
-            Companion::Channel => "redisson_lock__channel:",
-            Companion::Token => "redisson_lock_token:",
-            Companion::Queue => "redisson_lock_queue:",
-        };
+        let kind = self.prefix();
         // A name with a brace is taken to have a hash tag.
         let [open, close] = if lock.contains('{') { [""; 2] } else { ["{", "}"] };
         Named([kind, open, lock, close])
+    }
+
+    /// Returns with what all names of its kind begin.
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Companion::Channel => "redisson_lock__channel:",
+            Companion::Token => "redisson_lock_token:",
+            Companion::Queue => "redisson_lock_queue:",
+        }
     }
 }
 
@@ -250,8 +255,7 @@ pub(super) fn explain(error: NodeError) -> NodeError {
 
 /// The permissions that a user needs.
 pub(super) const RIGHTS: &str = "~* &redisson_lock__channel:* +eval +evalsha +exists +hexists +hlen +hgetall +hset +hdel \
-     +get +getex +set +setrange +del +pttl +pexpire +time +publish +spublish +info +client|setname +client|tracking \
-     +client|kill";
+     +get +getex +set +setrange +del +pttl +pexpire +time +publish +spublish +info +client|setname +client|tracking";
 
 /// Returns why there is no lock of this layout under a key, if that is the reply.
 pub(super) fn no_lock(answer: &[u8], key: &str) -> Option<NodeError> {

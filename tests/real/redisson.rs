@@ -1,13 +1,14 @@
 //! Locks in Redisson's layout: `?layout=redisson` (ADR 37).
 
 use futures::StreamExt as _;
+use quorlock::doctor::{Check, Standing};
 use quorlock::node::ListedKeys;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{AcquireError, ConfigError, Coordinator, Fencing, Lock, Owner, Wait};
-use quorlock_testkit::{Resp, Servers, eventually, patience};
+use quorlock_testkit::{Resp, Server, Servers, eventually, patience};
 
 use self::theirs::{OWNER, Place};
-use crate::world::{TTL, client};
+use crate::world::{TTL, client, knows};
 
 mod contract;
 mod theirs;
@@ -247,7 +248,7 @@ async fn a_user_without_scripts_or_messages_is_refused_by_name() {
         async move { server.command(&words.split(' ').collect::<Vec<_>>()).await.unwrap() }
     };
     let ours = || client(&[format!("{}?layout=redisson", server.url_as("anna:pw"))], |builder| builder);
-    let channels = if crate::world::knows(server.kind(), "resetchannels") { "&*" } else { "+@all" };
+    let channels = if knows(server.kind(), "resetchannels") { "&*" } else { "+@all" };
     for (rights, named) in [("+@all -eval", "EVAL"), ("+@all -publish", "PUBLISH")] {
         assert_eq!(user(&format!("{channels} {rights}")).await.to_string(), "OK");
         let error = patient(&ours(), "r").acquire().await.unwrap_err().to_string();
@@ -282,4 +283,66 @@ async fn nothing_of_released_locks_is_tracked() {
         server.command(&["INFO", "stats"]).await.unwrap().to_string().contains("tracking_total_keys:0\r\n")
     };
     eventually("a server that tracks nothing", patience(), none).await.unwrap();
+}
+
+/// The rights of the page suffice, and the health check misses none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_suffice_and_the_health_check_names_each_that_is_missing() {
+    let Place::One(servers) = Place::one().await else { return };
+    let server = &servers[0];
+    let page = include_str!("../../docs/redisson.md");
+    let line = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
+    let words: Vec<&str> = line.split(' ').filter(|word| knows(server.kind(), word)).collect();
+    let unknown = |word: &&&str| {
+        server.kind().to_string().contains("redis-server 6.0")
+            && (word.starts_with('&') || **word == "+getex")
+    };
+    let words: Vec<&str> = words.iter().filter(|word| !unknown(word)).copied().collect();
+    let set = async |words: &[&str]| {
+        let words = words.iter().map(|word| word.replace("PASSWORD", "pw")).collect::<Vec<_>>();
+        let words: Vec<&str> = ["ACL", "SETUSER", "quorlock", "reset"]
+            .into_iter()
+            .chain(words.iter().map(String::as_str))
+            .collect();
+        assert_eq!(server.command(&words).await.unwrap().to_string(), "OK", "{words:?}");
+    };
+    let url = format!("{}?layout=redisson", server.url_as("quorlock:pw"));
+    let ours = || client(&[url.clone()], |builder| builder.key_prefix("jobs:"));
+    set(&words).await;
+    let (one, two) = (ours(), ours());
+    let lease = patient(&one, "r").acquire().await.unwrap();
+    lease.renew().await.unwrap();
+    assert!(two.lock("r").try_acquire().await.unwrap().is_none());
+    let lock = patient(&two, "r");
+    let (next, released) = tokio::join!(lock.acquire(), lease.release());
+    released.unwrap();
+    next.unwrap().release().await.unwrap();
+    let pages: Vec<_> = one.list("", ListedKeys::Locks).collect().await;
+    assert!(pages.iter().all(|page| page.names.as_ref().is_ok_and(Vec::is_empty)), "{pages:?}");
+    let missing = async || {
+        let report = ours().doctor().await;
+        let missing = report.findings.iter().filter(|finding| finding.check == Check::MissingRight);
+        (
+            missing.map(|finding| finding.evidence.clone()).collect::<Vec<_>>(),
+            format!("{:?}", report.nodes[0].standing),
+        )
+    };
+    assert_eq!(missing().await, (vec![], format!("{:?}", Standing::Votes)));
+    assert_eq!(place_keys(server).await, [""; 0], "the health check leaves nothing");
+    for right in words.iter().filter(|word| word.starts_with(['+', '~', '&'])) {
+        if ["+getex", "+scan", "+client|setname"].contains(right) {
+            continue;
+        }
+        let fewer: Vec<&str> = words.iter().copied().filter(|word| word != right).collect();
+        set(&fewer).await;
+        let (missing, standing) = missing().await;
+        assert!(!missing.is_empty() || standing != format!("{:?}", Standing::Votes), "{right} is not missed");
+    }
+}
+
+/// The keys that are left, except the counters of locks that were used.
+async fn place_keys(server: &Server) -> Vec<String> {
+    let Ok(Resp::List(keys)) = server.command(&["KEYS", "*"]).await else { panic!("no keys") };
+    let keys = keys.iter().map(ToString::to_string);
+    keys.filter(|key| key != "redisson_lock_token:{jobs:r}").collect()
 }

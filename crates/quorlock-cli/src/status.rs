@@ -26,6 +26,7 @@ mod show;
 mod watch;
 
 pub(crate) use finding::Finding;
+pub(crate) use show::add_depth;
 
 /// `quorlock status`.
 #[derive(clap::Args)]

@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::InspectSession;
 use super::probe::Probe;
+use crate::address::Layout;
 use crate::node::NodeError;
 use crate::node::facts::{Facts, Feature, Missing, MissingPermission};
 use crate::redis::server_error::{MissingRight, ServerError, ServerErrorKind};
@@ -59,15 +60,40 @@ const RIGHTS: [Right; 28] = [
     right("zremrangebyscore", Feature::Sharing, "ZREMRANGEBYSCORE {readers} 0 1"),
 ];
 
+/// The same for Redisson's layout. Messages are tried by the handshake.
+const REDISSON_RIGHTS: [Right; 17] = [
+    right("hset", Feature::Locks, "HSET {key} x 1"),
+    right("pexpire", Feature::Locks, "PEXPIRE {key} 5000"),
+    right("pttl", Feature::Locks, "PTTL {key}"),
+    right("exists", Feature::Locks, "EXISTS {key}"),
+    right("hexists", Feature::Locks, "HEXISTS {key} x"),
+    right("hlen", Feature::Locks, "HLEN {key}"),
+    right("hgetall", Feature::Locks, "HGETALL {key}"),
+    right("eval", Feature::Locks, "EVAL return(1) 1 {key}"),
+    right("evalsha", Feature::Locks, "EVALSHA 0000000000000000000000000000000000000000 1 {key}"),
+    right("set", Feature::Locks, "SET {tomb} 1 PX 1"),
+    right("setrange", Feature::Locks, "SETRANGE {tomb} 0 {nothing}"),
+    right("setrange", Feature::Locks, "SETRANGE {queue} 0 {nothing}"),
+    right("hdel", Feature::Locks, "HDEL {key} x"),
+    right("del", Feature::Locks, "DEL {key}"),
+    right("time", Feature::Fencing, "TIME"),
+    right("get", Feature::Fencing, "GET {counter}"),
+    right("set", Feature::Fencing, "SET {counter} 0 PX 5000"),
+];
+
 /// Runs each command once, all in one write.
 pub(super) async fn ask(
     session: &mut InspectSession,
     probe: &Probe,
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
-    let commands: Vec<_> = RIGHTS.iter().map(|right| probe.words(right.words)).collect();
+    let rights: &[Right] = match probe.layout() {
+        Layout::Own => &RIGHTS,
+        Layout::Redisson => &REDISSON_RIGHTS,
+    };
+    let commands: Vec<_> = rights.iter().map(|right| probe.words(right.words)).collect();
     let answers = session.ask_each(&[commands, probe.removal()].concat()).await?;
-    for (right, answer) in RIGHTS.iter().zip(answers) {
+    for (right, answer) in rights.iter().zip(answers) {
         if let Value::ServerError(error) = answer {
             note_for(&error, right, Some(probe), facts);
         }

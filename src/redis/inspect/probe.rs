@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::Layout;
 use crate::node::facts::{Facts, Feature};
-use crate::node::{NodeError, NodeErrorKind, Request, Response, Vote, ask};
+use crate::node::{Capability, Node as _, NodeError, NodeErrorKind, Request, Response, Vote, ask};
 use crate::redis::RedisNode;
+use crate::redis::redisson::Companion;
 use crate::runtime::clock::{Clock, within};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::{
@@ -22,6 +24,9 @@ const NAME: &str = "quorlock-doctor-";
 
 /// The placeholder of the fencing counter.
 const FENCE: &str = "{fence}";
+/// The placeholders of Redisson's counter and of the queue of its fair lock.
+const COUNTER: &str = "{counter}";
+const QUEUE: &str = "{queue}";
 /// The placeholder of a channel in a command.
 const INBOX: &str = "{inbox}";
 
@@ -29,21 +34,28 @@ const INBOX: &str = "{inbox}";
 pub(super) struct Probe {
     one: Arc<Claim>,
     two: Arc<Claim>,
+    layout: Layout,
     waiter: WaiterId,
     /// An inbox without a subscriber.
     inbox: InboxId,
 }
 
 impl Probe {
-    pub(super) fn new(key: &Arc<str>, entropy: &dyn Entropy) -> Probe {
+    pub(super) fn new(key: &Arc<str>, layout: Layout, entropy: &dyn Entropy) -> Probe {
         let prefix_len = key.find(NAME).unwrap_or_default();
         let token = || Token::new(entropy.next_u128(), CONTEXT);
         let claim = || Arc::new(Claim::new(Arc::clone(key), token()).below(prefix_len));
         let [waiter, inbox] = [(); 2].map(|()| entropy.next_u64());
-        Probe { one: claim(), two: claim(), waiter: WaiterId::new(waiter), inbox: InboxId::new(inbox) }
+        let (waiter, inbox) = (WaiterId::new(waiter), InboxId::new(inbox));
+        Probe { one: claim(), two: claim(), layout, waiter, inbox }
     }
 
-    fn keys(&self) -> [(&'static str, String); 8] {
+    /// Returns how the server stores locks.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn keys(&self) -> [(&'static str, String); 10] {
         let want = self.one.want_mark();
         [
             ("{key}", self.one.key().to_owned()),
@@ -54,6 +66,8 @@ impl Probe {
             ("{turn}", turn_key(self.one.key(), self.waiter)),
             ("{want}", want),
             ("{readers}", readers_key(self.one.key())),
+            (COUNTER, Companion::Token.of(self.one.key()).to_string()),
+            (QUEUE, Companion::Queue.of(self.one.key()).to_string()),
         ]
     }
 
@@ -71,7 +85,12 @@ impl Probe {
 
     /// Returns the ACL pattern for the keys in a command, `~…`, or for its channel, `&…`.
     pub(super) fn pattern(&self, template: &str) -> String {
-        format!("{}{}*", if template.contains(INBOX) { '&' } else { '~' }, self.prefix())
+        let of_redisson = [Companion::Token, Companion::Queue].into_iter().zip([COUNTER, QUEUE]);
+        match of_redisson.into_iter().find(|(_, place)| template.contains(place)) {
+            Some((companion, _)) => format!("~{}*", companion.prefix()),
+            None if template.contains(INBOX) => format!("&{}*", self.prefix()),
+            None => format!("~{}*", self.prefix()),
+        }
     }
 
     /// Returns the prefix of all keys and channels.
@@ -83,7 +102,11 @@ impl Probe {
     /// for each key: a user may lack the permission for some.
     pub(super) fn removal(&self) -> Vec<Vec<String>> {
         let more = [self.two.tombstone(), self.two.want_mark()];
-        let own = self.keys().into_iter().filter(|(place, _)| *place != FENCE);
+        let ours = |place: &str| match self.layout {
+            Layout::Own => ![FENCE, COUNTER, QUEUE].contains(&place),
+            Layout::Redisson => ["{key}", "{tomb}", COUNTER].contains(&place),
+        };
+        let own = self.keys().into_iter().filter(|(place, _)| ours(place));
         let keys = own.map(|(_, key)| key).chain(more);
         keys.map(|key| vec!["DEL".to_owned(), key]).collect()
     }
@@ -96,7 +119,8 @@ impl Probe {
         end: Moment,
         facts: &Facts,
     ) -> Result<(), NodeError> {
-        let queues = !facts.refusals.iter().any(|refusal| refusal.need == Feature::Queue);
+        let queues = node.capabilities().has(Capability::Queue)
+            && !facts.refusals.iter().any(|refusal| refusal.need == Feature::Queue);
         let limit = end.since(clock.now());
         let lived = within(clock, limit, self.live(node, clock, queues)).await;
         lived.unwrap_or(Err(NodeError::Unanswered { waited: limit }))

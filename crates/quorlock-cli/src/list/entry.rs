@@ -10,7 +10,7 @@ use quorlock::{FencingToken, duration, lock::QueueListing, votes::Holder};
 use serde_json::{Value, json};
 
 use crate::report::{millis, row};
-use crate::status::{Finding, Look};
+use crate::status::{Finding, Look, add_depth};
 use crate::width::keep_whole;
 
 /// A lock that is held or retained.
@@ -84,8 +84,12 @@ impl Entry {
         (Reverse(self.longest_wait), self.since(), &self.resource)
     }
 
-    /// When the holder got its fencing token, which is drawn from a clock in microseconds.
+    /// When the holder got its fencing token, which is drawn from a clock in microseconds. Other programs draw none, or
+    /// count from one.
     fn since(&self) -> Option<SystemTime> {
+        if !self.holder.token.is_ours() {
+            return None;
+        }
         let micros = self.holder.fencing_token?.get();
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(micros))
     }
@@ -111,7 +115,7 @@ impl Entry {
 
     pub(crate) fn in_json(&self) -> Value {
         let Entry { resource, holder, waiters, more_waiters, longest_wait } = self;
-        json!({
+        let mut shown = json!({
             "resource": resource,
             "state": self.state(),
             "holder": holder.describe(),
@@ -123,7 +127,9 @@ impl Entry {
             "waiters": waiters,
             "more_waiters": more_waiters,
             "longest_wait_ms": millis(*longest_wait),
-        })
+        });
+        add_depth(&mut shown, holder.depth);
+        shown
     }
 }
 

@@ -93,14 +93,16 @@ pub(super) fn in_json(
 ) -> Value {
     let holder = report.holder();
     let holder = holder.map(|holder| {
-        json!({
+        let mut shown = json!({
             "context": holder.token.to_string(),
             "readers": holder.readers.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "token": holder.token.short(),
             "fencing_token": holder.fencing_token.map(FencingToken::get),
             "nodes": holder.nodes,
             "remaining_ms": millis(holder.remaining),
-        })
+        });
+        add_depth(&mut shown, holder.depth);
+        shown
     });
     let nodes = report.votes().iter().zip(quarantines).map(|(vote, left)| node_in_json(vote, *left));
     json!({
@@ -116,6 +118,13 @@ pub(super) fn in_json(
         "more_waiters": queue.has_more,
         "nodes": nodes.collect::<Vec<_>>(),
     })
+}
+
+/// Adds how often the holder has acquired the lock, where the nodes count it.
+pub(crate) fn add_depth(holder: &mut Value, depth: Option<u64>) {
+    if let (Some(holder), Some(depth)) = (holder.as_object_mut(), depth) {
+        holder.insert("depth".to_owned(), json!(depth));
+    }
 }
 
 fn waiter_in_json(waiter: &QueuedWaiter) -> Value {
