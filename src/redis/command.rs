@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use self::arguments::{arguments, drawing, owned};
 use super::resp::encode::CommandWriter;
+use super::scripts;
 use super::scripts::{Family, Library, Script};
-use super::{redisson, scripts};
 use crate::node::{Request, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, Mode, want_mark_sibling};
 
-pub(super) mod arguments;
+mod arguments;
 pub(super) mod plain;
+mod redisson;
 pub(super) mod reply;
 
 /// Encodes the request. Nearly all servers get the same bytes: they are encoded once, and copied for the

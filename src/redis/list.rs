@@ -9,7 +9,7 @@ use super::connection::text;
 use super::error::{Peer, SCAN, SentCommand, refused, unexpected};
 use super::handshake::Connector;
 use super::inspect::InspectSession;
-use super::redisson::is_lock;
+use super::scripts;
 use super::settings::Settings;
 use crate::address::{Address, Layout};
 use crate::node::{ListedKeys, NodeError};
@@ -58,7 +58,7 @@ pub(in crate::redis) fn keys(
             let (next, keys) = page(answer, address.user().unwrap_or("default"))?;
             let mut keys: Vec<_> = keys.iter().filter_map(|key| lock_of(key, which, &prefix)).collect();
             if of_redisson {
-                let asked: Vec<_> = keys.iter().map(|key| is_lock(key)).collect();
+                let asked: Vec<_> = keys.iter().map(|key| is_lock_of_redisson(key)).collect();
                 let mut answers = session.ask_each(&asked).await?.into_iter();
                 keys.retain(|_| answers.next() == Some(Value::Int(1)));
             }
@@ -75,6 +75,11 @@ fn lock_of(listed: &str, which: ListedKeys, prefix: &str) -> Option<Arc<str>> {
         ListedKeys::Queues => lock_of_queue(listed),
     };
     key.filter(|key| key.starts_with(prefix)).map(Arc::from)
+}
+
+/// Returns the request that asks whether a hash is a lock of Redisson: other data are hashes as well.
+fn is_lock_of_redisson(key: &str) -> Vec<String> {
+    ["EVAL", scripts::REDISSON_IS_LOCK.text(), "1", key].map(str::to_owned).to_vec()
 }
 
 /// Escapes what has a meaning in a glob pattern.

@@ -1,4 +1,4 @@
-//! Locks as Redisson stores them (ADR 37): how requests go to a server in its layout.
+//! Locks as Redisson stores them (ADR 37): names, messages and refusals. `command/redisson` encodes the requests.
 //!
 //! ```text
 //! NAME                              hash   the owner, which is a token or Redisson's UUID:THREAD, and its depth
@@ -11,120 +11,22 @@
 //! Redisson's releases as well. A tombstone is beside the lock, as in the own layout. Everything is done by scripts.
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
 
-use super::command::arguments::{guarded, hinted, owned};
-use super::command::millis;
 use super::connection::server_error;
 use super::error::{Peer, SentCommand, failed, refused};
 use super::introduction::{Introduction, Replies, ReplyTo};
 use super::resp::decode::{RespReader, RespValue};
-use super::resp::encode::CommandWriter;
-use super::scripts::{Script, script};
 use super::server_error::{ServerError, ServerErrorKind};
 use super::settings::{Membership, Settings};
-use crate::node::{Capabilities, Capability, Hints, NodeError, NodeErrorKind, Order, Request};
-use quorlock_protocol::{Claim, Slot};
-
-// A session uses one layout, so their numbers may be those of other scripts.
-static ACQUIRE: LazyLock<Script> =
-    script!(0, "number", "redisson/lock", "redisson/count", "redisson/acquire");
-static TRANSFER: LazyLock<Script> =
-    script!(1, "number", "redisson/lock", "redisson/count", "redisson/transfer");
-static RENEW: LazyLock<Script> =
-    script!(2, "untrack", "number", "redisson/lock", "redisson/count", "redisson/renew");
-static RELEASE: LazyLock<Script> = script!(3, "redisson/release");
-static CANCEL: LazyLock<Script> = script!(4, "redisson/cancel");
-static WRITE_BACK: LazyLock<Script> =
-    script!(5, "untrack", "number", "redisson/lock", "redisson/count", "redisson/write_back");
-static INSPECT: LazyLock<Script> =
-    script!(6, "number", "redisson/lock", "redisson/count", "redisson/inspect");
-
-static IS_LOCK: LazyLock<Script> = script!(7, "redisson/is_lock");
+use crate::node::{Capabilities, Capability, Hints, NodeError, NodeErrorKind, Order};
+use quorlock_protocol::Slot;
 
 /// Returns what a node in this layout supports.
 pub(super) fn capabilities() -> Capabilities {
     let able = Capabilities::default().with(Capability::Transfer);
     able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).shared_with_others()
-}
-
-/// Returns the script of the request. Others than these are refused before: see [`capabilities`].
-pub(super) fn script_of(request: &Request) -> &'static Script {
-    match request {
-        Request::Acquire { .. } => &ACQUIRE,
-        Request::Transfer { .. } => &TRANSFER,
-        Request::Renew { .. } => &RENEW,
-        Request::Release { .. } => &RELEASE,
-        Request::Cancel { .. } => &CANCEL,
-        Request::WriteBack { .. } => &WRITE_BACK,
-        Request::Inspect { .. }
-        | Request::Offer { .. }
-        | Request::Enqueue { .. }
-        | Request::LeaveQueue { .. }
-        | Request::ListWaiters { .. }
-        | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. } => &INSPECT,
-    }
-}
-
-/// Appends the keys and arguments of the request's script.
-pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publishing: Publishing) {
-    match request {
-        Request::Acquire { claim, ttl, fence_hint } => {
-            guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
-            command.joined(&Companion::Queue.of(claim.key()).pieces());
-            hinted(command, &Companion::Token.of(claim.key()).pieces(), *fence_hint);
-        }
-        Request::Transfer { from, to, ttl, fence_hint } => {
-            guarded(command, to, *ttl).joined(&to.tombstone_key().pieces());
-            command.joined(&Companion::Queue.of(to.key()).pieces());
-            hinted(command, &Companion::Token.of(to.key()).pieces(), *fence_hint);
-            command.word(from.token().as_bytes());
-        }
-        Request::Renew { claim, ttl, fencing_token } => {
-            guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
-            command.joined(&Companion::Queue.of(claim.key()).pieces());
-            match fencing_token {
-                Some(number) => {
-                    command.joined(&Companion::Token.of(claim.key()).pieces()).number(number.get());
-                }
-                None => {
-                    command.word("").word("");
-                }
-            }
-        }
-        Request::Release { claim } => told(command, claim, publishing),
-        Request::Cancel { claim, linger } => {
-            told(command, claim, publishing);
-            command.joined(&claim.tombstone_key().pieces()).number(millis(*linger));
-        }
-        Request::WriteBack { claim, fencing_token } => {
-            owned(command, claim).joined(&Companion::Token.of(claim.key()).pieces());
-            command.number(fencing_token.get());
-        }
-        Request::Inspect { .. }
-        | Request::Offer { .. }
-        | Request::Enqueue { .. }
-        | Request::LeaveQueue { .. }
-        | Request::ListWaiters { .. }
-        | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. } => {
-            let key = request.key();
-            command.word("1").word(key).word("").joined(&Companion::Token.of(key).pieces());
-        }
-    }
-}
-
-/// Appends the lock, a token, the channel and the command that publishes there.
-fn told(command: &mut CommandWriter<'_>, claim: &Claim, publishing: Publishing) {
-    owned(command, claim).joined(&Companion::Channel.of(claim.key()).pieces()).word(publishing.command());
-}
-
-/// Returns the request that asks whether a hash is a lock: other data are hashes as well.
-pub(super) fn is_lock(key: &str) -> Vec<String> {
-    ["EVAL", IS_LOCK.text(), "1", key].map(str::to_owned).to_vec()
 }
 
 /// What Redisson has beside a lock.
@@ -191,7 +93,7 @@ pub(super) struct Asked {
 }
 
 impl Publishing {
-    fn command(self) -> &'static str {
+    pub(super) fn command(self) -> &'static str {
         match self {
             Publishing::Plain => "PUBLISH",
             Publishing::Sharded => "SPUBLISH",

@@ -11,8 +11,6 @@ macro_rules! script {
     };
 }
 
-pub(super) use script;
-
 /// A script. A server that has run it once also knows it by its hash.
 #[derive(Debug)]
 pub struct Script {
@@ -109,6 +107,30 @@ pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
 pub static MAX_TTL: LazyLock<Script> = script!(25, "max_ttl");
 /// Returns the lists of nodes of clients, and records ours. Not a vote: requested now and then.
 pub static NODE_LISTS: LazyLock<Script> = script!(28, "node_lists");
+
+// The same for Redisson's layout. A session uses one layout, so their numbers are those of other scripts.
+
+/// Stores the token if the key is free, and issues its fencing number.
+pub(crate) static REDISSON_ACQUIRE: LazyLock<Script> =
+    script!(0, "number", "redisson/lock", "redisson/count", "redisson/acquire");
+/// Replaces the token of the key by the next one.
+pub(crate) static REDISSON_TRANSFER: LazyLock<Script> =
+    script!(1, "number", "redisson/lock", "redisson/count", "redisson/transfer");
+/// Extends the TTL of the key if it holds our token, or stores it again.
+pub(crate) static REDISSON_RENEW: LazyLock<Script> =
+    script!(2, "untrack", "number", "redisson/lock", "redisson/count", "redisson/renew");
+/// Deletes the key if it holds our token, and notifies Redisson's waiters.
+pub(crate) static REDISSON_RELEASE: LazyLock<Script> = script!(3, "redisson/release");
+/// The same, and leaves a tombstone.
+pub(crate) static REDISSON_CANCEL: LazyLock<Script> = script!(4, "redisson/cancel");
+/// Raises the counter to a number, if the lock is the attempt's own.
+pub(crate) static REDISSON_WRITE_BACK: LazyLock<Script> =
+    script!(5, "untrack", "number", "redisson/lock", "redisson/count", "redisson/write_back");
+/// Reads the holder of the key.
+pub(crate) static REDISSON_INSPECT: LazyLock<Script> =
+    script!(6, "number", "redisson/lock", "redisson/count", "redisson/inspect");
+/// Returns whether a hash is a lock. Not a vote: requested for a listing.
+pub(crate) static REDISSON_IS_LOCK: LazyLock<Script> = script!(7, "redisson/is_lock");
 
 /// Returns all scripts.
 #[must_use]

@@ -182,15 +182,12 @@ fn waiting<'a, 'b>(
 }
 
 /// Appends the lock and a token.
-pub(in crate::redis) fn owned<'a, 'b>(
-    command: &'a mut CommandWriter<'b>,
-    claim: &Claim,
-) -> &'a mut CommandWriter<'b> {
+pub(super) fn owned<'a, 'b>(command: &'a mut CommandWriter<'b>, claim: &Claim) -> &'a mut CommandWriter<'b> {
     command.word("1").word(claim.key()).word(claim.token().as_bytes())
 }
 
 /// Appends the lock, a token and a TTL.
-pub(in crate::redis) fn guarded<'a, 'b>(
+pub(super) fn guarded<'a, 'b>(
     command: &'a mut CommandWriter<'b>,
     claim: &Claim,
     time: Duration,
@@ -204,11 +201,7 @@ pub(super) fn drawing(command: &mut CommandWriter<'_>, claim: &Claim, fence_hint
 }
 
 /// Appends the `counter`, given by its pieces, with hint and lead, or empty words.
-pub(in crate::redis) fn hinted(
-    command: &mut CommandWriter<'_>,
-    counter: &[&str],
-    fence_hint: Option<FenceHint>,
-) {
+pub(super) fn hinted(command: &mut CommandWriter<'_>, counter: &[&str], fence_hint: Option<FenceHint>) {
     match fence_hint {
         Some(FenceHint { hint, lead, .. }) => {
             command.joined(counter).number(hint.get()).number(micros(lead));

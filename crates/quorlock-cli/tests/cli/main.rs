@@ -45,6 +45,7 @@ mod permits;
 mod phases;
 #[cfg(target_os = "linux")]
 mod pty;
+mod redisson;
 mod releasing;
 mod scars;
 mod secrets;

@@ -1,0 +1,60 @@
+//! Locks in Redisson's layout.
+
+use quorlock_testkit::{Servers, eventually, patience};
+use serde_json::Value;
+
+use crate::support::{Quorlock, servers};
+
+const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:31";
+
+/// The server is new, so it cannot have forgotten a lock.
+fn quorlock(servers: &Servers, words: &[&str]) -> Quorlock {
+    let url = format!("{}?layout=redisson", servers[0].url());
+    Quorlock::new(words).env("QUORLOCK_NODES", &url).env("QUORLOCK_RESTART_GUARD", "off")
+}
+
+#[tokio::test]
+async fn every_verb_works_in_redissons_layout() {
+    let Some(servers) = servers(1).await else { return };
+    let words = |words: &[&str]| quorlock(&servers, words);
+    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
+    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
+    // Redisson holds the lock twice, has unlocked others, and keeps a map.
+    for command in [
+        format!("HSET jobs/theirs {OWNER} 2"),
+        "PEXPIRE jobs/theirs 60000".to_owned(),
+        "SET redisson_unlock_latch:{jobs/theirs}:7 1 PX 18000".to_owned(),
+        "HSET jobs/map name anna".to_owned(),
+    ] {
+        servers[0].command(&command.split(' ').collect::<Vec<_>>()).await.unwrap();
+    }
+    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
+    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
+    eventually("a holder", patience(), is_held).await.unwrap();
+
+    let ended = words(&["list", "--json"]).end().await.expect(0);
+    let all: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = all.iter().map(|lock| lock["resource"].as_str().unwrap()).collect();
+    assert_eq!(names, ["jobs/a", "jobs/theirs"], "{ended:#?}");
+    let [ours, theirs] = &all[..] else { panic!("two locks") };
+    assert_eq!((&ours["depth"], &theirs["depth"]), (&1.into(), &2.into()), "{ended:#?}");
+    assert!(ours["since"].is_string() && theirs["since"].is_null(), "{ended:#?}");
+    let shown = format!("Redisson {OWNER}, depth 2");
+    assert_eq!(theirs["holder"], shown, "{ended:#?}");
+    for verb in ["status", "list"] {
+        let ended = words(&[verb, "jobs/theirs"]).end().await.expect(0);
+        assert!(ended.stdout.contains(&shown), "{ended:#?}");
+    }
+    let ended = words(&["run", "--no-wait", "jobs/theirs", "--", "true"]).end().await.expect(75);
+    assert!(ended.stderr.contains(OWNER), "{ended:#?}");
+    drop(held);
+
+    // In a settings file.
+    let file = format!("nodes = [\"{}?layout=redisson\"]\nrestart-guard = \"off\"\n", servers[0].url());
+    let ended = Quorlock::new(["status", "jobs/theirs"]).file("quorlock.toml", &file).end().await.expect(0);
+    assert!(ended.stdout.contains(&shown), "{ended:#?}");
+    let ended = words(&["run", "--shared", "jobs/a", "--", "true"]).end().await;
+    assert!(ended.stderr.contains("shared locks"), "{ended:#?}");
+    let ended = words(&["doctor"]).end().await;
+    assert!(!ended.stdout.contains("unsafe") && ended.stdout.contains("layout=redisson"), "{ended:#?}");
+}
