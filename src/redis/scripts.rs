@@ -112,7 +112,7 @@ pub static NODE_LISTS: LazyLock<Script> = script!(28, "node_lists");
 
 /// Stores the token if the key is free, and issues its fencing number.
 pub(crate) static REDISSON_ACQUIRE: LazyLock<Script> =
-    script!(0, "number", "redisson/lock", "redisson/count", "redisson/acquire");
+    script!(0, "redisson/take", "number", "redisson/lock", "redisson/count", "redisson/acquire");
 /// Replaces the token of the key by the next one.
 pub(crate) static REDISSON_TRANSFER: LazyLock<Script> =
     script!(1, "number", "redisson/lock", "redisson/count", "redisson/transfer");

@@ -116,10 +116,12 @@ impl Run<'_> {
             io::Result::Ok(Box::new(databases) as Box<dyn Masters>)
         };
         let started = match self.scenario.servers {
-            ServerKind::Redis => {
+            kind @ (ServerKind::Redis | ServerKind::Redisson) => {
                 let memory = if self.scenario.durable { Memory::Kept } else { Memory::Gone };
                 let bend = needs(Need::BentClock);
-                return Ok(Ok(Box::new(Processes::start(nodes, memory, bend, folder).await?)));
+                let processes = Processes::start(nodes, memory, bend, folder).await?;
+                let of_redisson = kind == ServerKind::Redisson;
+                return Ok(Ok(Box::new(if of_redisson { processes.as_redisson() } else { processes })));
             }
             ServerKind::Postgres => databases(Engine::postgres()).await,
             ServerKind::MariaDb => databases(Engine::mariadb()).await,

@@ -43,6 +43,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("three-regions", include_str!("../scenarios/three-regions.toml")),
     ("five-continents", include_str!("../scenarios/five-continents.toml")),
     ("everything", include_str!("../scenarios/everything.toml")),
+    ("redisson", include_str!("../scenarios/redisson.toml")),
     ("postgres-three", include_str!("../scenarios/postgres-three.toml")),
     ("postgres-promotion", include_str!("../scenarios/postgres-promotion.toml")),
     ("postgres-disk-full", include_str!("../scenarios/postgres-disk-full.toml")),
@@ -107,6 +108,8 @@ pub(crate) struct Scenario {
 pub(crate) enum ServerKind {
     #[default]
     Redis,
+    /// One Redis server, with locks in Redisson's layout.
+    Redisson,
     Postgres,
     MariaDb,
     /// The members of one cluster.
@@ -119,7 +122,7 @@ impl ServerKind {
     /// three seconds. A new leader of etcd gives each lease its full time again, and rounds up.
     pub(crate) fn longer(self) -> Duration {
         match self {
-            ServerKind::Redis | ServerKind::Postgres => Duration::ZERO,
+            ServerKind::Redis | ServerKind::Redisson | ServerKind::Postgres => Duration::ZERO,
             ServerKind::MariaDb => Duration::from_secs(3),
             ServerKind::Etcd => Duration::from_secs(20),
         }

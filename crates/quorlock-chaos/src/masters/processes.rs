@@ -17,6 +17,8 @@ pub(crate) struct Processes {
     memory: Memory,
     servers: Vec<Servers>,
     password: String,
+    /// What follows the addresses.
+    query: &'static str,
     /// One for each server, or the reason why there are none.
     clocks: Result<Vec<BentClock>, String>,
 }
@@ -53,8 +55,13 @@ impl Processes {
             setup.start(1)
         });
         let servers = try_join_all(starting).await?;
-        let processes = Processes { kind, memory, servers, password, clocks };
+        let processes = Processes { kind, memory, servers, password, query: "", clocks };
         Ok(processes.with_proven_clocks().await)
+    }
+
+    /// Has the clients lock as Redisson does.
+    pub(crate) fn as_redisson(self) -> Processes {
+        Processes { query: "?layout=redisson", ..self }
     }
 
     /// Checks the clocks: a statically linked server, for example, ignores the shim.
@@ -90,6 +97,10 @@ impl Masters for Processes {
 
     fn password(&self) -> Option<&str> {
         Some(&self.password)
+    }
+
+    fn url(&self, address: SocketAddr) -> String {
+        format!("redis://:{}@{address}{}", self.password, self.query)
     }
 
     fn memory(&self) -> Memory {

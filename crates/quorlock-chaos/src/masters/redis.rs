@@ -25,7 +25,20 @@ pub(super) async fn inspect(
         if is_auxiliary_key(&key) {
             continue;
         }
-        let Resp::Text(value) = ask(address, password, &["GET", &key]).await? else { continue };
+        if let Some(lock) = key.strip_prefix("redisson_lock_token:{").and_then(|rest| rest.strip_suffix('}'))
+        {
+            let value = ask(address, password, &["GET", &key]).await?.to_string();
+            let counter = |value| What::Counter { node: node.into(), resource: lock.into(), value };
+            seen.extend(value.parse().ok().map(counter));
+            continue;
+        }
+        let value = match ask(address, password, &["GET", &key]).await? {
+            Resp::Text(value) => value,
+            _ => match &ask(address, password, &["HKEYS", &key]).await? {
+                Resp::List(owners) if let [Resp::Text(owner)] = &owners[..] => owner.clone(),
+                _ => continue,
+            },
+        };
         let value = String::from_utf8_lossy(&value);
         if value == SHARED_MARKER {
             seen.extend(shares(address, password, node, &key).await?);
@@ -93,6 +106,8 @@ mod tests {
         let token = "0123456789abcdef0123456789abcdef host:77 worker-2.1-5";
         server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
         server.command(&["SET", "lock-2", "foreign"]).await.unwrap();
+        server.command(&["HSET", "lock-4", &format!("{token}9"), "1"]).await.unwrap();
+        server.command(&["SET", "redisson_lock_token:{lock-4}", "42"]).await.unwrap();
         server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
         server.command(&["ZADD", &fence_counter("", "lock-1"), "41", FENCE_MEMBER]).await.unwrap();
         server.command(&["SET", &want_mark("lock-1"), "x"]).await.unwrap();
@@ -121,8 +136,13 @@ mod tests {
             resource: fence_counter("", "lock-1").as_str().into(),
             value: 41,
         };
-        assert_eq!(counters, [&counter]);
+        let of_redisson = What::Counter { node: "node-1".into(), resource: "lock-4".into(), value: 42 };
+        assert!(
+            counters.len() == 2 && counters.contains(&&counter) && counters.contains(&&of_redisson),
+            "{counters:?}"
+        );
+        assert_eq!(key("lock-4"), Some(("worker-2.1-59".to_owned(), Duration::MAX)), "in Redisson's layout");
         assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "an expired reader does not count");
-        assert_eq!(seen.len(), 5, "auxiliary keys are no locks");
+        assert_eq!(seen.len(), 7, "auxiliary keys are no locks");
     }
 }

@@ -1,7 +1,5 @@
--- Stores the token if the key is free, and issues its fencing number.
--- ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, hint, lead.
-if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
-if is_fair(ARGV[4]) then return {'fair'} end
+-- Stores the token if the key is free, and issues its fencing number. After take.lua, with its arguments.
+if is_fair(queued) then return {'fair'} end
 if call('EXISTS', lock) == 0 then
   local number = draw(ARGV[5], ARGV[6], ARGV[7])
   store(token, ARGV[2])

@@ -19,10 +19,10 @@ local function held(number)
   return {'held', string.sub(found[1], 1, 4096), call('PTTL', lock), number, tonumber(depth)}
 end
 -- Whether a client waits in the queue of a fair lock of this name: whoever took the lock would pass it.
-local function is_fair(queue)
-  local length = redis.pcall('SETRANGE', queue, 0, '')
-  if length == 0 then return false end
-  if type(length) == 'table' and not string.find(length.err, 'WRONGTYPE', 1, true) then error(length.err, 0) end
+-- `queued` is the reply to a SETRANGE of nothing at its queue, which is a list.
+local function is_fair(queued)
+  if queued == 0 then return false end
+  if type(queued) == 'table' and not string.find(queued.err, 'WRONGTYPE', 1, true) then error(queued.err, 0) end
   return true
 end
 local function store(owner, ttl)

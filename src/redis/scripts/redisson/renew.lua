@@ -10,7 +10,7 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   untrack(lock)
   return {'free'}
 end
-if is_fair(ARGV[4]) then return {'fair'} end
+if is_fair(redis.pcall('SETRANGE', ARGV[4], 0, '')) then return {'fair'} end
 if ARGV[5] ~= '' and counter(ARGV[5]) < tonumber(ARGV[6]) then raise(ARGV[5], ARGV[6]) end
 store(token, ARGV[2])
 return {'restored'}

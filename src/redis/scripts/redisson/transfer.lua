@@ -4,7 +4,7 @@
 if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 local again, present = is_own(token), is_own(ARGV[8])
 if not again and not present then
-  if is_fair(ARGV[4]) then return {'fair'} end
+  if is_fair(redis.pcall('SETRANGE', ARGV[4], 0, '')) then return {'fair'} end
   if call('EXISTS', lock) == 1 then return held(ARGV[5] ~= '' and counter(ARGV[5]) or 0) end
 end
 local number = draw(ARGV[5], ARGV[6], ARGV[7])
