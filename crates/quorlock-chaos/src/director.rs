@@ -142,9 +142,14 @@ impl Run<'_> {
         if let Some(count) = masters.count().filter(|&count| count != self.scenario.nodes) {
             return Some(format!("it needs {} masters, and there are {count}", self.scenario.nodes));
         }
-        if self.scenario.servers != ServerKind::Redis
-            && let Ok(()) = masters.offers(Need::Redis)
-        {
+        let are_others = match self.scenario.servers {
+            ServerKind::Redis => false,
+            ServerKind::Redisson => !masters.url(masters.address(0)).contains("layout=redisson"),
+            ServerKind::Postgres | ServerKind::MariaDb | ServerKind::Etcd => {
+                masters.offers(Need::Redis).is_ok()
+            }
+        };
+        if are_others {
             return Some("it needs other servers than those of the compose project".to_owned());
         }
         if self.scenario.expect.offers > 0
