@@ -146,13 +146,11 @@ fn unfit(error: &redis::ServerError, command: &str, user: &str) -> NodeError {
 
 /// Adds what a user needs for this layout to the error of a missing permission.
 pub(super) fn explain(error: NodeError) -> NodeError {
-    match error {
-        NodeError::Failed { kind: kind @ NodeErrorKind::PermissionDenied(_), reason } => {
-            let reason = reason.within(format_args!("Redisson's layout needs `{RIGHTS}`"));
-            NodeError::Failed { kind, reason }
-        }
-        error => error,
+    if let NodeError::Failed { kind: kind @ NodeErrorKind::PermissionDenied(_), reason } = error {
+        let reason = reason.within(format_args!("Redisson's layout needs `{RIGHTS}`"));
+        return NodeError::Failed { kind, reason };
     }
+    error
 }
 
 /// The permissions that a user needs.
