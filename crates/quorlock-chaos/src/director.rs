@@ -121,7 +121,11 @@ impl Run<'_> {
                 let bend = needs(Need::BentClock);
                 let processes = Processes::start(nodes, memory, bend, folder).await?;
                 let of_redisson = kind == ServerKind::Redisson;
-                return Ok(Ok(Box::new(if of_redisson { processes.as_redisson() } else { processes })));
+                return Ok(Ok(Box::new(if of_redisson {
+                    processes.in_redissons_layout()
+                } else {
+                    processes
+                })));
             }
             ServerKind::Postgres => databases(Engine::postgres()).await,
             ServerKind::MariaDb => databases(Engine::mariadb()).await,

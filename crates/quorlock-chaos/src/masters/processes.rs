@@ -60,7 +60,7 @@ impl Processes {
     }
 
     /// Has the clients lock as Redisson does.
-    pub(crate) fn as_redisson(self) -> Processes {
+    pub(crate) fn in_redissons_layout(self) -> Processes {
         Processes { query: "?layout=redisson", ..self }
     }
 

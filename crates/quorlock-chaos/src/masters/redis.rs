@@ -32,13 +32,7 @@ pub(super) async fn inspect(
             seen.extend(value.parse().ok().map(counter));
             continue;
         }
-        let value = match ask(address, password, &["GET", &key]).await? {
-            Resp::Text(value) => value,
-            _ => match &ask(address, password, &["HKEYS", &key]).await? {
-                Resp::List(owners) if let [Resp::Text(owner)] = &owners[..] => owner.clone(),
-                _ => continue,
-            },
-        };
+        let Some(value) = value_of(address, password, &key).await? else { continue };
         let value = String::from_utf8_lossy(&value);
         if value == SHARED_MARKER {
             seen.extend(shares(address, password, node, &key).await?);
@@ -58,6 +52,16 @@ pub(super) async fn inspect(
         seen.push(What::Key { node: node.into(), resource, attempt: attempt.into(), remaining });
     }
     Ok(seen)
+}
+
+/// Reads what a lock's key holds: a token, or in Redisson's layout the only owner in a hash.
+async fn value_of(address: SocketAddr, password: Option<&str>, key: &str) -> io::Result<Option<Vec<u8>>> {
+    if let Resp::Text(token) = ask(address, password, &["GET", key]).await? {
+        return Ok(Some(token));
+    }
+    let Resp::List(owners) = ask(address, password, &["HKEYS", key]).await? else { return Ok(None) };
+    let [Resp::Text(owner)] = &owners[..] else { return Ok(None) };
+    Ok(Some(owner.clone()))
 }
 
 /// Reads the readers of a lock, each as if it had a key of its own.
