@@ -197,10 +197,8 @@ impl Hand {
             (0, vec![name.to_owned()])
         };
         let answer = self.run(script, &keys, &["30000", &self.owner]).await;
-        let granted = match &answer {
-            Value::Array(parts) => parts[0] == Value::Int(-1),
-            other => *other == Value::Nil,
-        };
+        let granted =
+            if let Value::Array(parts) = &answer { parts[0] == Value::Int(-1) } else { answer == Value::Nil };
         assert!(granted, "it is held: {answer:?}");
     }
 

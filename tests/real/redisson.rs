@@ -307,7 +307,7 @@ async fn the_documented_rights_suffice_and_the_health_check_names_each_that_is_m
         assert_eq!(server.command(&words).await.unwrap().to_string(), "OK", "{words:?}");
     };
     let url = format!("{}?layout=redisson", server.url_as("quorlock:pw"));
-    let ours = || client(&[url.clone()], |builder| builder.key_prefix("jobs:"));
+    let ours = || client(std::slice::from_ref(&url), |builder| builder.key_prefix("jobs:"));
     set(&words).await;
     let (one, two) = (ours(), ours());
     let lease = patient(&one, "r").acquire().await.unwrap();

@@ -29,7 +29,8 @@ impl<P: Plant + Commands> Plant for Editor<'_, P> {
                 Value::Number(number) => number.to_string().into_bytes(),
                 Value::List(_) => Vec::new(),
             };
-            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex: String =
+                value.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).map(char::from).collect();
             let millis = match expiry {
                 Expiry::In(left) => left.as_millis().to_string(),
                 Expiry::Never => String::new(),
