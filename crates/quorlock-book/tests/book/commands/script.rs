@@ -30,11 +30,10 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
         match &*block.language {
             "sh" => steps.extend(commands(&block, false)),
             "console" => steps.extend(commands(&block, true)),
-            // python/tests/test_docs.py runs the first, tests/book/jobs the last six. `bash` is for root as well.
-            "python" | "text" | "" | "sql" | "ini" | "crontab" | "systemd" | "env" | "yaml"
-            | "dockerfile" | "bash" => {}
-            // tests/book/languages.rs runs them.
-            "go" | "java" | "js" | "php" | "ruby" => {}
+            // python/tests/test_docs.py runs the first, tests/book/languages.rs the next five, tests/book/jobs the last six.
+            // `bash` is for root as well.
+            "python" | "go" | "java" | "js" | "php" | "ruby" | "text" | "" | "sql" | "ini" | "crontab"
+            | "systemd" | "env" | "yaml" | "dockerfile" | "bash" => {}
             language if language.split(',').next() == Some("rust") => steps.extend(file(&block)),
             "toml" | "conf" => steps.extend(file(&block)),
             other => panic!("{}:{}: no test knows `{other}`", page.path.display(), block.line),
