@@ -156,6 +156,39 @@ debian_etcd() {
     ) >.tools/etcd-debian/log 2>&1 </dev/null || { tail -n 3 .tools/etcd-debian/log >&2; return 1; }
 }
 
+# -- ZooKeeper, into .tools/
+
+ZOOKEEPER_VERSION=3.9.5
+CURATOR_VERSION=5.9.0
+
+# get_zookeeper: downloads the jars of ZooKeeper and Curator by Maven into .tools/zookeeper/lib, unless they are there, and
+# compiles Curator's part of the test of both in one queue.
+get_zookeeper() {
+    [ -e .tools/zookeeper/classes/Sections.class ] && return
+    local program
+    for program in java javac mvn; do
+        command -v $program >/dev/null || { echo "no $program, so no ZooKeeper" >&2; return 1; }
+    done
+    echo "downloading ZooKeeper $ZOOKEEPER_VERSION and Curator $CURATOR_VERSION into .tools/zookeeper" >&2
+    mkdir -p .tools/zookeeper/classes
+    (
+        cd .tools/zookeeper
+        dependency() { echo "<dependency><groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version></dependency>"; }
+        {
+            echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            echo '<groupId>quorlock.invalid</groupId><artifactId>zookeeper</artifactId><version>1</version><dependencies>'
+            dependency org.apache.zookeeper zookeeper $ZOOKEEPER_VERSION
+            dependency org.apache.curator curator-recipes $CURATOR_VERSION
+            # The server needs these two, and its POM does not bring them.
+            dependency io.dropwizard.metrics metrics-core 4.1.12.1
+            dependency org.xerial.snappy snappy-java 1.1.10.5
+            echo '</dependencies></project>'
+        } >pom.xml
+        timeout 600 mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib
+        javac -cp 'lib/*' -d classes ../../crates/quorlock-zookeeper/tests/real/Sections.java
+    ) >.tools/zookeeper/log 2>&1 </dev/null || { tail -n 3 .tools/zookeeper/log >&2; return 1; }
+}
+
 # -- PyPI, into .tools/
 
 # into FOLDER PACKAGE...: a registry that does not answer must not block the tests.

@@ -258,6 +258,11 @@ impl<K: Ord + Clone + fmt::Debug, S> OwnPlaces<K, S> {
         Some(own)
     }
 
+    /// Returns the keys of all places.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.by_lock.values().flatten().map(|own| &own.key)
+    }
+
     /// Removes the records for which this does not hold.
     pub fn retain(&mut self, mut keep: impl FnMut(&OwnPlace<K, S>) -> bool) {
         self.by_lock.retain(|_, all| {

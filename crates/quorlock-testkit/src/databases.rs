@@ -1,4 +1,4 @@
-//! Database servers on this machine: PostgreSQL and MariaDB.
+//! Servers of other kinds on this machine: PostgreSQL and MariaDB, etcd, ZooKeeper.
 
 use std::fmt;
 use std::io;
@@ -14,9 +14,11 @@ mod disk;
 mod etcd;
 mod processes;
 mod template;
+mod zookeeper;
 
 pub use database::Database;
 pub use etcd::{EtcdCluster, EtcdPrograms};
+pub use zookeeper::{ZooKeeperCluster, ZooKeeperPrograms};
 
 /// A database server that this machine can run.
 ///

@@ -30,7 +30,7 @@ mod wait;
 mod wrapped;
 
 #[cfg(unix)]
-pub use databases::{Database, Engine, EtcdCluster, EtcdPrograms};
+pub use databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms};
 pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},

@@ -1,0 +1,129 @@
+//! What became of a request, and what to say of it. Decisions depend on the code of an error, never on its text.
+
+use std::time::Duration;
+
+use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
+
+use crate::address::Member;
+use crate::wire::code;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// It was not sent.
+    Unsent(Reason),
+    /// The connection has ended: whether the request was carried out is unknown.
+    Lost(Reason),
+    /// No answer came in time: the same.
+    Silent(Duration),
+    /// The server has refused it, and has not carried it out.
+    Refused(i32),
+}
+
+impl Trouble {
+    /// Returns the trouble for the code of an answer.
+    pub(crate) fn of(number: i32) -> Trouble {
+        match number {
+            code::MARSHALLING
+            | code::UNIMPLEMENTED
+            | code::BAD_ARGUMENTS
+            | code::NO_NODE
+            | code::NO_AUTH
+            | code::BAD_VERSION
+            | code::NO_CHILDREN_FOR_EPHEMERALS
+            | code::NODE_EXISTS
+            | code::NOT_EMPTY
+            | code::INVALID_ACL
+            | code::AUTH_FAILED
+            | code::NOT_READ_ONLY
+            | code::NO_WATCHER
+            | code::SASL_REQUIRED
+            | code::QUOTA_EXCEEDED
+            | code::THROTTLED => Trouble::Refused(number),
+            code::SESSION_EXPIRED => Trouble::Lost("the session has expired".into()),
+            code::SESSION_MOVED => Trouble::Lost("the session has moved to another connection".into()),
+            other => Trouble::Lost(Reason::new(format!("ZooKeeper answers with the error {other}"))),
+        }
+    }
+
+    /// Whether another connection, to the next member, may do better.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Trouble::Unsent(_) | Trouble::Lost(_) | Trouble::Silent(_) => true,
+            // A member that has lost its leader, and serves readers only.
+            Trouble::Refused(number) => *number == code::NOT_READ_ONLY,
+        }
+    }
+
+    /// Returns the error of a request that changes nothing before it is answered.
+    pub(crate) fn before_anything_changed(self) -> NodeError {
+        match self {
+            Trouble::Lost(reason) => NodeError::Unreachable { reason },
+            Trouble::Silent(waited) => {
+                NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
+            }
+            Trouble::Unsent(_) | Trouble::Refused(_) => self.into(),
+        }
+    }
+}
+
+/// The error of a request that may have been carried out.
+impl From<Trouble> for NodeError {
+    fn from(trouble: Trouble) -> NodeError {
+        match trouble {
+            Trouble::Unsent(reason) => NodeError::Unreachable { reason },
+            Trouble::Lost(reason) => NodeError::Disconnected { reason },
+            Trouble::Silent(waited) => NodeError::Unanswered { waited },
+            Trouble::Refused(number) => {
+                let (kind, words) = meaning(number);
+                failed(kind, format!("{words} (error {number})"))
+            }
+        }
+    }
+}
+
+fn meaning(number: i32) -> (NodeErrorKind, &'static str) {
+    match number {
+        code::NO_AUTH => (
+            NodeErrorKind::PermissionDenied(Access::Key),
+            "the access list of a node forbids it: log in as a user that may use the nodes of this lock and of `quorlock` \
+             below the path, with `zookeeper://user:password@host/path`",
+        ),
+        code::AUTH_FAILED => {
+            (NodeErrorKind::Login, "ZooKeeper refuses the login: correct the user or the password")
+        }
+        code::SASL_REQUIRED => (
+            NodeErrorKind::Login,
+            "this ensemble takes only clients that log in by SASL, which this library does not: allow digest users \
+             (enforce.auth.schemes), or client certificates over TLS",
+        ),
+        code::UNIMPLEMENTED => (
+            NodeErrorKind::Unsupported,
+            "this is a ZooKeeper before 3.6, or a server that imitates one: use ZooKeeper 3.6 or newer",
+        ),
+        code::QUOTA_EXCEEDED => (
+            NodeErrorKind::OutOfSpace,
+            "a quota is used up: raise it with `setquota`, or delete what is not needed",
+        ),
+        code::NOT_READ_ONLY => (NodeErrorKind::ReadOnly, "this member has no leader, and takes no writes"),
+        code::THROTTLED => (NodeErrorKind::Busy, "ZooKeeper has too much to do, and takes no more requests"),
+        code::NO_CHILDREN_FOR_EPHEMERALS => (
+            NodeErrorKind::WrongData,
+            "another program has an ephemeral node of this name, which can have no places: use another name",
+        ),
+        _ => (NodeErrorKind::Other, "ZooKeeper refuses the request"),
+    }
+}
+
+/// What answers is no ZooKeeper.
+pub(crate) fn no_zookeeper(error: std::io::Error, member: &Member) -> NodeError {
+    let words = format!(
+        "no ZooKeeper serves at {member}: either the member has no leader now, or this is another port than the one for \
+         clients (2181); if that has TLS, write `zookeepers://`"
+    );
+    NodeError::Unreachable { reason: Reason::new(words).because(error) }
+}
+
+pub(crate) fn failed(kind: NodeErrorKind, words: impl Into<String>) -> NodeError {
+    NodeError::Failed { kind, reason: Reason::new(words.into()) }
+}

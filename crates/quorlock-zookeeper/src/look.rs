@@ -1,0 +1,116 @@
+//! Reads the present state of locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::places::Owner;
+use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
+use quorlock::protocol::{FencingToken, Token};
+
+use crate::error::{Trouble, failed};
+use crate::layout::{Place, decode_counter, places};
+use crate::session::Session;
+use crate::wire::{Call, Stat};
+
+/// The state of a lock.
+pub(crate) struct Look {
+    /// In their order.
+    pub(crate) places: Vec<Place>,
+    /// The first of them.
+    pub(crate) first: Option<First>,
+    /// How many places were ever made; nothing if the lock's node does not exist.
+    pub(crate) created: Option<i32>,
+    counter: Option<(Vec<u8>, i32)>,
+}
+
+/// The first place of a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct First {
+    pub(crate) path: Arc<str>,
+    pub(crate) owner: Owner,
+    pub(crate) stat: Stat,
+}
+
+/// A fencing counter, and the version of its data; nothing if it does not exist.
+pub(crate) type Counter = Option<(FencingToken, i32)>;
+
+impl Look {
+    /// Returns the counter that was looked at.
+    pub(crate) fn counter(&self, path: &str) -> Result<Counter, NodeError> {
+        let Some((data, version)) = &self.counter else { return Ok(None) };
+        match decode_counter(data) {
+            Some(number) => Ok(Some((number, *version))),
+            None => Err(failed(
+                NodeErrorKind::WrongData,
+                format!(
+                    "the counter of fencing tokens `{path}` is something else: another program has written to it; delete it"
+                ),
+            )),
+        }
+    }
+}
+
+/// Returns how many children a node has ever had, which is the number of the next one.
+pub(crate) fn created(stat: &Stat) -> i32 {
+    let [changes, children] = [stat.cversion, stat.children].map(i32::cast_unsigned);
+    (changes.wrapping_add(children) / 2).cast_signed()
+}
+
+impl Session {
+    /// Reads the places of a lock, the first of them, and a counter, as the leader knows them.
+    pub(crate) async fn look(&self, lock: &str, counter: Option<&str>) -> Result<Look, Trouble> {
+        let dir = self.memory.layout.dir(lock);
+        loop {
+            // A member may be behind its leader.
+            let synced = self.client.send(&Call::Sync { path: dir.clone() });
+            let children = self.client.send(&Call::GetChildren { path: dir.clone() });
+            let counter = counter.map(|path| self.client.send(&Call::GetData { path: path.to_owned(), watch: false }));
+            synced.done().await?;
+            let children = children.found().await?;
+            let counter = match counter {
+                Some(counter) => counter.found().await?,
+                None => None,
+            };
+            let counter = counter.as_ref().map(|answer| answer.data()).transpose()?;
+            let counter = counter.map(|(data, stat)| (data.to_vec(), stat.version));
+            let Some(children) = children else {
+                return Ok(Look { places: Vec::new(), first: None, created: None, counter });
+            };
+            let (names, stat) = children.children()?;
+            let (places, created) = (places(&dir, names), Some(created(&stat)));
+            let Some(first) = places.first() else {
+                return Ok(Look { places, first: None, created, counter });
+            };
+            let path = Arc::clone(&first.path);
+            let data = self.client.send(&Call::GetData { path: path.to_string(), watch: false });
+            // It may have gone since.
+            let Some(data) = data.found().await? else { continue };
+            let (data, stat) = data.data()?;
+            let first = Some(First { path, owner: Owner::of(data), stat });
+            return Ok(Look { places, first, created, counter });
+        }
+    }
+
+    /// Returns who holds the lock, of which this is the first place.
+    pub(crate) fn holding(&self, lock: &str, first: &First) -> Holding {
+        let token = match &first.owner {
+            Owner::Attempt(token, _) => token.clone(),
+            Owner::Waiter(..) => Token::found(b""),
+        };
+        let now = self.memory.now();
+        let own = self.memory.own.lock().by_key(lock, &*first.path).map(|own| own.until.since(now));
+        let timeout = || self.memory.life.lock().as_ref().map_or(Duration::ZERO, |life| life.granted.timeout);
+        let expiry = match own {
+            Some(left) => Expiry::In(left),
+            None if first.stat.owner == 0 => Expiry::Never,
+            // Its session has a timeout that only it knows; ours is as good a guess as any.
+            None => Expiry::In(timeout()),
+        };
+        Holding::new(token, expiry)
+    }
+
+    /// Returns the vote of a lock that is not the claim's, of which this is the first place.
+    pub(crate) fn refusal(&self, lock: &str, first: &First) -> Vote {
+        if first.owner.is_waiter() { Vote::NotYourTurn } else { self.holding(lock, first).into() }
+    }
+}

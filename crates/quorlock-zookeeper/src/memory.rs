@@ -1,0 +1,174 @@
+//! What outlives the connections of a node.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quorlock::node::places::{OwnPlace, OwnPlaces};
+use quorlock::node::{Hint, HintListener, NodeError, Seams};
+use quorlock::protocol::{FencingToken, Moment};
+use quorlock::runtime::Mutex;
+use tokio::sync::Notify;
+
+use crate::address::ZooKeeperAddress;
+use crate::client::Granted;
+use crate::layout::Layout;
+use crate::proof::Proof;
+use crate::tombs::Tombs;
+
+/// A place of this process, by its path.
+pub(crate) type Own = OwnPlace<Arc<str>, Stored>;
+
+/// What is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// The change that created it.
+    pub(crate) czxid: i64,
+    /// When it was asked for.
+    pub(crate) put: Moment,
+}
+
+/// What outlives the connections of a node.
+pub(crate) struct Memory {
+    pub(crate) seams: Seams,
+    pub(crate) address: ZooKeeperAddress,
+    pub(crate) layout: Layout,
+    /// The session of this process, which outlives its connections.
+    pub(crate) life: Mutex<Option<Life>>,
+    pub(crate) own: Mutex<OwnPlaces<Arc<str>, Stored>>,
+    /// Something ends earlier than was known.
+    pub(crate) due: Notify,
+    pub(crate) listeners: Mutex<Vec<Arc<dyn HintListener>>>,
+    pub(crate) tombs: Mutex<Tombs>,
+    pub(crate) cache: Mutex<Cache>,
+    pub(crate) seen: Mutex<Seen>,
+    pub(crate) ticks: Mutex<Option<Ticks>>,
+    generations: AtomicU64,
+}
+
+/// A session.
+pub(crate) struct Life {
+    pub(crate) granted: Granted,
+    pub(crate) proof: Proof,
+    /// The number of its connection.
+    pub(crate) generation: u64,
+    /// What lived with it, and when that was asked for.
+    pub(crate) listed: HashSet<Arc<str>>,
+    pub(crate) listed_at: Moment,
+}
+
+/// What was read or written last. It may have changed since, and what depends on it is then refused.
+#[derive(Default)]
+pub(crate) struct Cache {
+    /// Locks whose node had no places, by that node, with the number of places that were ever made there.
+    pub(crate) empty: HashMap<String, i32>,
+    /// Fencing counters, by their path, with the version of their data.
+    pub(crate) counters: HashMap<String, (FencingToken, i32)>,
+}
+
+/// The number of entries after which what was cached is forgotten.
+const MOST_CACHED: usize = 65_536;
+
+/// The latest state of the data that was seen: it never falls, unless an older copy was put in its place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// The name of the history that it was of.
+    pub(crate) name: String,
+    pub(crate) zxid: i64,
+    /// The last counter that this process has raised.
+    pub(crate) counter: Option<(String, FencingToken)>,
+}
+
+/// What is known of the servers' ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks {
+    /// The shortest session.
+    pub(crate) least: Duration,
+    /// The longest that a tick can be.
+    pub(crate) tick: Duration,
+}
+
+impl Memory {
+    pub(crate) fn new(address: ZooKeeperAddress, seams: Seams) -> Memory {
+        let layout = Layout::below(address.path());
+        Memory {
+            seams,
+            address,
+            layout,
+            life: Mutex::default(),
+            own: Mutex::default(),
+            due: Notify::new(),
+            listeners: Mutex::default(),
+            tombs: Mutex::default(),
+            cache: Mutex::default(),
+            seen: Mutex::default(),
+            ticks: Mutex::default(),
+            generations: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.seams.clock().now()
+    }
+
+    pub(crate) fn tell(&self, hint: Hint<'_>) {
+        self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
+    }
+
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.generations.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The session has ended, and with it all that lived with it.
+    pub(crate) fn forget(&self) {
+        let mut life = self.life.lock();
+        *life = None;
+        self.own.lock().retain(|_| false);
+    }
+
+    /// Returns from when a TTL counts of what lives with the session.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such moment.
+    pub(crate) fn counts_from(&self, ttl: Duration) -> Result<Moment, NodeError> {
+        let ends = self.life.lock().as_ref().map(|life| life.proof.from() + life.granted.timeout);
+        let ends = ends.ok_or_else(|| NodeError::Disconnected { reason: "the session has ended".into() })?;
+        if ends.since(Moment::ORIGIN) < ttl {
+            let reason = format!("this machine was started less than a TTL of {ttl:?} ago, from when it would have to count");
+            return Err(NodeError::Unresponsive { reason: reason.into() });
+        }
+        Ok(ends.back(ttl))
+    }
+
+    /// Records a place that was stored over this connection. Returns whether that has not been followed by another, which
+    /// has deleted what was not recorded by then.
+    pub(crate) fn keep(&self, lock: &Arc<str>, own: Own, generation: u64) -> bool {
+        let life = self.life.lock();
+        if life.as_ref().is_none_or(|life| life.generation != generation) {
+            return false;
+        }
+        if self.own.lock().put(lock, own) {
+            self.due.notify_one();
+        }
+        true
+    }
+}
+
+impl Cache {
+    pub(crate) fn remember_empty(&mut self, dir: String, created: i32) {
+        if self.empty.len() >= MOST_CACHED {
+            self.empty.clear();
+        }
+        self.empty.insert(dir, created);
+    }
+
+    pub(crate) fn remember_counter(&mut self, path: String, counter: (FencingToken, i32)) {
+        // There are as many as hash slots, for each prefix.
+        if self.counters.len() >= MOST_CACHED {
+            self.counters.clear();
+        }
+        self.counters.insert(path, counter);
+    }
+}

@@ -1,0 +1,14 @@
+//! Nodes on real ensembles of ZooKeeper, which the tests start; skipped if there is none.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod contract;
+mod foreign;
+mod queue;
+mod support;
