@@ -73,6 +73,10 @@ pub(crate) struct Keeper {
 /// An offered lease is first renewed after this fraction (one third) of its remaining time.
 const FIRST_RENEWAL: u32 = 3;
 
+/// A lease that ends before its TTL is renewed after at most this fraction (half) of its time: a third of the TTL for one
+/// that counts from a third of the TTL ago.
+const EARLY: u32 = 2;
+
 pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
@@ -103,13 +107,22 @@ impl Keeper {
         let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
         if !offered {
-            return Keeper::of(shared, plan, claim, &round, fence, (round.sent, deadline));
+            let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (round.sent, deadline));
+            keeper.renew_in_time(&round, deadline);
+            return keeper;
         }
         let now = shared.now();
         let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (now, deadline));
         // It has less than its TTL, so it is renewed early if it is held for long enough.
         keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
         keeper
+    }
+
+    /// Renews early where the round counts from an earlier moment than its sending, so that the lease ends before its TTL.
+    fn renew_in_time(&mut self, round: &Round, deadline: Moment) {
+        if round.counts_from() < round.sent {
+            self.schedule.begin_at(round.sent + deadline.since(round.sent) / EARLY);
+        }
     }
 
     /// Sets what serves the waiters of this process after the lease.

@@ -10,7 +10,9 @@ use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Lock, RetainError, Wait,
     doctor::Check,
-    node::{Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, SharedRequest, ask},
+    node::{
+        Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, Response, SharedRequest, ask,
+    },
     runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
@@ -261,6 +263,26 @@ async fn i7_validity_counts_from_the_earliest_time_of_a_quorum() {
         }
         lease.renew().await.unwrap();
         assert_eq!(lease.remaining(), VALIDITY, "with {sessions} sessions");
+    }
+}
+
+/// As on a session that is much shorter than the TTL.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_counts_from_long_ago_is_renewed_before_it_ends() {
+    let bench = bench(1);
+    bench.pass(Duration::from_secs(60)).await;
+    let clock = bench.clock.clone();
+    let node = WrappedNode::new(bench.nodes[0].clone()).on_request(move |request, responder, inner| {
+        let clock = clock.clone();
+        let early = move |answer: Response| answer.counting_from(clock.now().back(TTL * 4 / 5));
+        inner.ask(request, responder.map(move |answer| answer.map(early)));
+    });
+    let client =
+        Coordinator::builder().custom_nodes([node]).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+    let lease = lock_of(&client).acquire().await.unwrap();
+    for _ in 0..50 {
+        bench.pass(TTL / 10).await;
+        assert_eq!(lease.check(), Ok(()));
     }
 }
 

@@ -49,7 +49,7 @@ impl RenewalSchedule {
         RenewalSchedule { ttl, every, sent, due: every.map(|every| sent + every), retry: None }
     }
 
-    /// Moves the first renewal forward to `due`, for a lease that begins with less than its TTL.
+    /// Moves the next renewal forward to `due`, for a lease that has less than its TTL.
     pub fn begin_at(&mut self, due: Moment) {
         self.due = self.due.map(|usual| usual.min(due));
     }

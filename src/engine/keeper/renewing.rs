@@ -102,6 +102,7 @@ impl Keeper {
             Ok(true) => {
                 debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
                 self.schedule.confirm();
+                self.renew_in_time(&round, self.shared.drift.deadline(round.counts_from(), self.ttl));
                 Ok(())
             }
             Ok(false) => {

@@ -42,7 +42,7 @@ pub struct ZooKeeperPrograms {
 
 /// The usual settings of the members. A tick is short, so that sessions of a second are possible.
 const SETTINGS: [&str; 5] =
-    ["tickTime=200", "initLimit=50", "syncLimit=15", "maxClientCnxns=0", "admin.enableServer=false"];
+    ["tickTime=200", "initLimit=100", "syncLimit=50", "maxClientCnxns=0", "admin.enableServer=false"];
 
 impl ZooKeeperPrograms {
     /// Finds the jars in the folder that `QUORLOCK_ZOOKEEPER` names, and Java on the `PATH`.

@@ -165,6 +165,12 @@ impl Foreign {
         Ok(Some((data, long(&mut rest))))
     }
 
+    /// Returns the number of the last change of a node.
+    pub(crate) async fn changed(&self, path: &str) -> io::Result<Option<i64>> {
+        let (code, answer) = self.call(3, &[&text(path)[..], &[0]].concat()).await?;
+        Ok((code == 0).then(|| long(&mut &answer[8..])))
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> io::Result<()> {
         self.call(2, &[&text(path)[..], &(-1_i32).to_be_bytes()].concat()).await.map(drop)
     }

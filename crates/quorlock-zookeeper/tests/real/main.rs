@@ -9,6 +9,8 @@
 )]
 
 mod contract;
+mod cutoff;
 mod foreign;
+mod moves;
 mod queue;
 mod support;

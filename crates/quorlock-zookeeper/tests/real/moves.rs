@@ -1,0 +1,346 @@
+//! Connections and sessions that end, members that die, and data that are replaced.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::{Identity, Node, NodeError, Request, Response, Seams, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, Token, WaiterId};
+use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::{Coordinator, LossReason, Wait};
+use quorlock_testkit::{Proxy, Way, eventually, patience};
+use quorlock_zookeeper::{ZooKeeperKind, ZooKeeperNode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::foreign::{BASE, Foreign, dir};
+use crate::queue::{of, process};
+use crate::support::{SESSION, common, ensemble, node, url};
+
+const TTL: Duration = Duration::from_secs(6);
+
+fn claim(name: &str, random: u128) -> Arc<Claim> {
+    Arc::new(Claim::new(name.into(), Token::new(random, "anna:1")))
+}
+
+fn acquire(claim: &Arc<Claim>) -> Request {
+    Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint: None }
+}
+
+fn renew(claim: &Arc<Claim>) -> Request {
+    Request::Renew { claim: Arc::clone(claim), ttl: TTL, fencing_token: None }
+}
+
+/// Asks until there is an answer.
+async fn answer(node: &ZooKeeperNode, request: Request) -> Response {
+    let mut answered = None;
+    let asked = async || {
+        answered = ask(node, request.clone()).await.ok();
+        answered.is_some()
+    };
+    eventually("an answer", patience(), asked).await.unwrap();
+    answered.unwrap()
+}
+
+async fn identity(node: &ZooKeeperNode) -> Arc<Identity> {
+    answer(node, Request::inspect("a")).await.identity
+}
+
+fn node_at(address: SocketAddr) -> ZooKeeperNode {
+    ZooKeeperNode::new(&format!("zookeeper://{address}{BASE}?session={SESSION}s"), &Seams::default()).unwrap()
+}
+
+/// What was created by a request without an answer is deleted over the next connection.
+#[tokio::test]
+async fn nothing_is_left_of_requests_whose_answer_was_lost() {
+    let Some(cluster) = common().await else { return };
+    let foreign = Foreign::of(cluster).await;
+    let proxy = Proxy::start(cluster.address(0)).await.unwrap();
+    let node = node_at(proxy.address());
+    let (name, lost) = ("lost/answer", claim("lost/answer", 1));
+    for waits in [false, true] {
+        // From then on it need not look before it acquires.
+        assert_eq!(answer(&node, acquire(&claim(name, 2))).await.vote, Vote::Granted);
+        assert_eq!(answer(&node, Request::Release { claim: claim(name, 2) }).await.vote, Vote::Granted);
+        proxy.hold(Way::ToClient);
+        let request = if waits {
+            Request::enqueue(name.into(), WaiterId::new(7), Duration::ZERO, TTL, TTL)
+        } else {
+            acquire(&lost)
+        };
+        let asked = ask(&node, request.clone());
+        let carried_out = async {
+            let there = async || foreign.places(&dir(name)).await.unwrap().len() == 1;
+            eventually("what the request creates", patience(), there).await.unwrap();
+            proxy.cut();
+            proxy.heal();
+        };
+        let (asked, ()) = futures::join!(asked, carried_out);
+        assert!(asked.as_ref().is_err_and(NodeError::may_have_acted), "{asked:?}");
+        // Before anything else is answered.
+        let found = answer(&node, Request::inspect(name)).await.vote;
+        assert_eq!(found, Vote::Free, "waits: {waits}");
+        assert!(foreign.places(&dir(name)).await.unwrap().is_empty(), "waits: {waits}");
+        assert_eq!(answer(&node, Request::Cancel { claim: lost.clone(), linger: TTL }).await.vote, Vote::Free);
+    }
+    assert_eq!(answer(&node, acquire(&claim(name, 2))).await.vote, Vote::Granted);
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_takes_its_locks_with_it() {
+    let Some(cluster) = common().await else { return };
+    let proxy = Proxy::start(cluster.address(0)).await.unwrap();
+    let (node, other) = (Arc::new(node_at(proxy.address())), node(cluster));
+    let (name, holder) = ("ended/session", claim("ended/session", 1));
+    answer(&node, acquire(&holder)).await;
+    let lease = of(node.clone()).lock("ended/lease").acquire().await.unwrap();
+    proxy.hold(Way::Both);
+    let taken = async || answer(&other, acquire(&claim(name, 2))).await.vote == Vote::Granted;
+    eventually("the end of the session", patience(), taken).await.unwrap();
+    let lost = lease.lost().await;
+    assert_ne!(lost.reason, LossReason::Released, "{lost}");
+    proxy.cut();
+    proxy.heal();
+    let found = answer(&node, renew(&holder)).await;
+    assert!(matches!(found.vote, Vote::Held(_)), "{found:?}");
+    answer(&other, Request::Release { claim: claim(name, 2) }).await;
+    assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Restored);
+    assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Granted);
+}
+
+/// It has the name and the token of an attempt of ours, and goes with the session that made it.
+#[tokio::test]
+async fn a_place_of_another_session_is_not_taken_for_ones_own() {
+    let Some(cluster) = common().await else { return };
+    let (node, foreign) = (node(cluster), Foreign::of(cluster).await);
+    let holder = claim("old/place", 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978);
+    for request in [acquire(&holder), renew(&holder)] {
+        let old = Foreign::of(cluster).await;
+        old.make(&dir("old/place")).await.unwrap();
+        let path = format!("{}/_c_01234567-89ab-cdef-0f1e-2d3c4b5a6978-lock-", dir("old/place"));
+        let path = old.create(&path, holder.token().as_bytes(), 3).await.unwrap();
+        assert_eq!(answer(&node, request).await.vote, Vote::Granted);
+        old.close().await;
+        let places = foreign.places(&dir("old/place")).await.unwrap();
+        assert!(places.len() == 1 && places[0] != path, "{places:?}");
+        assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Granted);
+        answer(&node, Request::Release { claim: holder.clone() }).await;
+    }
+}
+
+/// Passes messages on, and asks for a new session where the client wants to continue one.
+async fn forgetful(member: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let Ok(mut server) = TcpStream::connect(member).await else { continue };
+            tokio::spawn(async move {
+                let mut greeting = [0; 49];
+                client.read_exact(&mut greeting).await?;
+                // The number of the session, and its password.
+                greeting[20..28].fill(0);
+                greeting[32..48].fill(0);
+                server.write_all(&greeting).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn another_session_in_the_place_of_the_old_one_is_noticed() {
+    let Some(cluster) = common().await else { return };
+    let (foreign, proxy) = (
+        Foreign::of(cluster).await,
+        Proxy::start(forgetful(cluster.address(0)).await).await.unwrap(),
+    );
+    let node = node_at(proxy.address());
+    let holder = claim("another/session", 1);
+    answer(&node, acquire(&holder)).await;
+    let owner = async || {
+        let places = foreign.places(&dir("another/session")).await.unwrap();
+        foreign.get(places.first()?).await.unwrap().map(|(_, owner)| owner)
+    };
+    let before = owner().await.unwrap();
+    proxy.cut();
+    // The old session lives for a while, and its place with it.
+    let renewed = answer(&node, renew(&holder)).await;
+    assert!(matches!(renewed.vote, Vote::Granted | Vote::Restored), "{renewed:?}");
+    assert_ne!(owner().await, Some(before), "the place is that of a session that nobody keeps");
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + Duration::from_secs(SESSION) * 3 / 2).await;
+    assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Granted);
+    assert!(owner().await.is_some());
+}
+
+/// More than the servers and clients of ZooKeeper take in one message unless they are told to (`jute.maxbuffer`, 1 MB).
+#[tokio::test]
+async fn a_process_may_hold_more_than_fits_into_a_usual_message() {
+    const LOCKS: u128 = 1300;
+    let Some(cluster) = common().await else { return };
+    let node = node(cluster);
+    let claims: Vec<_> =
+        (0..LOCKS).map(|number| claim(&format!("many/{}/{number}", "n".repeat(850)), number + 1)).collect();
+    let granted = claims.iter().map(|claim| ask(&node, acquire(claim)));
+    for response in futures::future::join_all(granted).await {
+        assert_eq!(response.unwrap().vote, Vote::Granted);
+    }
+    for claim in &claims {
+        assert_eq!(ask(&node, renew(claim)).await.unwrap().vote, Vote::Granted);
+    }
+}
+
+#[tokio::test]
+async fn a_restart_of_all_members_forgets_nothing() {
+    let Some(cluster) = ensemble(3).await else { return };
+    let node = node(&cluster);
+    let holder = claim("a", 1);
+    let before = answer(&node, acquire(&holder)).await;
+    (0..3).for_each(|member| cluster.kill(member));
+    let restarts = (0..3).map(|member| cluster.restart(member));
+    futures::future::try_join_all(restarts).await.unwrap();
+    let after = answer(&node, acquire(&claim("a", 2))).await;
+    assert!(matches!(&after.vote, Vote::Held(holding) if holding.token == *holder.token()), "{after:?}");
+    assert_eq!(before.identity.id, after.identity.id);
+}
+
+#[tokio::test]
+async fn a_restored_backup_is_a_new_history_to_clients_that_lived_through_it() {
+    let Some(cluster) = ensemble(3).await else { return };
+    let knows = node(&cluster);
+    let before = identity(&knows).await;
+    let fenced = |random| {
+        let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
+        Request::Acquire { claim: claim("a", random), ttl: TTL, fence_hint }
+    };
+    answer(&knows, fenced(1)).await;
+    answer(&knows, Request::Release { claim: claim("a", 1) }).await;
+    (0..3).for_each(|member| cluster.kill(member));
+    let backup = cluster.backup().unwrap();
+    let restart = async || {
+        futures::future::try_join_all((0..3).map(|member| cluster.restart(member))).await.unwrap();
+    };
+    restart().await;
+    assert_eq!(identity(&knows).await.id, before.id, "nothing is lost yet");
+    // What the backup lacks.
+    answer(&knows, fenced(2)).await;
+    (0..3).for_each(|member| cluster.kill(member));
+    cluster.restore(&backup).unwrap();
+    let restored = SystemClock::default().now();
+    restart().await;
+    let is_new = async || identity(&knows).await.id != before.id;
+    eventually("another history", patience(), is_new).await.unwrap();
+    let (after, fresh) = (identity(&knows).await, identity(&node(&cluster)).await);
+    assert_eq!(after.id, fresh.id, "a client that comes later learns it");
+    let passed = SystemClock::default().now().since(restored);
+    for seen in [after, fresh] {
+        let age = seen.age_at(SystemClock::default().now());
+        assert!(age <= passed + Duration::from_secs(1), "it is {age:?} old after {passed:?}");
+    }
+}
+
+/// Clients that come and go, as commands of cron do, none of which lives until the history is old enough.
+#[tokio::test]
+async fn a_new_history_grows_old_without_a_client_that_stays() {
+    let Some(cluster) = ensemble(1).await else { return };
+    let clock = SystemClock::default();
+    let begun = clock.now();
+    let url = format!("{}/aging?session={SESSION}s", cluster.url());
+    let voted = async || {
+        let client = Coordinator::builder().kind(ZooKeeperKind::new()).nodes([&url]).ttl(TTL).max_ttl(TTL);
+        let lock = client.build().unwrap().lock("a").wait(Wait::UpTo(Duration::from_millis(500)));
+        let acquired = lock.acquire().await;
+        let early = clock.now().since(begun);
+        assert!(acquired.is_err() || early > TTL, "it votes after {early:?}");
+        acquired.is_ok()
+    };
+    eventually("a vote", patience(), voted).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_keeps_its_place_when_its_member_dies() {
+    let Some(cluster) = ensemble(3).await else { return };
+    let holder = process(&cluster).lock("a").ttl(Duration::from_secs(30)).acquire().await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..2 {
+        let (lock, order) = (process(&cluster).lock("a").wait(Wait::UpTo(patience())), order.clone());
+        waiting.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            lease.release().await.unwrap();
+        }));
+        let foreign = Foreign::of(&cluster).await;
+        let there = async || foreign.places(&dir("a")).await.unwrap().len() == number + 2;
+        eventually("a place", patience(), there).await.unwrap();
+    }
+    // Every client is connected to the first member.
+    cluster.kill(0);
+    let renewed = async || holder.renew().await.is_ok();
+    eventually("the holder goes on", patience(), renewed).await.unwrap();
+    holder.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1]);
+}
+
+#[tokio::test]
+async fn the_session_ends_with_the_last_handle() {
+    let Some(cluster) = common().await else { return };
+    let foreign = Foreign::of(cluster).await;
+    let node = node(cluster);
+    answer(&node, acquire(&claim("last/handle", 1))).await;
+    let clock = SystemClock::default();
+    let dropped = clock.now();
+    drop(node);
+    let gone = async || foreign.places(&dir("last/handle")).await.unwrap().is_empty();
+    eventually("the end of the session", patience(), gone).await.unwrap();
+    let passed = clock.now().since(dropped);
+    assert!(passed < Duration::from_secs(SESSION), "only its timeout has ended it, after {passed:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_vote_says_why() {
+    let Some(cluster) = common().await else { return };
+    let said = async |url: &str| {
+        let node = ZooKeeperNode::new(url, &Seams::default()).unwrap();
+        match node.ready().await {
+            Ok(()) => "connected".to_owned(),
+            Err(error) => format!("{error:#}"),
+        }
+    };
+    let closed = quorlock_testkit::ClosedPort::bind().unwrap();
+    assert!(said(&format!("zookeeper://{}", closed.address().unwrap())).await.contains("unreachable"));
+    let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = http.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = http.accept().await {
+            drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await);
+        }
+    });
+    let error = said(&format!("zookeeper://{address}")).await;
+    assert!(error.contains("no ZooKeeper serves at") && error.contains("zookeepers://"), "{error}");
+    serving.abort();
+    let error = said(&format!("{}?session=500ms", cluster.url())).await;
+    assert!(error.contains("write `?session=1s`"), "{error}");
+    assert_eq!(said(&url(cluster)).await, "connected");
+}
+
+/// Nodes of a user who has logged in are for nobody else.
+#[tokio::test]
+async fn a_lock_of_a_user_is_for_that_user() {
+    let Some(cluster) = common().await else { return };
+    let url = |login: &str| format!("zookeeper://{login}{}/private?session={SESSION}s", cluster.endpoints());
+    let of = |login: &str| ZooKeeperNode::new(&url(login), &Seams::default()).unwrap();
+    let (ann, again) = (of("ann:secret@"), of("ann:secret@"));
+    assert_eq!(answer(&ann, acquire(&claim("a", 1))).await.vote, Vote::Granted);
+    assert!(matches!(answer(&again, acquire(&claim("a", 2))).await.vote, Vote::Held(_)));
+    for login in ["", "ann:wrong@", "bob:secret@"] {
+        let error = ask(&of(login), acquire(&claim("a", 3))).await.unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.contains("log in as a user") && !said.contains("secret"), "{login}: {said}");
+    }
+}
