@@ -28,6 +28,8 @@ const CALL_LIMIT: Duration = Duration::from_secs(3);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For how long a new history does not vote, where no client says.
 const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
+/// Begins the name of a history, as answers have it.
+const ID: &str = "zookeeper:";
 /// How many orphans are deleted together.
 const TOGETHER: usize = 500;
 
@@ -43,7 +45,6 @@ pub(crate) struct Session {
     pub(crate) id: i64,
     /// Which of the node's connections this is.
     pub(crate) generation: u64,
-    history: String,
     zxid: AtomicI64,
     /// Why it has ended.
     ended: Mutex<Option<NodeError>>,
@@ -118,7 +119,6 @@ impl Session {
             watches: Watches::default(),
             id,
             generation,
-            history: memory.layout.history(),
             zxid: AtomicI64::new(zxid),
             ended: Mutex::new(None),
             end: Notify::new(),
@@ -177,9 +177,9 @@ impl Session {
     }
 
     /// Passes on what the server reports.
-    fn hear(&self, event: Event) {
-        if event.path == self.history {
-            return self.stop(disconnected("another history has begun"));
+    async fn hear(&self, event: Event) {
+        if event.path == self.memory.layout.history() {
+            return self.reread().await;
         }
         let Some(news) = self.watches.receive(event) else { return };
         if let Some(path) = news.gone {
@@ -191,6 +191,19 @@ impl Session {
         }
         if news.tells {
             self.memory.tell(Hint::Invalidated(news.lock.as_bytes()));
+        }
+    }
+
+    /// Reads the note of the history again, and ends the connection if it is that of another one.
+    async fn reread(&self) {
+        let note = Call::GetData { path: self.memory.layout.history(), watch: false };
+        let note = match self.client.send(&note).found().await {
+            Ok(note) => note,
+            Err(trouble) => return drop(self.note(trouble)),
+        };
+        let name = note.and_then(|answer| Some(Note::of(answer.data().ok()?.0)?.name));
+        if name.as_deref() != self.identity.id.strip_prefix(ID) {
+            self.stop(disconnected("another history has begun"));
         }
     }
 
@@ -223,7 +236,7 @@ impl Drop for Session {
 async fn listen(session: Weak<Session>, mut events: UnboundedReceiver<Event>) {
     while let Some(event) = events.recv().await {
         match session.upgrade() {
-            Some(session) => session.hear(event),
+            Some(session) => session.hear(event).await,
             None => return,
         }
     }
@@ -357,7 +370,7 @@ impl Opened<'_> {
             // At least; more need not be known.
             let age = if young.is_some() && guarded { passed } else { known.quarantine };
             *self.memory.seen.lock() = crate::memory::Seen { name: known.name.clone(), zxid, counter: last };
-            let id = format!("zookeeper:{}", known.name);
+            let id = format!("{ID}{}", known.name);
             return Ok((Identity::new(id, asked, age), zxid, round_trip));
         }
         Err(NodeError::Unresponsive { reason: "other clients keep changing the note of the history".into() })

@@ -289,7 +289,7 @@ impl Bench<'_> {
         let answer = self.ask(request).await;
         answer
             .map(|answer| (answer.vote, answer.fencing_token))
-            .map_err(|error| format!("{shown} failed: {error}"))
+            .map_err(|error| format!("{shown} failed: {error:#}"))
     }
 
     /// Expects a grant, and returns the number that was drawn.

@@ -7,8 +7,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use quorlock::runtime::Mutex;
+use quorlock::runtime::{Mutex, SystemClock, within};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -357,13 +358,17 @@ impl ZooKeeperCluster {
     }
 }
 
-/// What a member says of itself.
+/// What a member says of itself. One that is just starting may accept a connection and never answer it.
 async fn said(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(b"srvr").await?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await?;
-    Ok(said)
+    const LIMIT: Duration = Duration::from_secs(1);
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"srvr").await?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await?;
+        Ok(said)
+    };
+    within(&SystemClock::default(), LIMIT, asked).await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {

@@ -10,7 +10,11 @@
 
 mod contract;
 mod cutoff;
+mod faults;
 mod foreign;
+mod interop;
 mod moves;
 mod queue;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
