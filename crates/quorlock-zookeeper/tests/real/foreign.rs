@@ -177,6 +177,8 @@ impl Foreign {
 
     /// Returns the paths of the places of a lock, which ends in ten digits each, in their order.
     pub(crate) async fn places(&self, dir: &str) -> io::Result<Vec<String>> {
+        // The member may be behind.
+        self.call(9, &text(dir)).await?;
         let (code, answer) = self.call(8, &[&text(dir)[..], &[0]].concat()).await?;
         if code != 0 {
             return Ok(Vec::new());

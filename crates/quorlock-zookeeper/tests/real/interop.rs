@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use quorlock::Wait;
@@ -12,21 +12,31 @@ use quorlock_testkit::ZooKeeperCluster;
 
 use crate::foreign::{Foreign, dir};
 use crate::queue::process;
-use crate::support::{common, programs};
+use crate::support::programs;
 
 const NAME: &str = "jobs/together";
 /// Of Curator and of ours; of kazoo a quarter of that, at most 200. `QUORLOCK_SECTIONS=2000` for a longer run.
 const SECTIONS: usize = 200;
 
-/// kazoo, told of the names that the others give.
+/// kazoo's lock. Beside ours it has to know the names that we give; beside Curator's its own names have to be such that Curator
+/// knows them.
 const KAZOO: &str = r"
 import sys
 from kazoo.client import KazooClient
-connect, path, sections, counter, log = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5]
+from kazoo.recipe.lock import Lock
+
+class CuratorLock(Lock):
+    _NODE_NAME = '-lock-'
+    _EXCLUDE_NAMES = ['-lock-']
+
+connect, path, sections, counter, log, named = sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:]
 client = KazooClient(hosts=connect)
 client.start()
 for _ in range(sections):
-    lock = client.Lock(path, extra_lock_patterns=['-lock-'])
+    if named == 'as-curator':
+        lock = CuratorLock(client, path)
+    else:
+        lock = Lock(client, path, extra_lock_patterns=['-lock-'])
     with lock:
         number = int(open(counter).read())
         open(counter, 'w').write(str(number + 1))
@@ -84,50 +94,95 @@ fn python() -> Option<PathBuf> {
     })
 }
 
+/// What the clients count and write down.
+struct Counted {
+    folder: tempfile::TempDir,
+}
+
+impl Counted {
+    fn new() -> Counted {
+        let counted = Counted { folder: tempfile::tempdir().unwrap() };
+        fs::write(counted.file("counter"), "0").unwrap();
+        fs::write(counted.file("log"), "").unwrap();
+        counted
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs `program` with what it is to count.
+    fn run(&self, mut program: Command, connect: &str, middle: &[&str], last: &[&str]) -> Child {
+        program.arg(connect).arg(dir(NAME)).args(middle);
+        program.args([self.file("counter"), self.file("log")]).args(last);
+        program.stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Expects that none of so many sections was lost, and that their places have the order of their numbers.
+    fn check(&self, sections: usize) {
+        let counter = fs::read_to_string(self.file("counter")).unwrap();
+        assert_eq!(counter.trim(), sections.to_string(), "a section was lost");
+        let log = fs::read_to_string(self.file("log")).unwrap();
+        let sequences: Vec<u64> =
+            log.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+        assert_eq!(sequences.len(), sections);
+        assert!(sequences.is_sorted(), "not in the order of the numbers");
+    }
+}
+
+/// Waits for a program, and returns what it has printed.
+async fn ended(program: Child) -> String {
+    let ended = tokio::task::spawn_blocking(|| program.wait_with_output().unwrap()).await.unwrap();
+    assert!(ended.status.success(), "{}", ended.status);
+    String::from_utf8_lossy(&ended.stdout).trim().to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn all_clients_of_zookeeper_stand_in_one_queue() {
-    let (Some(programs), Some(cluster)) = (programs(), common().await) else { return };
+    let Some(programs) = programs() else { return };
     let classes = root().join(".tools/zookeeper/classes");
     if !classes.join("Sections.class").is_file() {
         return eprintln!("skipped: Curator's part was not compiled; `scripts/zookeeper` does");
     }
-    let sections = std::env::var("QUORLOCK_SECTIONS").ok().and_then(|number| number.parse().ok());
-    let sections: usize = sections.unwrap_or(SECTIONS);
-    let folder = tempfile::tempdir().unwrap();
-    let [counter, log] = ["counter", "log"].map(|name| folder.path().join(name));
-    fs::write(&counter, "0").unwrap();
-    fs::write(&log, "").unwrap();
-    // A member for each kind of client.
-    let [second, third] = [1, 2].map(|member| cluster.address(member).to_string());
-    let mut curator = programs.java(Some(&classes));
-    curator.args(["Sections", &second, &dir(NAME), "4", &sections.to_string()]).args([&counter, &log]);
-    let curator = curator.stdout(Stdio::piped()).spawn().unwrap();
-    let of_kazoo = (sections / 4).min(200);
-    let kazoo = python().map(|python| {
-        let mut kazoo = Command::new(python);
-        kazoo.args(["-c", KAZOO, &third, &dir(NAME), &of_kazoo.to_string()]).args([&counter, &log]);
-        kazoo.spawn().unwrap()
-    });
-    if kazoo.is_none() {
+    let python = python();
+    if python.is_none() {
         eprintln!("skipped: kazoo is not installed; `scripts/zookeeper` does");
     }
-    let mut waited = ours(cluster, folder.path(), sections).await;
-    let of_kazoo = if kazoo.is_some() { of_kazoo } else { 0 };
-    let ended = tokio::task::spawn_blocking(move || {
-        let kazoo = kazoo.map(|mut kazoo| kazoo.wait().unwrap());
-        (kazoo, curator.wait_with_output().unwrap())
-    });
-    let (kazoo, curator) = ended.await.unwrap();
-    assert!(curator.status.success() && kazoo.is_none_or(|kazoo| kazoo.success()));
-    let all = sections * 2 + of_kazoo;
-    assert_eq!(fs::read_to_string(&counter).unwrap().trim(), all.to_string(), "a section was lost");
-    let log = fs::read_to_string(&log).unwrap();
-    let sequences: Vec<u64> =
-        log.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
-    assert_eq!(sequences.len(), all);
-    assert!(sequences.is_sorted(), "not in the order of the numbers");
+    let sections = std::env::var("QUORLOCK_SECTIONS").ok().and_then(|number| number.parse().ok());
+    let sections: usize = sections.unwrap_or(SECTIONS);
+    let of_kazoo = (sections / 4).min(200);
+    // Curator and kazoo have no second try for a session that ends while they start.
+    let cluster = programs.start_with(3, &["tickTime=700"]).await.unwrap();
+    // A member for each kind of client.
+    let [second, third] = [1, 2].map(|member| cluster.address(member).to_string());
+    let kazoo = |counted: &Counted, named: &str| {
+        let mut kazoo = Command::new(python.as_ref()?);
+        kazoo.args(["-c", KAZOO]);
+        Some(counted.run(kazoo, &third, &[&of_kazoo.to_string()], &[named]))
+    };
+    let counted = Counted::new();
+    if let Some(kazoo) = kazoo(&counted, "as-itself") {
+        ours(&cluster, counted.folder.path(), of_kazoo).await;
+        ended(kazoo).await;
+        counted.check(of_kazoo * 2);
+    }
+    let counted = Counted::new();
+    let curator = {
+        let mut curator = programs.java(Some(&classes));
+        curator.arg("Sections");
+        counted.run(curator, &second, &["4", &sections.to_string()], &[])
+    };
+    let kazoo = kazoo(&counted, "as-curator");
+    let mut waited = ours(&cluster, counted.folder.path(), sections).await;
+    let curator = ended(curator).await;
+    let mut all = sections * 2;
+    if let Some(kazoo) = kazoo {
+        ended(kazoo).await;
+        all += of_kazoo;
+    }
+    counted.check(all);
     waited.sort_unstable();
     let at = |part: usize| waited[waited.len() * part / 100];
     println!("{all} sections; ours waited {:?}, at most {:?} in 99 of 100", at(50), at(99));
-    println!("Curator: sections, and the same in µs: {}", String::from_utf8_lossy(&curator.stdout).trim());
+    println!("Curator: sections, and the same in µs: {curator}");
 }
