@@ -162,7 +162,7 @@ ZOOKEEPER_VERSION=3.9.5
 CURATOR_VERSION=5.9.0
 
 # get_zookeeper: downloads the jars of ZooKeeper and Curator by Maven into .tools/zookeeper/lib, unless they are there, and
-# compiles Curator's part of the test of both in one queue.
+# compiles Curator's part of the test of all clients in one queue.
 get_zookeeper() {
     [ -e .tools/zookeeper/classes/Sections.class ] && return
     local program
@@ -186,6 +186,8 @@ get_zookeeper() {
         } >pom.xml
         timeout 600 mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib
         javac -cp 'lib/*' -d classes ../../crates/quorlock-zookeeper/tests/real/Sections.java
+        # The lock of Python's client stands in the same queue.
+        python3 -m venv python && python/bin/pip install --quiet kazoo==2.11.0 || echo "no kazoo" >&2
     ) >.tools/zookeeper/log 2>&1 </dev/null || { tail -n 3 .tools/zookeeper/log >&2; return 1; }
 }
 

@@ -15,6 +15,7 @@ use quorlock_exec::ExecKind;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
+use quorlock_zookeeper::ZooKeeperKind;
 use tokio::sync::watch;
 
 use crate::election::Election;
@@ -57,7 +58,7 @@ struct Settings {
 
 fn kinds() -> Kinds {
     let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    kinds.with(EtcdKind::new()).with(ExecKind::new())
+    kinds.with(EtcdKind::new()).with(ZooKeeperKind::new()).with(ExecKind::new())
 }
 
 impl Settings {

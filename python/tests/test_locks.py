@@ -321,6 +321,7 @@ def test_all_kinds_of_node_are_known() -> None:
         assert len(quorlock.connect(nodes).health()) == 3
     # One cluster, and the only node.
     assert len(quorlock.connect("etcd://a,b,c").health()) == 1
+    assert len(quorlock.connect("zookeeper://a,b,c/locks").health()) == 1
 
 
 def test_a_database_on_one_host_is_a_node(tmp_path: object) -> None:

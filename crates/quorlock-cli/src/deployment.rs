@@ -27,8 +27,8 @@ pub(crate) struct DeploymentArgs {
     /// Redis and Valkey: redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH,
     /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT. Databases:
     /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for one host,
-    /// sqlite:///PATH. A cluster of etcd: etcd://HOST,HOST,HOST, etcds:// for TLS. A program:
-    /// exec:PROGRAM?arg=ARGUMENT. For another scheme the error lists those that this build supports.
+    /// sqlite:///PATH. A cluster of etcd: etcd://HOST,HOST,HOST, etcds:// for TLS. ZooKeeper:
+    /// zookeeper://HOST,HOST,HOST/PATH, zookeepers:// for TLS. A program: exec:PROGRAM?arg=ARGUMENT. For another scheme the error lists those that this build supports.
     #[arg(long, global = true, value_name = "URL", value_parser = some_nodes)]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in

@@ -1,5 +1,5 @@
 //! `quorlock` with the node kinds of the library and of its workspace: PostgreSQL, MariaDB and MySQL, etcd,
-//! SQLite for one host, and other programs.
+//! ZooKeeper, SQLite for one host, and other programs.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,9 @@ use quorlock_exec::ExecKind;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
+use quorlock_zookeeper::ZooKeeperKind;
 
 fn main() -> ExitCode {
     let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    quorlock_cli::main(kinds.with(EtcdKind::new()).with(ExecKind::new()))
+    quorlock_cli::main(kinds.with(EtcdKind::new()).with(ZooKeeperKind::new()).with(ExecKind::new()))
 }

@@ -29,8 +29,9 @@ pub(crate) struct Member {
 }
 
 const PORT: u16 = 2181;
-/// For how long the locks of a process that dies stay, unless the URL says so. Five ticks of a usual server.
-const SESSION: Duration = Duration::from_secs(10);
+/// For how long the locks of a process that dies stay, unless the URL says so: as long as the usual TTL, which a shorter session
+/// would cut. A usual server grants 40 s.
+const SESSION: Duration = Duration::from_secs(30);
 const CURE: &str = "write `zookeeper://user:password@a:2181,b,c/path?session=10s` with a host for each member, or `zookeepers://` for TLS";
 
 impl ZooKeeperAddress {
@@ -101,16 +102,22 @@ impl ZooKeeperAddress {
 }
 
 /// Reads the options: there is one.
-fn session(query: Option<&str>, wrong: impl Fn(&'static str) -> AddressError) -> Result<Duration, AddressError> {
+fn session(
+    query: Option<&str>,
+    wrong: impl Fn(&'static str) -> AddressError,
+) -> Result<Duration, AddressError> {
     let mut session = SESSION;
     for option in query.into_iter().flat_map(|query| query.split('&')) {
         match option.split_once('=') {
             Some(("session", value)) => {
-                session = duration(value)
-                    .ok_or_else(|| wrong("has a session that is no time from 100 ms to 1 h, like `10s` or `500ms`"))?;
+                session = duration(value).ok_or_else(|| {
+                    wrong("has a session that is no time from 100 ms to 1 h, like `10s` or `500ms`")
+                })?;
             }
             Some(("sasl", _)) => {
-                return Err(wrong("asks for SASL, which this library does not speak; digest users and TLS it does"));
+                return Err(wrong(
+                    "asks for SASL, which this library does not speak; digest users and TLS it does",
+                ));
             }
             Some(_) | None => return Err(wrong("has an option other than `session`")),
         }
@@ -167,10 +174,11 @@ mod tests {
 
     #[test]
     fn members_path_and_login_are_parsed_and_the_login_is_hidden() {
-        let address = ZooKeeperAddress::parse("ZOOKEEPER://ann:s%40cret@A,b:2180,[::1]/my/locks?session=30s").unwrap();
+        let address =
+            ZooKeeperAddress::parse("ZOOKEEPER://ann:s%40cret@A,b:2180,[::1]/my/locks?session=20s").unwrap();
         assert_eq!(address.to_string(), "zookeeper://a:2181,b:2180,[::1]:2181/my/locks");
         assert_eq!(address.login(&Seams::default()), Some(("ann", "s@cret")));
-        assert_eq!((&**address.path(), address.session()), ("/my/locks", Duration::from_secs(30)));
+        assert_eq!((&**address.path(), address.session()), ("/my/locks", Duration::from_secs(20)));
         assert!(!format!("{address:?}").contains("cret"));
         let plain = ZooKeeperAddress::parse("zookeeper://a").unwrap();
         assert!(plain.login(&Seams::default()).is_none());

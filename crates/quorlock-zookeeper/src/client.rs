@@ -302,11 +302,7 @@ async fn message_of(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> io
 }
 
 /// Receives messages until the connection ends.
-async fn read(
-    reader: impl AsyncRead + Unpin,
-    state: Arc<Mutex<State>>,
-    events: UnboundedSender<Event>,
-) {
+async fn read(reader: impl AsyncRead + Unpin, state: Arc<Mutex<State>>, events: UnboundedSender<Event>) {
     let mut reader = BufReader::with_capacity(1 << 16, reader);
     let ended = loop {
         let message = match message_of(&mut reader, LONGEST).await {
@@ -336,7 +332,8 @@ fn receive(message: &[u8], state: &Mutex<State>, events: &UnboundedSender<Event>
         drop(events.send(Event { change, path: path.to_owned() }));
         return Ok(());
     }
-    let (expected, waiting) = state.lock().waiting.pop_front().ok_or_else(|| broken("it sent an answer without a request"))?;
+    let (expected, waiting) =
+        state.lock().waiting.pop_front().ok_or_else(|| broken("it sent an answer without a request"))?;
     if number != expected {
         return Err(broken(format!("it sent the answer {number} where {expected} was due")));
     }

@@ -83,7 +83,8 @@ fn found(config: Option<&str>, versions: &BTreeMap<String, String>) -> Vec<Conce
     all.sort_unstable();
     all.dedup();
     if all.len() > 1 {
-        let shown: Vec<String> = versions.iter().map(|(member, version)| format!("{member}: {version}")).collect();
+        let shown: Vec<String> =
+            versions.iter().map(|(member, version)| format!("{member}: {version}")).collect();
         found.push(Concern::new(
             format!("has members of several versions ({})", shown.join(", ")),
             "complete the update",
@@ -97,13 +98,15 @@ mod tests {
     use super::*;
 
     fn all(config: &str, versions: &[(&str, &str)]) -> Vec<String> {
-        let versions = versions.iter().map(|(member, version)| ((*member).to_owned(), (*version).to_owned())).collect();
+        let versions =
+            versions.iter().map(|(member, version)| ((*member).to_owned(), (*version).to_owned())).collect();
         found(Some(config), &versions).iter().map(|concern| concern.evidence.to_string()).collect()
     }
 
     #[test]
     fn a_sound_ensemble_raises_no_concern_and_each_fault_one() {
-        let member = |number: u32, kind: &str| format!("server.{number}=h{number}:2888:3888:{kind};0.0.0.0:2181\n");
+        let member =
+            |number: u32, kind: &str| format!("server.{number}=h{number}:2888:3888:{kind};0.0.0.0:2181\n");
         let of = |voters: u32| (1..=voters).map(|number| member(number, "participant")).collect::<String>();
         let version = &[("a:2181", "3.9.5"), ("b:2181", "3.9.5")];
         assert!(all(&(of(3) + "version=0"), version).is_empty());

@@ -11,7 +11,7 @@ use crate::node::ZooKeeperNode;
 /// Ensembles of ZooKeeper: `zookeeper://a,b,c/path` with a host for each member, port 2181 unless given; `zookeepers://` with
 /// TLS.
 ///
-/// Locks are nodes below the path. `?session=10s` sets for how long those of a process that dies stay, 10 s unless given; it
+/// Locks are nodes below the path. `?session=10s` sets for how long those of a process that dies stay, 30 s unless given; it
 /// is also the shortest TTL. A digest user and the password precede the hosts: `zookeeper://user:password@a,b,c`. An ensemble
 /// is one node, and the only one of a deployment: other programs lock in it without this library.
 #[derive(Clone, Copy, Debug, Default)]

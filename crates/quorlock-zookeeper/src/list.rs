@@ -57,8 +57,10 @@ impl Listing {
         let session = &self.session;
         let dirs = self.dirs.split_off(self.dirs.len().saturating_sub(TOGETHER));
         let path = |dir: &str| if dir.is_empty() { "/".to_owned() } else { dir.to_owned() };
-        let asked: Vec<_> =
-            dirs.iter().map(|dir| session.client.send(&Call::GetChildren { path: path(dir) }).found()).collect();
+        let asked: Vec<_> = dirs
+            .iter()
+            .map(|dir| session.client.send(&Call::GetChildren { path: path(dir) }).found())
+            .collect();
         let mut candidates = Vec::new();
         for (dir, answer) in dirs.into_iter().zip(join_all(asked).await) {
             // It may have gone since.
@@ -74,7 +76,8 @@ impl Listing {
                 }
             }
             let places = places(&dir, names);
-            if let (Some(name), Some(first)) = (name.filter(|name| name.starts_with(prefix)), places.first()) {
+            if let (Some(name), Some(first)) = (name.filter(|name| name.starts_with(prefix)), places.first())
+            {
                 let data = Call::GetData { path: first.path.to_string(), watch: false };
                 candidates.push((name, places.len(), session.client.send(&data)));
             }

@@ -64,7 +64,8 @@ impl Session {
             // A member may be behind its leader.
             let synced = self.client.send(&Call::Sync { path: dir.clone() });
             let children = self.client.send(&Call::GetChildren { path: dir.clone() });
-            let counter = counter.map(|path| self.client.send(&Call::GetData { path: path.to_owned(), watch: false }));
+            let counter =
+                counter.map(|path| self.client.send(&Call::GetData { path: path.to_owned(), watch: false }));
             synced.done().await?;
             let children = children.found().await?;
             let counter = match counter {

@@ -136,7 +136,9 @@ impl Memory {
         let ends = self.life.lock().as_ref().map(|life| life.proof.from() + life.granted.timeout);
         let ends = ends.ok_or_else(|| NodeError::Disconnected { reason: "the session has ended".into() })?;
         if ends.since(Moment::ORIGIN) < ttl {
-            let reason = format!("this machine was started less than a TTL of {ttl:?} ago, from when it would have to count");
+            let reason = format!(
+                "this machine was started less than a TTL of {ttl:?} ago, from when it would have to count"
+            );
             return Err(NodeError::Unresponsive { reason: reason.into() });
         }
         Ok(ends.back(ttl))

@@ -39,7 +39,9 @@ impl Session {
             let known = self.memory.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
             let (path, found) = match known {
                 Some(path) => (path, self.read(&dir).await?),
-                None => self.enter((lock, &dir), waiter, &Owner::waiter(waiter, since, context), patience).await?,
+                None => {
+                    self.enter((lock, &dir), waiter, &Owner::waiter(waiter, since, context), patience).await?
+                }
             };
             let Some(at) = found.iter().position(|place| place.path == path) else {
                 self.memory.own.lock().remove(lock, &*path);
@@ -137,7 +139,9 @@ impl Session {
 
     async fn first(&self, place: &Place) -> Result<Option<First>, Trouble> {
         let (path, watch) = (place.path.to_string(), false);
-        let Some(answer) = self.client.send(&Call::GetData { path, watch }).found().await? else { return Ok(None) };
+        let Some(answer) = self.client.send(&Call::GetData { path, watch }).found().await? else {
+            return Ok(None);
+        };
         let (data, stat) = answer.data()?;
         Ok(Some(First { path: Arc::clone(&place.path), owner: Owner::of(data), stat }))
     }
@@ -168,7 +172,9 @@ impl Session {
         let asked: Vec<_> = waiting
             .iter()
             .take(MOST_LISTED)
-            .map(|place| self.client.send(&Call::GetData { path: place.path.to_string(), watch: false }).found())
+            .map(|place| {
+                self.client.send(&Call::GetData { path: place.path.to_string(), watch: false }).found()
+            })
             .collect();
         let wall = self.memory.clock().wall();
         let mut waiters = Vec::new();

@@ -149,7 +149,9 @@ impl Session {
             | Request::Offer { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
-            | _ => Err(failed(NodeErrorKind::Unsupported, "nodes of this kind do not know this request").into()),
+            | _ => {
+                Err(failed(NodeErrorKind::Unsupported, "nodes of this kind do not know this request").into())
+            }
         }
     }
 
@@ -222,7 +224,8 @@ impl Session {
             };
             match stood {
                 Ok(stood) => {
-                    let (czxid, known) = (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
+                    let (czxid, known) =
+                        (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
                     let until = known.map_or(self.memory.now() + ttl, |known| known.until);
                     self.keep(target, stood, until)?;
                     let from = Some(self.memory.counts_from(ttl)?);
@@ -348,7 +351,9 @@ impl Session {
             Ok(done) => done,
             Err(stale) => return Ok(Err(stale)),
         };
-        let Some(Done::Created(path, stat)) = done.into_iter().nth(at) else { return Err(unexpected().into()) };
+        let Some(Done::Created(path, stat)) = done.into_iter().nth(at) else {
+            return Err(unexpected().into());
+        };
         self.memory.cache.lock().empty.remove(&target.dir);
         Ok(Ok(Stood { path: path.into(), czxid: stat.czxid, sent }))
     }
@@ -465,7 +470,8 @@ impl Session {
                 Found::Hindered(first) => return Ok(self.refusal(lock, &first).into()),
             };
             if let Ok(stood) = stood {
-                let (czxid, known) = (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
+                let (czxid, known) =
+                    (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
                 // A renewal never shortens.
                 let until = self.memory.now() + ttl;
                 self.keep(target, stood, known.map_or(until, |known| known.until.max(until)))?;
@@ -649,7 +655,8 @@ impl Session {
 
     async fn inspect(&self, lock: &Arc<str>, prefix_len: usize) -> Outcome {
         let layout = &self.memory.layout;
-        let (dir, path) = (layout.dir(lock), layout.counter(lock.get(..prefix_len).unwrap_or_default(), lock));
+        let (dir, path) =
+            (layout.dir(lock), layout.counter(lock.get(..prefix_len).unwrap_or_default(), lock));
         if !self.memory.listeners.lock().is_empty() {
             self.watch(lock, &dir);
             self.watches.tell_inspected(&dir);

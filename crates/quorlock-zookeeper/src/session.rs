@@ -28,6 +28,9 @@ const CALL_LIMIT: Duration = Duration::from_secs(3);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For how long a new history does not vote, where no client says.
 const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
+/// How many writes keep a session in the time of its timeout, unless ticks are longer. What is proven is at most two of these
+/// pauses old.
+const PARTS: u32 = 10;
 /// Begins the name of a history, as answers have it.
 const ID: &str = "zookeeper:";
 /// How many orphans are deleted together.
@@ -328,7 +331,8 @@ impl Opened<'_> {
             let alive = self.alive();
             let synced = self.client.send(&Call::Sync { path: layout.history() });
             let watched = self.client.send(&Call::AddWatch { path: layout.history() });
-            let (note, young) = (get(layout.history()), self.client.send(&Call::Exists { path: layout.young() }));
+            let (note, young) =
+                (get(layout.history()), self.client.send(&Call::Exists { path: layout.young() }));
             let (max_ttl, last) = (get(layout.max_ttl()), self.memory.seen.lock().counter.clone());
             let counter = last.as_ref().map(|(path, _)| get(path.clone()));
             let is_alive = self.made(alive).await.map_err(unread)?;
@@ -348,7 +352,8 @@ impl Opened<'_> {
             let mut is_older = zxid < seen.zxid;
             if let (Some(counter), Some((_, number))) = (counter, &last) {
                 let found = counter.found().await.map_err(unread)?;
-                let found = found.as_ref().and_then(|answer| crate::layout::decode_counter(answer.data().ok()?.0));
+                let found =
+                    found.as_ref().and_then(|answer| crate::layout::decode_counter(answer.data().ok()?.0));
                 is_older |= found.is_none_or(|found| found < *number);
             }
             let known = note.and_then(|(data, _)| Note::of(data)).filter(|known| {
@@ -393,7 +398,8 @@ impl Opened<'_> {
     }
 
     async fn make_roots(&self) -> Result<(), Trouble> {
-        let create = |path| self.client.send(&Call::Create { path, data: Vec::new(), how: Create::Persistent });
+        let create =
+            |path| self.client.send(&Call::Create { path, data: Vec::new(), how: Create::Persistent });
         let created: Vec<_> = self.memory.layout.roots().into_iter().map(create).collect();
         for created in created {
             match created.done().await {
@@ -430,7 +436,8 @@ impl Opened<'_> {
     async fn compare_max_ttls(&self, recorded: Option<(&[u8], Stat)>) -> Result<Duration, Trouble> {
         let seams = &self.memory.seams;
         let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
-        let theirs = recorded.and_then(|(data, _)| millis(data)).map_or(Duration::ZERO, Duration::from_millis);
+        let theirs =
+            recorded.and_then(|(data, _)| millis(data)).map_or(Duration::ZERO, Duration::from_millis);
         let notes = seams.max_ttls().filter(|_| seams.guards_restarts());
         let ours = notes.map_or(Duration::ZERO, quorlock::node::MaxTtlNotes::ours);
         if let Some(notes) = notes {
@@ -438,7 +445,8 @@ impl Opened<'_> {
                 notes.hear(theirs);
             }
             if ours > theirs {
-                let (path, millis) = (self.memory.layout.max_ttl(), u64::try_from(ours.as_millis()).unwrap_or(u64::MAX));
+                let (path, millis) =
+                    (self.memory.layout.max_ttl(), u64::try_from(ours.as_millis()).unwrap_or(u64::MAX));
                 let data = millis.to_be_bytes().to_vec();
                 let write = match recorded {
                     None => Call::Create { path, data, how: Create::Persistent },
@@ -504,7 +512,7 @@ impl Ticks {
 
     /// How long to wait between two writes that keep a session.
     fn pause(self, session: Duration) -> Duration {
-        self.tick.max(session / 5)
+        self.tick.max(session / PARTS)
     }
 
     /// Refuses a session that is too short for these ticks.

@@ -148,7 +148,10 @@ mod tests {
         let watches = Watches::default();
         watches.begin("/a", &Arc::from("a"), at(0));
         watches.begin("/b", &Arc::from("b"), at(20));
-        assert_eq!(watches.begin("/c", &Arc::from("c"), at(31)), Changed { begin: true, end: vec!["/a".to_owned()] });
+        assert_eq!(
+            watches.begin("/c", &Arc::from("c"), at(31)),
+            Changed { begin: true, end: vec!["/a".to_owned()] }
+        );
         assert!(!watches.has("/a") && watches.has("/b"));
     }
 }

@@ -66,22 +66,52 @@ pub(crate) enum Access {
 /// A request, without its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    Create { path: String, data: Vec<u8>, how: Create },
+    Create {
+        path: String,
+        data: Vec<u8>,
+        how: Create,
+    },
     /// A node that the server deletes some time after its last child has gone.
-    CreateContainer { path: String },
-    Delete { path: String },
+    CreateContainer {
+        path: String,
+    },
+    Delete {
+        path: String,
+    },
     /// Changes nothing; fails unless the node exists, with this version if it is not -1.
-    Check { path: String, version: i32 },
-    Exists { path: String },
-    GetData { path: String, watch: bool },
-    SetData { path: String, data: Vec<u8>, version: i32 },
-    GetChildren { path: String },
-    GetEphemerals { below: String },
+    Check {
+        path: String,
+        version: i32,
+    },
+    Exists {
+        path: String,
+    },
+    GetData {
+        path: String,
+        watch: bool,
+    },
+    SetData {
+        path: String,
+        data: Vec<u8>,
+        version: i32,
+    },
+    GetChildren {
+        path: String,
+    },
+    GetEphemerals {
+        below: String,
+    },
     /// Brings the member up to what its leader has committed.
-    Sync { path: String },
+    Sync {
+        path: String,
+    },
     /// Reports all changes of the node and of those below it.
-    AddWatch { path: String },
-    RemoveWatches { path: String },
+    AddWatch {
+        path: String,
+    },
+    RemoveWatches {
+        path: String,
+    },
     /// All of these or none.
     Multi(Vec<Call>),
     Close,

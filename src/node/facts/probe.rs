@@ -8,7 +8,7 @@ use crate::node::{Node, NodeError, Request, Seams, ask};
 use crate::runtime::within;
 use quorlock_protocol::{Claim, FenceHint, Token};
 
-/// The TTL of the lock, which ends it if the check-up is interrupted.
+/// The TTL of the lock, unless the least TTL of the node is longer, which ends it if the check-up is interrupted.
 const TTL: Duration = Duration::from_secs(5);
 /// The number of small requests that measure the round trip.
 const ROUND_TRIPS: usize = 5;
@@ -81,10 +81,11 @@ async fn carry_a_lock(
     let claim = || Arc::new(Claim::new(Arc::clone(&key), token()).below(seams.key_prefix().len()));
     let (from, to) = (claim(), claim());
     let fenced = lock == ProbeLock::Fenced;
-    let fence_hint = fenced.then(|| FenceHint::at(seams.clock().wall(), None, TTL));
-    ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
-    ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
-    let transfer = Request::Transfer { from: Arc::clone(&from), to: Arc::clone(&to), ttl: TTL, fence_hint };
+    let ttl = TTL.max(node.limits().least_ttl);
+    let fence_hint = fenced.then(|| FenceHint::at(seams.clock().wall(), None, ttl));
+    ask(node, Request::Acquire { claim: Arc::clone(&from), ttl, fence_hint }).await?;
+    ask(node, Request::Renew { claim: Arc::clone(&from), ttl, fencing_token: None }).await?;
+    let transfer = Request::Transfer { from: Arc::clone(&from), to: Arc::clone(&to), ttl, fence_hint };
     let claim = if node.capabilities().check(&transfer).is_ok() {
         ask(node, transfer).await?;
         to

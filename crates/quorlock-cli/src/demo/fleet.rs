@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use quorlock_testkit::{Database, Engine, EtcdCluster, EtcdPrograms, Server, Servers};
+use quorlock_testkit::{
+    Database, Engine, EtcdCluster, EtcdPrograms, Server, Servers, ZooKeeperCluster, ZooKeeperPrograms,
+};
 
 /// What to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -21,6 +23,9 @@ pub(super) enum ServerKind {
     MariaDb,
     /// A cluster of etcd, which must be installed
     Etcd,
+    /// An ensemble of ZooKeeper, of which the jars must be there
+    #[value(name = "zookeeper")]
+    ZooKeeper,
 }
 
 /// Servers, stopped on drop.
@@ -29,6 +34,7 @@ pub(super) enum Fleet {
     Databases(Engine, Vec<Database>),
     /// One node, which is a cluster.
     Etcd(EtcdPrograms, EtcdCluster),
+    ZooKeeper(ZooKeeperPrograms, ZooKeeperCluster),
 }
 
 impl Fleet {
@@ -43,6 +49,11 @@ impl Fleet {
                 let cluster = programs.start(count).await?;
                 return Ok(Fleet::Etcd(programs, cluster));
             }
+            ServerKind::ZooKeeper => {
+                let programs = ZooKeeperPrograms::find()?;
+                let cluster = programs.start(count).await?;
+                return Ok(Fleet::ZooKeeper(programs, cluster));
+            }
             ServerKind::Postgres => Engine::postgres()?,
             ServerKind::MariaDb => Engine::mariadb()?,
         };
@@ -56,6 +67,7 @@ impl Fleet {
             Fleet::Redis(servers) => servers.urls(),
             Fleet::Databases(_, databases) => databases.iter().map(Database::url).collect(),
             Fleet::Etcd(_, cluster) => vec![cluster.url()],
+            Fleet::ZooKeeper(_, cluster) => vec![format!("{}/demo?session=3s", cluster.url())],
         }
     }
 
@@ -65,6 +77,7 @@ impl Fleet {
             Fleet::Redis(servers) => servers.kind(),
             Fleet::Databases(engine, _) => engine,
             Fleet::Etcd(programs, _) => programs,
+            Fleet::ZooKeeper(programs, _) => programs,
         }
     }
 
@@ -72,13 +85,13 @@ impl Fleet {
     pub(super) fn ttl(&self) -> Duration {
         match self {
             Fleet::Redis(_) | Fleet::Databases(..) => Duration::from_millis(1500),
-            Fleet::Etcd(..) => Duration::from_secs(6),
+            Fleet::Etcd(..) | Fleet::ZooKeeper(..) => Duration::from_secs(6),
         }
     }
 
     /// Whether they keep their data across a restart.
     pub(super) fn remember(&self) -> bool {
-        matches!(self, Fleet::Databases(..) | Fleet::Etcd(..))
+        matches!(self, Fleet::Databases(..) | Fleet::Etcd(..) | Fleet::ZooKeeper(..))
     }
 
     /// Sends SIGKILL to these.
@@ -89,6 +102,7 @@ impl Fleet {
                 databases.get(which).into_iter().flatten().for_each(Database::kill);
             }
             Fleet::Etcd(_, cluster) => which.for_each(|member| cluster.kill(member)),
+            Fleet::ZooKeeper(_, cluster) => which.for_each(|member| cluster.kill(member)),
         }
     }
 
@@ -109,6 +123,9 @@ impl Fleet {
                 // None answers before most of them run.
                 try_join_all(which.map(|member| cluster.restart(member))).await?;
             }
+            Fleet::ZooKeeper(_, cluster) => {
+                try_join_all(which.map(|member| cluster.restart(member))).await?;
+            }
         }
         Ok(())
     }
@@ -120,6 +137,7 @@ impl fmt::Display for Fleet {
             Fleet::Redis(servers) => servers.fmt(f),
             Fleet::Databases(engine, databases) => write!(f, "{} × {engine}", databases.len()),
             Fleet::Etcd(programs, _) => programs.fmt(f),
+            Fleet::ZooKeeper(programs, _) => programs.fmt(f),
         }
     }
 }

@@ -8,11 +8,12 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// The crates, by their folders.
-const CRATES: [(&str, &str); 7] = [
+const CRATES: [(&str, &str); 8] = [
     ("quorlock", "src"),
     ("quorlock_postgres", "crates/quorlock-postgres/src"),
     ("quorlock_mysql", "crates/quorlock-mysql/src"),
     ("quorlock_etcd", "crates/quorlock-etcd/src"),
+    ("quorlock_zookeeper", "crates/quorlock-zookeeper/src"),
     ("quorlock_exec", "crates/quorlock-exec/src"),
     ("quorlock_sqlite", "crates/quorlock-sqlite/src"),
     ("quorlock_cli", "crates/quorlock-cli/src"),

@@ -65,3 +65,4 @@ mod together;
 mod waiting;
 mod watching;
 mod writing;
+mod zookeeper;

@@ -73,7 +73,8 @@ impl ZooKeeperPrograms {
             version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
         };
         let version = names.into_iter().find_map(version);
-        let version = version.ok_or_else(|| missing(&format!("no zookeeper-*.jar in {}", folder.display())))?;
+        let version =
+            version.ok_or_else(|| missing(&format!("no zookeeper-*.jar in {}", folder.display())))?;
         let java = Command::new("java").arg("-version").stdin(Stdio::null()).output();
         if !java.is_ok_and(|java| java.status.success()) {
             return Err(missing("no `java` runs, which ZooKeeper needs"));

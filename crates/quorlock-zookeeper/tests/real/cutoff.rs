@@ -33,8 +33,10 @@ async fn early(cluster: &ZooKeeperCluster, lease: Lease, name: &str) -> Duration
     let leader = cluster.leader().await.unwrap();
     let follower = (leader + 1) % 3;
     let [at_leader, at_follower] = [leader, follower].map(|member| cluster.address(member));
-    let [leads, follows] =
-        [Foreign::at(at_leader, Duration::from_secs(9)).await, Foreign::at(at_follower, Duration::from_secs(9)).await];
+    let [leads, follows] = [
+        Foreign::at(at_leader, Duration::from_secs(9)).await,
+        Foreign::at(at_follower, Duration::from_secs(9)).await,
+    ];
     let (_, owner) = leads.get(&leads.places(&dir(name)).await.unwrap()[0]).await.unwrap().unwrap();
     written(&follows, &format!("{BASE}/quorlock/alive/{owner:016x}")).await;
     // Right after an answer, before the leader has asked for the sessions that live.

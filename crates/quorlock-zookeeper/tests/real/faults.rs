@@ -51,14 +51,12 @@ async fn no_two_believe_that_they_hold_a_lock_while_members_die_and_stop() {
     let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
     let clock = SystemClock::default();
     let Some(cluster) = ensemble(3).await else { return };
-    let (last, over, held) =
-        (Last::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (last, over, held) = (Last::default(), Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let mut tasks = Vec::new();
     let processes: Vec<_> = (0..3).map(|_| process(&cluster)).collect();
     for (number, client) in processes.iter().enumerate() {
         for task in 0..2 {
-            let lock =
-                client.lock("a").ttl(Duration::from_secs(4)).wait(Wait::UpTo(Duration::from_secs(5)));
+            let lock = client.lock("a").ttl(Duration::from_secs(4)).wait(Wait::UpTo(Duration::from_secs(5)));
             let (last, over, held) = (last.clone(), over.clone(), held.clone());
             tasks.push(tokio::spawn(take_turns(lock, number * 2 + task, last, over, held)));
         }

@@ -131,7 +131,8 @@ impl Foreign {
 
     /// Creates a node: 0 for a persistent one, 1 for an ephemeral one, and 2 more for one with a number. Returns its path.
     pub(crate) async fn create(&self, path: &str, data: &[u8], flags: i32) -> io::Result<String> {
-        let access = [&1_i32.to_be_bytes()[..], &31_i32.to_be_bytes(), &text("world"), &text("anyone")].concat();
+        let access =
+            [&1_i32.to_be_bytes()[..], &31_i32.to_be_bytes(), &text("world"), &text("anyone")].concat();
         let body = [&text(path), &buffer(data), &access[..], &flags.to_be_bytes()].concat();
         let (code, answer) = self.call(1, &body).await?;
         match code {
@@ -147,11 +148,6 @@ impl Foreign {
             self.create(&path[..end], b"", 0).await?;
         }
         Ok(())
-    }
-
-    pub(crate) async fn set(&self, path: &str, data: &[u8]) -> io::Result<i32> {
-        let body = [&text(path), &buffer(data), &(-1_i32).to_be_bytes()[..]].concat();
-        self.call(5, &body).await.map(|(code, _)| code)
     }
 
     pub(crate) async fn get(&self, path: &str) -> io::Result<Option<Node>> {
@@ -186,7 +182,8 @@ impl Foreign {
         let mut rest = &answer[..];
         let count = int(&mut rest);
         let names = (0..count).map(|_| String::from_utf8(bytes(&mut rest).to_vec()).unwrap());
-        let sequence = |name: &str| name.len().checked_sub(10).and_then(|at| name.get(at..)?.parse::<u64>().ok());
+        let sequence =
+            |name: &str| name.len().checked_sub(10).and_then(|at| name.get(at..)?.parse::<u64>().ok());
         let mut places: Vec<_> =
             names.filter_map(|name| Some((sequence(&name)?, format!("{dir}/{name}")))).collect();
         places.sort();

@@ -81,7 +81,10 @@ async fn nothing_is_left_of_requests_whose_answer_was_lost() {
         let found = answer(&node, Request::inspect(name)).await.vote;
         assert_eq!(found, Vote::Free, "waits: {waits}");
         assert!(foreign.places(&dir(name)).await.unwrap().is_empty(), "waits: {waits}");
-        assert_eq!(answer(&node, Request::Cancel { claim: lost.clone(), linger: TTL }).await.vote, Vote::Free);
+        assert_eq!(
+            answer(&node, Request::Cancel { claim: lost.clone(), linger: TTL }).await.vote,
+            Vote::Free
+        );
     }
     assert_eq!(answer(&node, acquire(&claim(name, 2))).await.vote, Vote::Granted);
 }
@@ -152,10 +155,8 @@ async fn forgetful(member: SocketAddr) -> SocketAddr {
 #[tokio::test]
 async fn another_session_in_the_place_of_the_old_one_is_noticed() {
     let Some(cluster) = common().await else { return };
-    let (foreign, proxy) = (
-        Foreign::of(cluster).await,
-        Proxy::start(forgetful(cluster.address(0)).await).await.unwrap(),
-    );
+    let (foreign, proxy) =
+        (Foreign::of(cluster).await, Proxy::start(forgetful(cluster.address(0)).await).await.unwrap());
     let node = node_at(proxy.address());
     let holder = claim("another/session", 1);
     answer(&node, acquire(&holder)).await;

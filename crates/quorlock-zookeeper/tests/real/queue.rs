@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::{Coordinator, RestartGuard, Wait};
-use quorlock_zookeeper::ZooKeeperNode;
 use quorlock_testkit::{ZooKeeperCluster, patience};
+use quorlock_zookeeper::ZooKeeperNode;
 
 use crate::foreign::{Foreign, dir};
 use crate::support::{common, shared};
@@ -56,7 +56,10 @@ async fn processes_exclude_each_other_and_are_served_in_the_order_of_entry() {
     let revisions = std::mem::take(&mut *revisions.lock().unwrap());
     assert_eq!(revisions.len(), 135);
     assert!(revisions.is_sorted(), "not in the order of create revisions, or of tokens");
-    assert!(Foreign::of(cluster).await.places(&dir("jobs/nightly")).await.unwrap().is_empty(), "something is left");
+    assert!(
+        Foreign::of(cluster).await.places(&dir("jobs/nightly")).await.unwrap().is_empty(),
+        "something is left"
+    );
 }
 
 /// A program that holds its place by a key of its own, as Curator does.

@@ -38,7 +38,8 @@ pub(crate) async fn common() -> Option<&'static ZooKeeperCluster> {
         COMMON.get_or_init(|| {
             let programs = programs()?;
             // The runtime that has the links between the members has to last.
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
             let cluster = runtime.block_on(programs.start(3)).unwrap();
             std::mem::forget(runtime);
             Some(cluster)

@@ -62,7 +62,10 @@ async fn members_and_clients_prove_who_they_are() {
     let settings = [
         format!("secureClientPort={secure}\nsecureClientPortAddress=127.0.0.1"),
         "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
-        format!("ssl.keyStore.location={}\nssl.keyStore.type=PKCS12", folder.path().join("server.p12").display()),
+        format!(
+            "ssl.keyStore.location={}\nssl.keyStore.type=PKCS12",
+            folder.path().join("server.p12").display()
+        ),
         "ssl.keyStore.password=secret".to_owned(),
         format!("ssl.trustStore.location={}\nssl.trustStore.type=PEM", authority.display()),
         "ssl.clientAuth=need".to_owned(),

@@ -1,0 +1,74 @@
+//! Locks in an ensemble of ZooKeeper, which the tests start; skipped if there is none.
+
+use std::path::{Path, PathBuf};
+
+use quorlock_testkit::{ZooKeeperCluster, ZooKeeperPrograms, eventually, patience};
+
+use crate::support::Quorlock;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/zookeeper/lib")
+}
+
+fn programs() -> Option<ZooKeeperPrograms> {
+    match ZooKeeperPrograms::at(&folder()).or_else(|_| ZooKeeperPrograms::find()) {
+        Ok(programs) => Some(programs),
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+/// The ensemble is new, so it cannot have forgotten a lock.
+fn quorlock(cluster: &ZooKeeperCluster, words: &[&str]) -> Quorlock {
+    let url = format!("{}/locks?session=3s", cluster.url());
+    Quorlock::new(words)
+        .env("QUORLOCK_NODES", &url)
+        .env("QUORLOCK_RESTART_GUARD", "off")
+        .env("QUORLOCK_TTL", "3s")
+}
+
+#[tokio::test]
+async fn every_verb_works_on_an_ensemble() {
+    let Some(programs) = programs() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let words = |words: &[&str]| quorlock(&cluster, words);
+    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
+    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
+    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
+    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
+    eventually("a holder", patience(), is_held).await.unwrap();
+    let ended = words(&["run", "--wait", "0", "jobs/a", "--", "true"]).end().await.expect(75);
+    assert!(ended.stderr.contains("import"), "{ended:#?}");
+    let ended = words(&["list", "jobs/"]).end().await.expect(0);
+    assert!(ended.stdout.contains("jobs/a") && ended.stdout.contains("import"), "{ended:#?}");
+    let ended = words(&["release", "--force", "jobs/a"]).end().await;
+    assert!(ended.stdout.contains("jobs/a") || ended.stderr.contains("jobs/a"), "{ended:#?}");
+    drop(held);
+    let ended = words(&["doctor"]).end().await;
+    assert!(ended.stdout.contains("ZooKeeper") && ended.stdout.contains("has one member"), "{ended:#?}");
+    // What the layout cannot have is refused by name.
+    for (options, said) in [
+        (&["--shared"][..], "shared locks"),
+        (&["--permits", "2"], "keeps no semaphores"),
+        (&["--also", "other"], "several"),
+        (&["--at-least", "10s"], "token"),
+        (&["--ttl", "1s"], "3s"),
+    ] {
+        let ended = words(&[&["run"], options, &["job", "--", "true"]].concat()).end().await;
+        assert_ne!(ended.code, Some(0), "{options:?}");
+        assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
+    }
+}
+
+#[tokio::test]
+async fn the_demonstration_runs_a_command_on_zookeeper() {
+    if programs().is_none() {
+        return;
+    }
+    let words = ["demo", "--servers", "zookeeper", "--", "sh", "-c", "echo at $QUORLOCK_NODES"];
+    let demo = Quorlock::new(words).env("QUORLOCK_ZOOKEEPER", &folder().display().to_string());
+    let ended = demo.end().await.expect(0);
+    assert!(ended.stdout.contains("at zookeeper://"), "{ended:#?}");
+}
