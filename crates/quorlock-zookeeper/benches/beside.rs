@@ -6,6 +6,7 @@
     clippy::indexing_slicing,
     missing_docs,
     dead_code,
+    unused_imports,
     reason = "a bench, which includes the client's source"
 )]
 
@@ -141,7 +142,7 @@ async fn handovers(cluster: &ZooKeeperCluster) {
         let waiting = tokio::spawn(async move {
             let key = hand.enter("bench/by").await;
             hand.wait_for_deletion(&before, watches).await;
-            assert!(hand.is_first("bench/by", &key).await);
+            assert!(hand.take("bench/by", &key).await);
             (key, now())
         });
         ready.await.unwrap();
@@ -164,11 +165,16 @@ fn processor() -> Duration {
 async fn held(cluster: &ZooKeeperCluster) {
     let client = client(cluster);
     let began = now();
-    let leases = join_all((0..10_000).map(|number| {
-        let lock = client.lock(format!("bench/held/{number}")).ttl(Duration::from_secs(30));
-        async move { lock.acquire().await.unwrap() }
-    }))
-    .await;
+    let mut leases = Vec::new();
+    // As many together as a node takes requests that create.
+    for thousand in 0..10 {
+        let wanted = (0..1000).map(|number| {
+            let lock =
+                client.lock(format!("bench/held/{}", thousand * 1000 + number)).ttl(Duration::from_secs(30));
+            async move { lock.acquire().await.unwrap() }
+        });
+        leases.extend(join_all(wanted).await);
+    }
     println!("10,000 taken in {:?}", now().since(began));
     let (before, began) = (processor(), now());
     SystemClock::default().sleep_until(began + Duration::from_secs(60)).await;

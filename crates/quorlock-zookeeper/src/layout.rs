@@ -45,6 +45,11 @@ impl Layout {
         &self.base
     }
 
+    /// The path of the node, or that of ZooKeeper's root.
+    pub(crate) fn base_or_root(&self) -> String {
+        if self.base.is_empty() { "/".to_owned() } else { self.base.to_string() }
+    }
+
     /// Returns the node of a lock, whose children are its places.
     pub(crate) fn dir(&self, lock: &str) -> String {
         let escaped = escaped(lock);

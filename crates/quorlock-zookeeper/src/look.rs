@@ -37,15 +37,20 @@ pub(crate) type Counter = Option<(FencingToken, i32)>;
 impl Look {
     /// Returns the counter that was looked at.
     pub(crate) fn counter(&self, path: &str) -> Result<Counter, NodeError> {
-        let Some((data, version)) = &self.counter else { return Ok(None) };
-        match decode_counter(data) {
-            Some(number) => Ok(Some((number, *version))),
-            None => Err(failed(
-                NodeErrorKind::WrongData,
-                format!(
-                    "the counter of fencing tokens `{path}` is something else: another program has written to it; delete it"
-                ),
-            )),
+        counter(path, self.counter.as_ref().map(|(data, version)| (data.as_slice(), *version)))
+    }
+}
+
+/// Decodes a counter that was read.
+pub(crate) fn counter(path: &str, found: Option<(&[u8], i32)>) -> Result<Counter, NodeError> {
+    let Some((data, version)) = found else { return Ok(None) };
+    match decode_counter(data) {
+        Some(number) => Ok(Some((number, version))),
+        None => {
+            let words = format!(
+                "the counter of fencing tokens `{path}` is something else: another program has written to it; delete it"
+            );
+            Err(failed(NodeErrorKind::WrongData, words))
         }
     }
 }
@@ -59,14 +64,18 @@ pub(crate) fn created(stat: &Stat) -> i32 {
 impl Session {
     /// Reads the places of a lock, the first of them, and a counter, as the leader knows them.
     pub(crate) async fn look(&self, lock: &str, counter: Option<&str>) -> Result<Look, Trouble> {
+        // A member may be behind its leader.
+        drop(self.client.send(&Call::Sync { path: self.memory.layout.base_or_root() }));
+        self.glance(lock, counter).await
+    }
+
+    /// The same as this member knows them, for what is refused if they have changed.
+    pub(crate) async fn glance(&self, lock: &str, counter: Option<&str>) -> Result<Look, Trouble> {
         let dir = self.memory.layout.dir(lock);
         loop {
-            // A member may be behind its leader.
-            let synced = self.client.send(&Call::Sync { path: dir.clone() });
             let children = self.client.send(&Call::GetChildren { path: dir.clone() });
             let counter =
                 counter.map(|path| self.client.send(&Call::GetData { path: path.to_owned(), watch: false }));
-            synced.done().await?;
             let children = children.found().await?;
             let counter = match counter {
                 Some(counter) => counter.found().await?,

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::address::ZooKeeperAddress;
 use crate::client::Granted;
 use crate::layout::Layout;
+use crate::look::Counter;
 use crate::proof::Proof;
 use crate::tombs::Tombs;
 
@@ -63,8 +64,8 @@ pub(crate) struct Life {
 pub(crate) struct Cache {
     /// Locks whose node had no places, by that node, with the number of places that were ever made there.
     pub(crate) empty: HashMap<String, i32>,
-    /// Fencing counters, by their path, with the version of their data.
-    pub(crate) counters: HashMap<String, (FencingToken, i32)>,
+    /// Fencing counters, by their path; some do not exist.
+    pub(crate) counters: HashMap<String, Counter>,
 }
 
 /// The number of entries after which what was cached is forgotten.
@@ -166,7 +167,7 @@ impl Cache {
         self.empty.insert(dir, created);
     }
 
-    pub(crate) fn remember_counter(&mut self, path: String, counter: (FencingToken, i32)) {
+    pub(crate) fn remember_counter(&mut self, path: String, counter: Counter) {
         // There are as many as hash slots, for each prefix.
         if self.counters.len() >= MOST_CACHED {
             self.counters.clear();

@@ -29,7 +29,7 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 /// How often a request is decided again because other clients have changed what it depends on.
-const ATTEMPTS: usize = 50;
+const ATTEMPTS: u32 = 50;
 /// Renewals are answered from a list of what the session has that is at most this part of its timeout old.
 const LISTED: u32 = 3;
 
@@ -181,7 +181,7 @@ impl Session {
     async fn acquire(&self, target: &Target<'_>, ttl: Duration, hint: Option<FenceHint>) -> Outcome {
         self.check_ttl(ttl)?;
         let Target { claim, lock, dir, counter: path } = target;
-        let mut looked: Option<Look> = None;
+        let (mut looked, mut misses): (Option<Look>, u32) = (None, 0);
         for _ in 0..ATTEMPTS {
             if self.is_buried(claim.token()) {
                 return Ok(Vote::Free.into());
@@ -190,7 +190,7 @@ impl Session {
             let counter = match (path, &looked) {
                 (None, _) => Some(None),
                 (Some(path), Some(look)) => Some(look.counter(path)?),
-                (Some(path), None) => self.memory.cache.lock().counters.get(path).copied().map(Some),
+                (Some(path), None) => self.memory.cache.lock().counters.get(path).copied(),
             };
             let place = claim.place().and_then(|waiter| self.memory.own.lock().waiter(lock, waiter).cloned());
             let found = match (&looked, &place) {
@@ -199,12 +199,23 @@ impl Session {
                 (None, None) => self.memory.cache.lock().empty.get(dir).map(|made| Found::Free(Some(*made))),
             };
             let (Some(found), Some(counter)) = (found, counter) else {
-                looked = Some(self.look(lock, path.as_deref()).await?);
+                match (path, &place) {
+                    (Some(path), Some(own)) if is_turn(own) && looked.is_none() => {
+                        self.read_counter(path).await?
+                    }
+                    // A refusal must not be old.
+                    _ if self.watches.has(dir) => looked = Some(self.look(lock, path.as_deref()).await?),
+                    _ => looked = Some(self.glance(lock, path.as_deref()).await?),
+                }
                 continue;
             };
             let next = self.drawn(hint, counter)?;
             let stood = match found {
-                Found::Free(made) => self.create(target, made, next, (next, counter)).await?,
+                Found::Free(made) => {
+                    let stood = self.create(target, (made, misses), next, (next, counter)).await?;
+                    misses += 1;
+                    stood
+                }
                 Found::Place(path) => self.take(target, path, (next, counter)).await?,
                 Found::Own(first) if first.stat.owner == self.id => {
                     self.give_number(target, &first, (next, counter)).await?
@@ -260,6 +271,26 @@ impl Session {
         }
     }
 
+    /// Reads a counter into the cache.
+    async fn read_counter(&self, path: &str) -> Result<(), Fault> {
+        let found = self.client.send(&Call::GetData { path: path.to_owned(), watch: false }).found().await?;
+        let counter = match &found {
+            Some(answer) => answer.data()?,
+            None => (&[][..], crate::wire::Stat::default()),
+        };
+        let counter = crate::look::counter(path, found.is_some().then_some((counter.0, counter.1.version)))?;
+        self.memory.cache.lock().remember_counter(path.to_owned(), counter);
+        Ok(())
+    }
+
+    /// It is the turn of a waiter of this process: reads what its attempt will need. Another holder has raised the counter.
+    pub(crate) fn prefetch(self: &Arc<Session>, lock: &str) {
+        let path = self.memory.layout.counter(self.memory.seams.key_prefix(), lock);
+        self.memory.cache.lock().counters.remove(&path);
+        let session = Arc::clone(self);
+        tokio::spawn(async move { drop(session.read_counter(&path).await) });
+    }
+
     /// Returns the number that is drawn where the counter stands here.
     fn drawn(&self, hint: Option<FenceHint>, counter: Counter) -> Result<Option<FencingToken>, NodeError> {
         let stands = counter.map_or(FencingToken::ZERO, |(number, _)| number);
@@ -306,7 +337,7 @@ impl Session {
                 Some(Done::Set(stat) | Done::Created(_, stat)) => stat.version,
                 Some(Done::Nothing | Done::Failed(_)) | None => return Err(unexpected().into()),
             };
-            self.memory.cache.lock().remember_counter(path.clone(), (number, version));
+            self.memory.cache.lock().remember_counter(path.clone(), Some((number, version)));
             self.memory.seen.lock().counter = Some((path.clone(), number));
         }
         Ok(Ok((done, at)))
@@ -316,13 +347,16 @@ impl Session {
     async fn create(
         &self,
         target: &Target<'_>,
-        made: Option<i32>,
+        (made, misses): (Option<i32>, u32),
         number: Option<FencingToken>,
         counted: (Option<FencingToken>, Counter),
     ) -> Result<Result<Stood, Stale>, Fault> {
         let Target { claim, dir, .. } = target;
-        if made.is_none() {
-            self.make(dir);
+        match (made, misses) {
+            (Some(_), _) => {}
+            // Those above it are there, most of the time.
+            (None, 0) => drop(self.client.send(&Call::CreateContainer { path: dir.clone() })),
+            (None, _) => self.make(dir),
         }
         let path = attempt(dir, claim.token());
         let check = Call::Check { path: numbered(&path, made.unwrap_or(0)), version: -1 };
@@ -446,7 +480,7 @@ impl Session {
         if let Some(answer) = self.renew_by_list(target, ttl).await? {
             return Ok(answer);
         }
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let look = self.look(lock, path.as_deref()).await?;
             let counter = path.as_ref().map(|path| look.counter(path)).transpose()?.flatten();
             let (stood, vote) = match find(claim, None, &look) {
@@ -457,7 +491,7 @@ impl Session {
                     let stands = usable(counter)?;
                     let raised = number.map(|number| number.max(stands));
                     // The number of the attempt is not that of the counter, which another attempt may have raised.
-                    (self.create(target, made, number, (raised, counter)).await?, Vote::Restored)
+                    (self.create(target, (made, attempt), number, (raised, counter)).await?, Vote::Restored)
                 }
                 Found::Own(first) if first.stat.owner == self.id => {
                     (self.give_number(target, &first, (None, None)).await?, Vote::Granted)

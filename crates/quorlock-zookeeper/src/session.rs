@@ -180,13 +180,16 @@ impl Session {
     }
 
     /// Passes on what the server reports.
-    async fn hear(&self, event: Event) {
+    async fn hear(self: &Arc<Session>, event: Event) {
         if event.path == self.memory.layout.history() {
             return self.reread().await;
         }
         let Some(news) = self.watches.receive(event) else { return };
         if let Some(path) = news.gone {
             let waiters = self.memory.own.lock().gone(&news.lock, &*path, self.memory.now());
+            if !waiters.is_empty() {
+                self.prefetch(&news.lock);
+            }
             for waiter in waiters {
                 self.memory.due.notify_one();
                 self.memory.tell(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
@@ -488,9 +491,7 @@ impl Opened<'_> {
 
 /// Lists what lives with the session, below the path of the node.
 pub(crate) async fn list(client: &Client, memory: &Memory) -> Result<HashSet<Arc<str>>, Trouble> {
-    let base = memory.layout.base();
-    let below = if base.is_empty() { "/" } else { base }.to_owned();
-    let found = client.send(&Call::GetEphemerals { below }).done().await?;
+    let found = client.send(&Call::GetEphemerals { below: memory.layout.base_or_root() }).done().await?;
     Ok(found.paths()?.into_iter().map(Arc::from).collect())
 }
 

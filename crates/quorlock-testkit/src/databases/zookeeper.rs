@@ -337,6 +337,8 @@ impl ZooKeeperCluster {
         fs::write(&config, lines.join("\n"))?;
         let log = File::options().create(true).append(true).open(self.log(member))?;
         let mut command = self.programs.java(None);
+        // Members that start together miss each other's first votes, and repeat them after up to a minute unless told otherwise.
+        command.args(["-Dzookeeper.fastleader.maxNotificationInterval=1000", "-Dzookeeper.cnxTimeout=2000"]);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let running = Running::new(command.spawn()?, false);

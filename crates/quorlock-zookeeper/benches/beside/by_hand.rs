@@ -63,10 +63,14 @@ impl Hand {
         }
     }
 
-    pub(crate) async fn is_first(&self, name: &str, path: &str) -> bool {
+    /// Writes into its place that it holds the lock now, and looks whether it does.
+    pub(crate) async fn take(&self, name: &str, path: &str) -> bool {
         let dir = self.layout.dir(name);
+        let (data, version) = (b"by hand".to_vec(), -1);
+        let written = self.client.send(&Call::SetData { path: path.to_owned(), data, version });
         let children = self.client.send(&Call::GetChildren { path: dir.clone() }).done().await.unwrap();
         let (names, _) = children.children().unwrap();
+        written.done().await.unwrap();
         places(&dir, names).first().is_some_and(|place| *place.path == *path)
     }
 
@@ -74,7 +78,7 @@ impl Hand {
     pub(crate) async fn wait_for_deletion(&self, path: &str, watches: oneshot::Sender<()>) {
         let found =
             self.client.send(&Call::GetData { path: path.to_owned(), watch: true }).found().await.unwrap();
-        drop(watches.send(()));
+        let _ = watches.send(());
         let mut events = self.events.lock().await;
         while found.is_some() {
             let event = events.recv().await.unwrap();
