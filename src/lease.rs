@@ -81,10 +81,10 @@ impl<K> Lease<K> {
     /// Returns the number by which the store itself orders the holders of the lock; `None` for stores that have none, and
     /// unless one node is the whole deployment.
     ///
-    /// With etcd it is the create revision of the lock's key, by which etcd's own clients take their turns too, and with
-    /// ZooKeeper the change that created the holder's node. It is the
-    /// only number that *all* holders have, where programs without this library lock the same name. To guard a resource,
-    /// use the [fencing token](Self::fencing_token): the store's numbers fall when an old backup is restored.
+    /// With etcd it is the create revision of the lock's key, with ZooKeeper the change that created the holder's node, by
+    /// which their own clients take their turns too. It is the only number that *all* holders have, where programs without
+    /// this library lock the same name. To guard a resource, use the [fencing token](Self::fencing_token): the store's
+    /// numbers fall when an old backup is restored.
     #[must_use]
     pub fn store_revision(&self) -> Option<u64> {
         self.watch.store_revision()

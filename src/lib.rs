@@ -73,7 +73,7 @@
 //!   servers that keep keys until they expire. A restart that loses keys is detected, as is a promoted replica,
 //!   and the server's votes do not count for `max_ttl` ([`RestartGuard`]). Clocks that jump are not detected;
 //!   eviction, `FLUSHALL` and a [`revoke`](Lock::revoke) only at the next renewal, at most a third of the TTL later:
-//!   until then [`Lease::check`], which reads the clock and asks no node, passes. Consensus (etcd, `ZooKeeper`) does
+//!   until then [`Lease::check`], which reads the clock and asks no node, passes. Consensus (etcd, ZooKeeper) does
 //!   not depend on clocks and kept keys.
 //!
 //! # Which call

@@ -33,13 +33,12 @@ pub(crate) fn keys(
     try_unfold(None::<Listing>, move |listing| {
         let (address, seams, prefix) = (address.clone(), seams.clone(), Arc::clone(&prefix));
         async move {
-            let mut listing = match listing {
-                Some(listing) => listing,
-                None => {
-                    let session = open(&address, seams).await?;
-                    let dirs = vec![session.memory.layout.base().to_owned()];
-                    Listing { session, dirs }
-                }
+            let mut listing = if let Some(listing) = listing {
+                listing
+            } else {
+                let session = open(&address, seams).await?;
+                let dirs = vec![session.memory.layout.base().to_owned()];
+                Listing { session, dirs }
             };
             if listing.dirs.is_empty() {
                 listing.session.close().await;

@@ -44,15 +44,13 @@ impl Look {
 /// Decodes a counter that was read.
 pub(crate) fn counter(path: &str, found: Option<(&[u8], i32)>) -> Result<Counter, NodeError> {
     let Some((data, version)) = found else { return Ok(None) };
-    match decode_counter(data) {
-        Some(number) => Ok(Some((number, version))),
-        None => {
-            let words = format!(
-                "the counter of fencing tokens `{path}` is something else: another program has written to it; delete it"
-            );
-            Err(failed(NodeErrorKind::WrongData, words))
-        }
+    if let Some(number) = decode_counter(data) {
+        return Ok(Some((number, version)));
     }
+    let words = format!(
+        "the counter of fencing tokens `{path}` is something else: another program has written to it; delete it"
+    );
+    Err(failed(NodeErrorKind::WrongData, words))
 }
 
 /// Returns how many children a node has ever had, which is the number of the next one.

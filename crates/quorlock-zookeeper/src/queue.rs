@@ -8,6 +8,7 @@ use quorlock::node::places::{Owner, Role, Waiting};
 use quorlock::node::{QueueListing, Queued, Vote};
 use quorlock::protocol::{MOST_PLACES, WaiterId};
 
+use crate::client::Answer;
 use crate::error::Trouble;
 use crate::layout::{self, Place, listed, places};
 use crate::look::First;
@@ -93,7 +94,7 @@ impl Session {
             return Err(Fault::Trouble(Trouble::Lost("another connection has begun since".into())));
         }
         let children = children.found().await?;
-        let names = children.as_ref().map(|answer| answer.children()).transpose()?;
+        let names = children.as_ref().map(Answer::children).transpose()?;
         let found = names.map(|(names, _)| places(dir, names)).unwrap_or_default();
         Ok((path, found))
     }
@@ -159,16 +160,16 @@ impl Session {
         self.memory.own.lock().remove(lock, &*path);
         let Some(deleted) = deleted else { return Ok(Vote::Free.into()) };
         self.committed(sent, deleted.zxid);
-        let names = children.as_ref().map(|answer| answer.children()).transpose()?;
+        let names = children.as_ref().map(Answer::children).transpose()?;
         let others = names.map(|(names, _)| places(&dir, names)).unwrap_or_default();
         let was_first = others.first().is_some_and(|first| first.path == path);
         Ok(if was_first && others.len() > 1 { Vote::Notified } else { Vote::Granted }.into())
     }
 
     pub(crate) async fn list_waiters(&self, lock: &Arc<str>) -> Outcome {
-        let look = self.look(lock, None).await?;
-        let holds = look.first.is_some_and(|first| !first.owner.is_waiter());
-        let waiting: Vec<&Place> = look.places.iter().skip(usize::from(holds)).collect();
+        let seen = self.look(lock, None).await?;
+        let holds = seen.first.is_some_and(|first| !first.owner.is_waiter());
+        let waiting: Vec<&Place> = seen.places.iter().skip(usize::from(holds)).collect();
         let asked: Vec<_> = waiting
             .iter()
             .take(MOST_LISTED)

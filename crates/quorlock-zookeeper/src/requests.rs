@@ -201,7 +201,7 @@ impl Session {
             let (Some(found), Some(counter)) = (found, counter) else {
                 match (path, &place) {
                     (Some(path), Some(own)) if is_turn(own) && looked.is_none() => {
-                        self.read_counter(path).await?
+                        self.read_counter(path).await?;
                     }
                     // A refusal must not be old.
                     _ if self.watches.has(dir) => looked = Some(self.look(lock, path.as_deref()).await?),
@@ -233,20 +233,16 @@ impl Session {
                     return Ok(Answer::from(self.refusal(lock, &first)).numbered(counter));
                 }
             };
-            match stood {
-                Ok(stood) => {
-                    let (czxid, known) =
-                        (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
-                    let until = known.map_or(self.memory.now() + ttl, |known| known.until);
-                    self.keep(target, stood, until)?;
-                    let from = Some(self.memory.counts_from(ttl)?);
-                    return Ok(Answer { vote: Vote::Granted, number: next, from, czxid });
-                }
-                Err(_) => {
-                    looked = None;
-                    self.forget(target);
-                }
+            if let Ok(stood) = stood {
+                let (czxid, known) =
+                    (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
+                let until = known.map_or(self.memory.now() + ttl, |known| known.until);
+                self.keep(target, stood, until)?;
+                let from = Some(self.memory.counts_from(ttl)?);
+                return Ok(Answer { vote: Vote::Granted, number: next, from, czxid });
             }
+            looked = None;
+            self.forget(target);
         }
         Err(contended().into())
     }
@@ -416,8 +412,8 @@ impl Session {
         (number, counter): (Option<FencingToken>, Counter),
     ) -> Result<Result<Stood, Stale>, Fault> {
         let data = Owner::attempt(target.claim.token(), number);
-        let set = Call::SetData { path: path.to_string(), data, version };
-        let (done, sent) = match self.transact(target, vec![set], (number, counter)).await? {
+        let write = Call::SetData { path: path.to_string(), data, version };
+        let (done, sent) = match self.transact(target, vec![write], (number, counter)).await? {
             Ok(done) => done,
             Err(stale) => return Ok(Err(stale)),
         };
@@ -522,12 +518,11 @@ impl Session {
         let Target { claim, lock, .. } = target;
         let known = self.memory.own.lock().holder(lock, claim.token()).cloned();
         let Some(own) = known else { return Ok(None) };
-        let confirmed = match self.confirmed(&own) {
-            Some(confirmed) => confirmed,
-            None => {
-                self.list().await?;
-                self.confirmed(&own).unwrap_or(false)
-            }
+        let confirmed = if let Some(confirmed) = self.confirmed(&own) {
+            confirmed
+        } else {
+            self.list().await?;
+            self.confirmed(&own).unwrap_or(false)
         };
         if !confirmed {
             self.memory.own.lock().remove(lock, &*own.key);
@@ -695,12 +690,12 @@ impl Session {
             self.watch(lock, &dir);
             self.watches.tell_inspected(&dir);
         }
-        let look = self.look(lock, Some(&path)).await?;
+        let seen = self.look(lock, Some(&path)).await?;
         // What is no counter says nothing of the holder.
-        let counter = look.counter(&path).ok().flatten().map(|(number, _)| number);
+        let counter = seen.counter(&path).ok().flatten().map(|(number, _)| number);
         let counter = counter.filter(|counter| *counter > FencingToken::ZERO);
         let Some((first, Owner::Attempt(token, number))) =
-            look.first.as_ref().map(|first| (first, &first.owner))
+            seen.first.as_ref().map(|first| (first, &first.owner))
         else {
             return Ok(Answer::from(Vote::Free).numbered(counter));
         };
