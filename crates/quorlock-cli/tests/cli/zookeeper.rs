@@ -53,13 +53,15 @@ async fn every_verb_works_on_an_ensemble() {
         (&["--shared"][..], "shared locks"),
         (&["--permits", "2"], "keeps no semaphores"),
         (&["--also", "other"], "several"),
-        (&["--at-least", "10s"], "token"),
         (&["--ttl", "1s"], "3s"),
     ] {
         let ended = words(&[&["run"], options, &["job", "--", "true"]].concat()).end().await;
         assert_ne!(ended.code, Some(0), "{options:?}");
         assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
     }
+    // A lock ends with the session of its process.
+    let ended = words(&["run", "--at-least", "10s", "job", "--", "true"]).end().await.expect(0);
+    assert!(ended.stderr.contains("other hosts may run it again"), "{ended:#?}");
 }
 
 #[tokio::test]
