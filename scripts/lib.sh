@@ -184,10 +184,10 @@ get_zookeeper() {
             dependency org.xerial.snappy snappy-java 1.1.10.5
             echo '</dependencies></project>'
         } >pom.xml
-        timeout 600 mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib
+        timeout 120 mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib
         javac -cp 'lib/*' -d classes ../../crates/quorlock-zookeeper/tests/real/Sections.java
         # The lock of Python's client stands in the same queue.
-        python3 -m venv python && python/bin/pip install --quiet kazoo==2.11.0 || echo "no kazoo" >&2
+        timeout 60 python3 -m venv python && timeout 60 python/bin/pip install --quiet kazoo==2.11.0 || echo "no kazoo" >&2
     ) >.tools/zookeeper/log 2>&1 </dev/null || { tail -n 3 .tools/zookeeper/log >&2; return 1; }
 }
 

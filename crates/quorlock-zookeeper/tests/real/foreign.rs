@@ -205,7 +205,8 @@ pub(crate) fn dir(key: &str) -> String {
         path.push('/');
         for letter in part.chars() {
             if letter == '%' || letter.is_control() || letter > '\u{ffef}' {
-                letter.to_string().bytes().for_each(|byte| path.push_str(&format!("%{byte:02X}")));
+                let mut bytes = [0; 4];
+                path.extend(letter.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")));
             } else {
                 path.push(letter);
             }
