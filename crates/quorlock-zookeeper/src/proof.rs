@@ -69,7 +69,7 @@ mod tests {
     }
 
     fn new() -> Proof {
-        Proof::of_new(at(0), Duration::from_millis(1000))
+        Proof::of_new(at(0), Duration::from_secs(1))
     }
 
     #[test]
