@@ -69,8 +69,9 @@ impl Stores {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let (stdin, stdout) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let servers = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join("%2C");
-        let arguments =
-            java.iter().map(|word| format!("arg={}&", word.replace(',', "%2C"))).collect::<String>();
+        let arguments: Vec<_> =
+            java.iter().map(|word| format!("arg={}&", word.replace(',', "%2C"))).collect();
+        let arguments = arguments.concat();
         let url = format!("exec:java?{arguments}arg=Gateway&arg=quorlock&arg={servers}&cluster=yes");
         let mut stores = Stores { process, stdin, said: BufReader::new(stdout), url, _folder: folder };
         stores.says("serving");
