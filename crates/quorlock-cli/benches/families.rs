@@ -111,7 +111,8 @@ async fn measure(row: &str, nodes: &[String]) {
         })
     }))
     .await;
-    let rate = f64::from(counts.into_iter().map(Result::unwrap).sum::<u32>()) / now().since(began).as_secs_f64();
+    let rate =
+        f64::from(counts.into_iter().map(Result::unwrap).sum::<u32>()) / now().since(began).as_secs_f64();
     let mut handovers = Vec::new();
     let mut held = clients[0].lock("bench/pass").acquire().await.unwrap();
     for at in 0..HANDOVERS {

@@ -14,6 +14,9 @@ use quorlock::node::QueuedWaiter;
 use quorlock::node::places::Owner;
 use quorlock::protocol::{FencingToken, Token, WaiterId, fence_counter};
 
+/// A fencing counter, and the version of its data; nothing if it does not exist.
+pub(crate) type Counter = Option<(FencingToken, i32)>;
+
 /// Nodes of ours that are no locks. A lock of such a name is refused.
 pub(crate) const RESERVED: &str = "quorlock/";
 

@@ -8,7 +8,7 @@ use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
 use quorlock::protocol::{FencingToken, Token};
 
 use crate::error::{Trouble, failed};
-use crate::layout::{Place, decode_counter, places};
+use crate::layout::{Counter, Place, decode_counter, places};
 use crate::session::Session;
 use crate::wire::{Call, Stat};
 
@@ -30,9 +30,6 @@ pub(crate) struct First {
     pub(crate) owner: Owner,
     pub(crate) stat: Stat,
 }
-
-/// A fencing counter, and the version of its data; nothing if it does not exist.
-pub(crate) type Counter = Option<(FencingToken, i32)>;
 
 impl Look {
     /// Returns the counter that was looked at.

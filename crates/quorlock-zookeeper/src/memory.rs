@@ -13,8 +13,7 @@ use tokio::sync::Notify;
 
 use crate::address::ZooKeeperAddress;
 use crate::client::Granted;
-use crate::layout::Layout;
-use crate::look::Counter;
+use crate::layout::{Counter, Layout};
 use crate::proof::Proof;
 use crate::tombs::Tombs;
 

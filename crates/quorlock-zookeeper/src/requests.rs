@@ -14,8 +14,8 @@ use quorlock::node::{
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, NoNumber, Token};
 
 use crate::error::{Trouble, failed};
-use crate::layout::{self, RESERVED, attempt, encode_counter, numbered, with_parents};
-use crate::look::{Counter, First, Look};
+use crate::layout::{self, Counter, RESERVED, attempt, encode_counter, numbered, with_parents};
+use crate::look::{First, Look};
 use crate::memory::{Own, Stored};
 use crate::session::{Session, list};
 use crate::wire::{Call, Create, Done, code};
