@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::node::places::Owner;
 use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
-use quorlock::protocol::{FencingToken, Token};
+use quorlock::protocol::Token;
 
 use crate::error::{Trouble, failed};
 use crate::layout::{Counter, Place, decode_counter, places};
