@@ -47,7 +47,7 @@ async fn databases(engine: io::Result<Engine>, count: usize) -> io::Result<Start
     for _ in 0..count {
         all.push(engine.start().await?);
     }
-    Ok((all.iter().map(|database| database.url()).collect(), Box::new(all)))
+    Ok((all.iter().map(quorlock_testkit::Database::url).collect(), Box::new(all)))
 }
 
 async fn start(row: &str) -> io::Result<Started> {
