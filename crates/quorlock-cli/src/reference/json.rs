@@ -145,6 +145,30 @@ const OBJECTS: &[Object] = &[
         fields: &[SHORT_TOKEN, HELD_MS],
     },
     Object {
+        of: "`hold --json`, on stdout, for `check` on stdin",
+        file: "hold.rs",
+        events: &["checked"],
+        fields: &[
+            ("held", "boolean", "whether it is still held; if not, `lost` follows"),
+            ("remaining_ms", "integer", "validity left"),
+        ],
+    },
+    Object {
+        of: "`hold --json`, on stdout, for `renew` on stdin",
+        file: "hold.rs",
+        events: &["renewed", "unrenewed"],
+        fields: &[
+            ("remaining_ms", "integer", "validity left"),
+            ("error", "string", "of `unrenewed`: why no quorum confirmed"),
+        ],
+    },
+    Object {
+        of: "`hold --json`, on stdout, for any other line on stdin",
+        file: "hold.rs",
+        events: &["unknown"],
+        fields: &[("line", "string", "the line"), ("known", "array of strings", "the lines that are known")],
+    },
+    Object {
         of: "`status --json`, one object per lock",
         file: "status/show.rs",
         events: &[],

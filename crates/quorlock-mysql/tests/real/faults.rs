@@ -178,7 +178,9 @@ async fn a_row_locked_by_another_transaction_is_a_failure() {
     let several = Arc::new(Claim::clone(&both).and(Arc::new(["b".into()])));
     for request in [&first, &several] {
         let error = acquire(&node, request).await.unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::Busy, "{error:#}");
+        // On a busy machine the statement's time may be over first.
+        let is_refused = matches!(error.kind(), NodeErrorKind::Busy | NodeErrorKind::TimedOut);
+        assert!(is_refused, "{error:#}");
         assert!(!error.may_have_acted() && !error.is_permanent(), "{error:#}");
     }
     other.query_drop("COMMIT").await.unwrap();

@@ -187,23 +187,31 @@ async fn a_process_may_hold_more_than_fits_into_a_usual_message() {
     let node = node(cluster);
     let claims: Vec<_> =
         (0..LOCKS).map(|number| claim(&format!("many/{}/{number}", "n".repeat(850)), number + 1)).collect();
-    let granted = claims.iter().map(|claim| ask(&node, acquire(claim)));
-    for response in futures::future::join_all(granted).await {
-        assert_eq!(response.unwrap().vote, Vote::Granted);
+    // As many at a time as a busy machine answers in time; what it does not, is asked again.
+    for some in claims.chunks(50) {
+        let granted = some.iter().map(|claim| answer(&node, acquire(claim)));
+        for response in futures::future::join_all(granted).await {
+            assert_eq!(response.vote, Vote::Granted);
+        }
     }
     for claim in &claims {
-        assert_eq!(ask(&node, renew(claim)).await.unwrap().vote, Vote::Granted);
+        assert_eq!(answer(&node, renew(claim)).await.vote, Vote::Granted);
     }
 }
 
 #[tokio::test]
 async fn a_restart_of_all_members_forgets_nothing() {
+    if std::env::var_os("QUORLOCK_FAULTS_SECONDS").is_none() {
+        return eprintln!(
+            "skipped: three members that start at once take a minute: scripts/nightly zookeeper"
+        );
+    }
     let Some(programs) = programs() else { return };
     // The members take longer to start than a short session lasts.
     let cluster = programs.start_with(3, &["tickTime=2000"]).await.unwrap();
-    let url = format!("{}{BASE}?session=20s", cluster.url());
+    let url = format!("{}{BASE}?session=40s", cluster.url());
     let node = ZooKeeperNode::new(&url, &Seams::default()).unwrap();
-    let ttl = Duration::from_secs(20);
+    let ttl = Duration::from_secs(40);
     let acquire = |claim: &Arc<Claim>| Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint: None };
     let holder = claim("a", 1);
     let before = answer(&node, acquire(&holder)).await;
