@@ -182,6 +182,7 @@ const OBJECTS: &[Object] = &[
             ("holder.token", "string", "first eight digits of its token"),
             ("holder.fencing_token", FENCE, "its fencing token, if the nodes have one"),
             ("holder.nodes", "integer", "number of nodes that store its token"),
+            ("holder.depth", "integer", "with Redisson's layout: how often its owner holds it"),
             ("holder.remaining_ms", "integer", "longest remaining TTL on these nodes"),
             (
                 "locked_no_sooner_than_ms",
