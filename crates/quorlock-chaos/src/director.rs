@@ -11,7 +11,7 @@ use futures::stream::FuturesUnordered;
 use quorlock::protocol::{Moment, micros};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
-use quorlock_testkit::{Engine, EtcdPrograms};
+use quorlock_testkit::{Engine, EtcdPrograms, ZooKeeperPrograms};
 use tokio::sync::Mutex;
 
 use crate::environment::{Environment, node_name};
@@ -19,7 +19,7 @@ use crate::error::Failure;
 use crate::fault::{Hinders, Target};
 use crate::inspector;
 use crate::layout::Layout;
-use crate::masters::{Databases, Etcd, Extras, Masters, Memory, Need, Processes};
+use crate::masters::{Databases, Etcd, Extras, Masters, Memory, Need, Processes, ZooKeeper};
 use crate::offers::Offers;
 use crate::progress::Progress;
 use crate::proxies::Proxies;
@@ -133,6 +133,10 @@ impl Run<'_> {
                 let started = async { Etcd::start(EtcdPrograms::find()?, nodes).await };
                 started.await.map(|etcd| Box::new(etcd) as Box<dyn Masters>)
             }
+            ServerKind::ZooKeeper => {
+                let started = async { ZooKeeper::start(ZooKeeperPrograms::find()?, nodes).await };
+                started.await.map(|zookeeper| Box::new(zookeeper) as Box<dyn Masters>)
+            }
         };
         match started {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(Err(missing.to_string())),
@@ -149,7 +153,7 @@ impl Run<'_> {
         let are_others = match self.scenario.servers {
             ServerKind::Redis => false,
             ServerKind::Redisson => !masters.url(masters.address(0)).contains("layout=redisson"),
-            ServerKind::Postgres | ServerKind::MariaDb | ServerKind::Etcd => {
+            ServerKind::Postgres | ServerKind::MariaDb | ServerKind::Etcd | ServerKind::ZooKeeper => {
                 masters.offers(Need::Redis).is_ok()
             }
         };

@@ -12,13 +12,16 @@ mod clocks;
 mod compose;
 mod databases;
 mod etcd;
+mod members;
 mod processes;
 mod redis;
+mod zookeeper;
 
 pub(crate) use compose::Compose;
 pub(crate) use databases::{Databases, Extras};
 pub(crate) use etcd::Etcd;
 pub(crate) use processes::Processes;
+pub(crate) use zookeeper::ZooKeeper;
 
 /// Whether a master keeps its data when it restarts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

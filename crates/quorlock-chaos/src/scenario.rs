@@ -49,6 +49,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("postgres-disk-full", include_str!("../scenarios/postgres-disk-full.toml")),
     ("mariadb-three", include_str!("../scenarios/mariadb-three.toml")),
     ("etcd-three", include_str!("../scenarios/etcd-three.toml")),
+    ("zookeeper-three", include_str!("../scenarios/zookeeper-three.toml")),
     ("etcd-hanging-disk", include_str!("../scenarios/etcd-hanging-disk.toml")),
     ("violation-guard-off", include_str!("../scenarios/violation-guard-off.toml")),
     ("violation-flush-all", include_str!("../scenarios/violation-flush-all.toml")),
@@ -114,17 +115,19 @@ pub(crate) enum ServerKind {
     MariaDb,
     /// The members of one cluster.
     Etcd,
+    /// The members of one ensemble.
+    ZooKeeper,
 }
 
 impl ServerKind {
     /// Returns by how much a key may outlive its TTL. A MariaDB client extrapolates the clock of the server
     /// since it last read it, and so may be ahead by up to one round trip, which is limited by its timeout of
-    /// three seconds. A new leader of etcd gives each lease its full time again, and rounds up.
+    /// three seconds. A new leader of etcd or ZooKeeper gives each lease or session its full time again, and rounds up.
     pub(crate) fn longer(self) -> Duration {
         match self {
             ServerKind::Redis | ServerKind::Redisson | ServerKind::Postgres => Duration::ZERO,
             ServerKind::MariaDb => Duration::from_secs(3),
-            ServerKind::Etcd => Duration::from_secs(20),
+            ServerKind::Etcd | ServerKind::ZooKeeper => Duration::from_secs(20),
         }
     }
 }

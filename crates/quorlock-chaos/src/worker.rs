@@ -20,6 +20,7 @@ use quorlock_history::Stamp;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::SeededRng;
+use quorlock_zookeeper::ZooKeeperKind;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::Mutex;
@@ -128,8 +129,10 @@ pub(crate) async fn work() -> io::Result<()> {
 impl Worker {
     async fn new(orders: Orders) -> io::Result<Worker> {
         let guard = if orders.restart_guard { RestartGuard::On } else { RestartGuard::Off };
+        let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new());
+        let kinds = kinds.with(EtcdKind::new()).with(ZooKeeperKind::new());
         let coordinator = Coordinator::builder()
-            .kinds(Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(EtcdKind::new()))
+            .kinds(kinds)
             .nodes(&orders.nodes)
             .ttl(orders.ttl)
             .max_ttl(orders.ttl)

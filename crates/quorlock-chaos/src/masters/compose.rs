@@ -128,7 +128,7 @@ impl Masters for Compose {
         match need {
             Need::Nothing | Need::Processes | Need::Redis | Need::RealServer => Ok(()),
             Need::Backends | Need::Standby | Need::SmallDisk | Need::Peers | Need::HangingDisk => {
-                Err("the compose project has neither PostgreSQL nor etcd".to_owned())
+                Err("the compose project has no PostgreSQL, etcd or ZooKeeper".to_owned())
             }
             Need::BentClock => Err("the clock of a container cannot be changed".to_owned()),
         }

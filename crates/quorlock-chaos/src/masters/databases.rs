@@ -146,7 +146,8 @@ impl Masters for Databases {
             Need::Nothing | Need::Processes => Ok(()),
             Need::Backends | Need::Standby | Need::SmallDisk if engine.is_postgres() => Ok(()),
             Need::Backends | Need::Standby | Need::SmallDisk => Err(format!("{engine} does not support it")),
-            Need::Peers | Need::HangingDisk => Err(format!("only possible with etcd, not with {engine}")),
+            Need::Peers => Err(format!("only possible with etcd or ZooKeeper, not with {engine}")),
+            Need::HangingDisk => Err(format!("only possible with etcd, not with {engine}")),
             Need::Redis | Need::RealServer | Need::BentClock => {
                 Err(format!("only possible with Redis, not with {engine}"))
             }

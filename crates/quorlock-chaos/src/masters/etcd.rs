@@ -1,6 +1,5 @@
 //! Masters that are the members of one cluster of etcd, which is the only node of the workers.
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +14,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::databases::{held, in_time};
+use super::databases::in_time;
+use super::members::{counter, holder, hosts, keep_logs, refuse};
 use super::{Masters, Memory, Need};
 
 /// By how much each write to a disk that hangs is delayed: longer than an election takes.
@@ -75,9 +75,6 @@ fn lock_of(key: &str) -> Option<&str> {
     (is_place && !lock.starts_with("quorlock/")).then_some(lock)
 }
 
-/// A place of a waiter begins so; others are of holders.
-const WAITS: &[u8] = b"\0waits ";
-
 impl Masters for Etcd {
     fn what(&self) -> String {
         format!("a cluster of {} × {}", self.count, self.programs)
@@ -88,29 +85,21 @@ impl Masters for Etcd {
     }
 
     fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
-        let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        vec![format!("etcd://{}", all.join(","))]
+        vec![format!("etcd://{}", hosts(addresses))]
     }
 
     fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
         Box::pin(in_time(async move {
             let (mut seen, mut first) = (Vec::new(), Vec::new());
             for (key, value, left) in self.keys(number).await? {
-                let counter: Option<[u8; 8]> = value.as_slice().try_into().ok();
-                if let (Some(counter), Some(value)) = (key.strip_prefix("quorlock/fence/"), counter) {
-                    let value = u64::from_be_bytes(value);
-                    seen.push(What::Counter { node: name.into(), resource: counter.into(), value });
-                }
+                let fence = key.strip_prefix("quorlock/fence/");
+                seen.extend(fence.and_then(|fence| counter(name, fence, &value)));
                 // The one that was created first is the holder's.
                 let Some(lock) = lock_of(&key).filter(|lock| !first.contains(&(*lock).to_owned())) else {
                     continue;
                 };
                 first.push(lock.to_owned());
-                if !value.starts_with(WAITS) {
-                    // After its token, an attempt may have its number.
-                    let token = value.split(|byte| *byte == 0).next().unwrap_or_default();
-                    seen.push(held(name, lock, token, left));
-                }
+                seen.extend(holder(name, lock, &value, left));
             }
             Ok(seen)
         }))
@@ -137,12 +126,12 @@ impl Masters for Etcd {
                 let is_there = std::env::split_paths(&path).any(|folder| folder.join("strace").is_file());
                 if is_there { Ok(()) } else { Err("strace is not installed".to_owned()) }
             }
-            Need::Redis | Need::RealServer | Need::BentClock => {
-                Err(format!("only possible with Redis, not with {}", self.programs))
-            }
-            Need::Backends | Need::Standby | Need::SmallDisk => {
-                Err(format!("{} does not support it", self.programs))
-            }
+            Need::Redis
+            | Need::RealServer
+            | Need::BentClock
+            | Need::Backends
+            | Need::Standby
+            | Need::SmallDisk => Err(refuse(need, &self.programs)),
         }
     }
 
@@ -177,12 +166,7 @@ impl Masters for Etcd {
     }
 
     fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move {
-            for number in 0..self.count {
-                fs::copy(self.cluster.log(number), folder.join(format!("node-{}.log", number + 1)))?;
-            }
-            Ok(())
-        })
+        keep_logs((0..self.count).map(|number| self.cluster.log(number)), folder)
     }
 }
 

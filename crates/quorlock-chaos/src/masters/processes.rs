@@ -120,9 +120,8 @@ impl Masters for Processes {
             Need::Backends | Need::Standby | Need::SmallDisk => {
                 Err("only possible with PostgreSQL; set `servers = \"postgres\"`".to_owned())
             }
-            Need::Peers | Need::HangingDisk => {
-                Err("only possible with etcd; set `servers = \"etcd\"`".to_owned())
-            }
+            Need::Peers => Err("only possible with etcd or ZooKeeper; set `servers = \"etcd\"`".to_owned()),
+            Need::HangingDisk => Err("only possible with etcd; set `servers = \"etcd\"`".to_owned()),
             Need::BentClock => self.clocks.as_ref().map(drop).map_err(Clone::clone),
         }
     }

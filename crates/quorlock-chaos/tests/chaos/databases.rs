@@ -1,5 +1,5 @@
-//! The scenarios with other servers than Redis, some seconds each, on real PostgreSQL, MariaDB and etcd. Skipped if none are
-//! installed.
+//! The scenarios with other servers than Redis, some seconds each, on real PostgreSQL, MariaDB, etcd and ZooKeeper. Skipped if
+//! none are installed.
 //!
 //! They assert no success rate and not how soon a holder is notified of a loss: a busy machine may be slow,
 //! but must not violate a guarantee. The runs of ten minutes in `scripts/nightly` assert both.
@@ -100,6 +100,14 @@ async fn a_faulty_cluster_of_etcd_keeps_every_guarantee() {
 }
 
 #[tokio::test]
+async fn a_faulty_ensemble_of_zookeeper_keeps_every_guarantee() {
+    if let Some(run) = Run::of("zookeeper-three", 12).await {
+        run.keeps_every_promise();
+        assert!(run.said.contains("cut-off"), "{}", run.said);
+    }
+}
+
+#[tokio::test]
 async fn a_promoted_standby_grants_no_lock_of_its_primary() {
     if let Some(run) = Run::of("postgres-promotion", 12).await {
         run.keeps_every_promise();
@@ -153,6 +161,7 @@ fn an_impossible_fault_of_a_database_is_skipped_with_the_reason() {
         ("postgres", "flush", "`flush`: only possible with Redis, not with PostgreSQL"),
         ("mariadb", "stop-backends", "`stop-backends`: MariaDB"),
         ("etcd", "flush", "`flush`: only possible with Redis, not with etcd"),
+        ("zookeeper", "hang-disk", "`hang-disk`: only possible with etcd, not with ZooKeeper"),
         ("redis", "promote", "set `servers = \"postgres\"`"),
         ("redis", "cut-off", "set `servers = \"etcd\"`"),
     ] {

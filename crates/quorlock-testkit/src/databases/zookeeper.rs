@@ -19,7 +19,7 @@ use super::processes::Running;
 use crate::folder::private;
 use crate::proxy::{Proxy, Way};
 use crate::servers::Port;
-use crate::wait::{eventually, patience};
+use crate::wait::{self, patience, pause};
 
 /// A ZooKeeper that this machine can run: a folder of jars, and Java.
 ///
@@ -309,7 +309,9 @@ impl ZooKeeperCluster {
         self.folder.path().join(format!("m{member}"))
     }
 
-    fn log(&self, member: usize) -> PathBuf {
+    /// Returns the file to which a member writes its log.
+    #[must_use]
+    pub fn log(&self, member: usize) -> PathBuf {
         self.folder.path().join(format!("m{member}.log"))
     }
 
@@ -351,8 +353,13 @@ impl ZooKeeperCluster {
     /// Waits until a member answers, and has a leader.
     async fn answers(&self, member: usize) -> io::Result<()> {
         let address = self.address(member);
-        let serves = async || said(address).await.is_ok_and(|said| said.contains("Mode: "));
-        let serving = eventually("an answer of ZooKeeper", patience(), serves).await;
+        let serves = async {
+            while !said(address).await.is_ok_and(|said| said.contains("Mode: ")) {
+                pause().await;
+            }
+            Ok(())
+        };
+        let serving = wait::within("an answer of ZooKeeper", patience(), serves).await;
         serving.map_err(|error| {
             let log = fs::read_to_string(self.log(member)).unwrap_or_default();
             let from = log.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);

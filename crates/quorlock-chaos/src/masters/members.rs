@@ -1,0 +1,61 @@
+//! What is the same for masters that are the members of one cluster, which is the only node of the workers, and which keeps a
+//! place for each client that wants a lock.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use quorlock_history::What;
+
+use super::Need;
+use super::databases::held;
+
+/// A place of a waiter begins so; others are of holders.
+const WAITS: &[u8] = b"\0waits ";
+
+/// Returns the addresses of the members, as a URL names them.
+pub(super) fn hosts(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Makes the event for the first place of a lock, which is the holder's unless it is a waiter's.
+pub(super) fn holder(node: &str, lock: &str, place: &[u8], left: Duration) -> Option<What> {
+    // After its token, an attempt may have its number.
+    let token = place.split(|byte| *byte == 0).next().unwrap_or_default();
+    (!place.starts_with(WAITS)).then(|| held(node, lock, token, left))
+}
+
+/// Makes the event for a fencing counter. `None` if it is something else.
+pub(super) fn counter(node: &str, counter: &str, value: &[u8]) -> Option<What> {
+    let value = u64::from_be_bytes(value.try_into().ok()?);
+    Some(What::Counter { node: node.into(), resource: counter.into(), value })
+}
+
+/// Says why what only other servers support is impossible with these.
+pub(super) fn refuse(need: Need, servers: &dyn std::fmt::Display) -> String {
+    match need {
+        Need::Redis | Need::RealServer | Need::BentClock => {
+            format!("only possible with Redis, not with {servers}")
+        }
+        Need::HangingDisk => format!("only possible with etcd, not with {servers}"),
+        Need::Nothing | Need::Processes | Need::Peers | Need::Backends | Need::Standby | Need::SmallDisk => {
+            format!("{servers} does not support it")
+        }
+    }
+}
+
+/// Copies the logs of the members to this folder.
+pub(super) fn keep_logs<'a>(
+    logs: impl Iterator<Item = PathBuf> + Send + 'a,
+    folder: &'a Path,
+) -> BoxFuture<'a, io::Result<()>> {
+    Box::pin(async move {
+        for (number, log) in (1..).zip(logs) {
+            fs::copy(log, folder.join(format!("node-{number}.log")))?;
+        }
+        Ok(())
+    })
+}
