@@ -1,5 +1,5 @@
 //! Every kind of node, through the same calls, one after the other on the same machine: `cargo bench -p quorlock-cli --bench
-//! families`. Kinds whose servers are not installed are left out, and named. `QUORLOCK_ETCD` and `QUORLOCK_ZOOKEEPER` name
+//! families`, with `-- etcd` for the rows that have this word. Kinds whose servers are not installed are left out, and named. `QUORLOCK_ETCD` and `QUORLOCK_ZOOKEEPER` name
 //! theirs.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench")]
@@ -139,6 +139,8 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         println!("| | cycle p50, ms | p99 | 64 tasks, cycles/s | hand-over p50, ms | p99 |\n|---|--:|--:|--:|--:|--:|");
+        let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+        let is_wanted = |row: &str| wanted.is_empty() || wanted.iter().any(|word| row.contains(word.as_str()));
         for row in [
             "five Redis",
             "one Redis, Redisson's layout",
@@ -148,7 +150,10 @@ fn main() {
             "SQLite",
             "three etcd",
             "three ZooKeeper",
-        ] {
+        ]
+        .into_iter()
+        .filter(|row| is_wanted(row))
+        {
             match start(row).await {
                 Ok((nodes, servers)) => {
                     measure(row, &nodes).await;

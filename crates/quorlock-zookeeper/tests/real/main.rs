@@ -10,7 +10,6 @@
 
 mod contract;
 mod cutoff;
-mod faults;
 mod foreign;
 mod interop;
 mod moves;
