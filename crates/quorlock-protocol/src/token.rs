@@ -184,8 +184,10 @@ impl fmt::Display for Token {
             Some(context) if self.is_retained() => write!(f, "{}", printable(&context).cut(SHOWN_RETAINED)),
             Some(context) => write!(f, "{}", printable(&context).cut(SHOWN)),
             None if self.is_marker() => f.write_str("readers"),
-            None if let Some(owner) = self.redisson_owner() => write!(f, "Redisson {owner}"),
-            None => write!(f, "another program ({}…)", self.short()),
+            None => match self.redisson_owner() {
+                Some(owner) => write!(f, "Redisson {owner}"),
+                None => write!(f, "another program ({}…)", self.short()),
+            },
         }
     }
 }
