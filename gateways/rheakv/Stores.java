@@ -12,7 +12,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/** For the tests: three stores in one process, which then counts in a file under RheaKV's own lock, as it is told on stdin. */
+/** For the tests: three stores in one process, which then counts in a file under RheaKV's own lock, as lines on stdin say. */
 public final class Stores {
     public static void main(String[] args) throws Exception {
         String folder = args[0];

@@ -1,4 +1,4 @@
-//! Marks on this host, by which a waiter sees at once that a holder has died, instead of after its TTL.
+//! Marks on this host, by which a waiter sees within milliseconds that a holder has died, instead of after its TTL.
 //!
 //! A holder locks a file of its own with `flock`. The lock belongs to the open file, which the command and all its children
 //! inherit: so it ends when the last of them is gone, however they ended, and no sooner. Who finds such a file unlocked takes

@@ -22,8 +22,8 @@ use crate::wire::{Asked, Said, Verb, failed};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
-/// A child that is asked and says nothing for so long is ended.
-const SILENT: Duration = Duration::from_secs(30);
+/// A child that has still not answered so long after that is ended.
+const OVERDUE: Duration = Duration::from_secs(30);
 /// The pauses before it is started again.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -162,12 +162,14 @@ struct Session {
     unanswered: HashMap<u64, Unanswered>,
     /// Until when each is waited for, the first first.
     until: VecDeque<(Moment, u64)>,
-    /// When the child has last said anything, or was first asked after that.
-    heard: Moment,
+    /// Until when an answer may still come to each that is not waited for any more.
+    overdue: VecDeque<(Moment, u64)>,
 }
 
 struct Unanswered {
     verb: Verb,
+    /// Whether it asks for a number.
+    is_numbered: bool,
     /// `None` once its time is over: an answer is still expected, and ignored.
     responder: Option<Responder>,
 }
@@ -222,13 +224,14 @@ impl Worker {
         let (clock, identity) = (Arc::clone(self.seams.clock()), Arc::new(identity));
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         self.tell(Hint::Subscribed);
-        let (unanswered, until) = (HashMap::new(), VecDeque::new());
-        let mut session = Session { child, identity, last: 0, unanswered, until, heard: clock.now() };
+        let (unanswered, until, overdue) = (HashMap::new(), VecDeque::new(), VecDeque::new());
+        let mut session = Session { child, identity, last: 0, unanswered, until, overdue };
         if let Some(job) = first {
             self.take(&mut session, job);
         }
         let ended = loop {
-            let due = session.until.front().map_or(Moment::NEVER, |(until, _)| *until);
+            let fronts = session.until.front().into_iter().chain(session.overdue.front());
+            let due = fronts.map(|(until, _)| *until).min().unwrap_or(Moment::NEVER);
             tokio::select! {
                 biased;
                 line = session.child.lines.recv() => {
@@ -236,7 +239,6 @@ impl Worker {
                         Some(line) => line.and_then(|line| parse(&line)),
                         None => break session.child.ended().await,
                     };
-                    session.heard = clock.now();
                     if let Err(reason) = said.and_then(|said| self.hear(&mut session, said)) {
                         break reason;
                     }
@@ -249,9 +251,8 @@ impl Worker {
                     self.take(&mut session, job);
                 }
                 () = clock.sleep_until(due) => {
-                    session.time_out(clock.now());
-                    if clock.now().since(session.heard) >= SILENT {
-                        break format!("it was asked and has said nothing for {SILENT:?}").into();
+                    if let Some(id) = session.time_out(clock.now()) {
+                        break format!("it has not answered request {id} for {:?}", LIMIT + OVERDUE).into();
                     }
                 }
             }
@@ -291,7 +292,7 @@ impl Worker {
         match said {
             Said::Answer(answer) => {
                 let asked = session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
-                let response = answer.response(asked.verb, &session.identity);
+                let response = answer.response(asked.verb, asked.is_numbered, &session.identity);
                 if let Some(responder) = asked.responder {
                     responder.send(response);
                 }
@@ -344,25 +345,32 @@ impl Session {
             return responder.send(Err(NodeError::Overloaded { waiting }));
         }
         self.last += 1;
-        if self.unanswered.is_empty() {
-            self.heard = clock.now();
-        }
         self.until.push_back((clock.now() + LIMIT, self.last));
-        self.unanswered.insert(self.last, Unanswered { verb: asked.verb, responder: Some(responder) });
+        self.unanswered.insert(
+            self.last,
+            Unanswered { verb: asked.verb, is_numbered: asked.number.is_some(), responder: Some(responder) },
+        );
     }
 
-    /// Stops waiting for answers that take too long.
-    fn time_out(&mut self, now: Moment) {
+    /// Stops waiting for answers that take too long. Returns the request that the child will not answer any more.
+    fn time_out(&mut self, now: Moment) -> Option<u64> {
         while let Some((until, id)) = self.until.front().copied()
             && until <= now
         {
             self.until.pop_front();
-            let responder = self.unanswered.get_mut(&id).and_then(|asked| asked.responder.take());
-            if let Some(responder) = responder {
-                responder.send(Err(NodeError::Unanswered { waited: LIMIT }));
-                // Looked at again, to see whether the child is silent.
-                self.until.push_back((now + SILENT, id));
+            let Some(asked) = self.unanswered.get_mut(&id) else { continue };
+            let Some(responder) = asked.responder.take() else { continue };
+            responder.send(Err(NodeError::Unanswered { waited: LIMIT }));
+            self.overdue.push_back((now + OVERDUE, id));
+        }
+        while let Some((until, id)) = self.overdue.front().copied()
+            && until <= now
+        {
+            self.overdue.pop_front();
+            if self.unanswered.contains_key(&id) {
+                return Some(id);
             }
         }
+        None
     }
 }

@@ -33,7 +33,7 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
             continue;
         };
         match ask(&node, request).await {
-            // The history is told in the first line.
+            // The first line names the history.
             Ok(response) if *response.identity.id != *identity => {
                 return Err(io::Error::other("the data have another history now"));
             }
@@ -57,7 +57,7 @@ struct Gone;
 impl HintListener for Gone {
     fn on_hint(&self, hint: Hint<'_>) {
         if let Hint::Invalidated(key) = hint {
-            // Where nobody reads, the program ends soon.
+            // Without a reader the program ends soon.
             drop(say(&Said::Gone { gone: String::from_utf8_lossy(key).into_owned() }));
         }
     }

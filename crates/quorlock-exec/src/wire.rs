@@ -221,7 +221,12 @@ impl Answer {
     }
 
     /// Returns the response, or what is wrong with the answer to this request.
-    pub(crate) fn response(&self, verb: Verb, identity: &Arc<Identity>) -> Result<Response, NodeError> {
+    pub(crate) fn response(
+        &self,
+        verb: Verb,
+        is_numbered: bool,
+        identity: &Arc<Identity>,
+    ) -> Result<Response, NodeError> {
         let wrong = |what: &str| NodeError::UnexpectedReply { reason: format!("it {what}").into() };
         let number = self
             .number
@@ -242,7 +247,7 @@ impl Answer {
             (Is::Ahead, Verb::WriteBack) => Vote::FenceAhead,
             (Is::Restored | Is::Ahead, _) => return Err(wrong("gives an answer of another request")),
         };
-        if self.is == Is::Granted && verb == Verb::Acquire && self.number.is_some() && number.is_none() {
+        if self.is == Is::Granted && verb == Verb::Acquire && is_numbered && number.is_none() {
             return Err(wrong("draws no number"));
         }
         Ok(Response::new(vote, Arc::clone(identity)).with_fencing_token(number))

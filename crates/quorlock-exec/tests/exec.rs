@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
-use quorlock::protocol::{Claim, Token};
-use quorlock::runtime::SystemClock;
+use quorlock::protocol::{Claim, FenceHint, Token};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_exec::{ExecKind, ExecNode};
 use quorlock_testkit::contract::{ByRequests, check_contract};
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::{eventually, patience, scaled};
 
 fn node(url: &str) -> ExecNode {
     ExecNode::new(url, &Seams::default()).unwrap()
@@ -116,6 +116,11 @@ async fn children_that_hang_flood_lie_die_or_answer_twice_grant_nothing_and_are_
         let error = format!("{:#}", ask(&node, acquire()).await.unwrap_err());
         assert!(error.contains(words), "{name}: {error}");
     }
+    let numberless = node(&script(folder.path(), "numberless", &answer(r#"{"id":1,"is":"granted"}"#)));
+    let Request::Acquire { claim, ttl, .. } = acquire() else { unreachable!("it is one") };
+    let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, ttl));
+    let error = ask(&numberless, Request::Acquire { claim, ttl, fence_hint }).await.unwrap_err();
+    assert!(format!("{error:#}").contains("draws no number"), "{error:#}");
     // An answer that was given already ends it, and the next child is asked.
     let twice = format!(
         "{HELLO}\nread asked\necho '{{\"id\":1,\"is\":\"free\"}}'\nread more\necho '{{\"id\":1,\"is\":\"granted\"}}'\nsleep 60"
@@ -127,10 +132,14 @@ async fn children_that_hang_flood_lie_die_or_answer_twice_grant_nothing_and_are_
     eventually("an answer of the next child", patience(), again).await.unwrap();
 }
 
+fn node_of(folder: &tempfile::TempDir, name: &str) -> ExecNode {
+    node(&script(folder.path(), name, &format!("{HELLO}\nexec sleep 60")))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_that_hangs_answers_nothing_in_time_and_holds_no_more_than_its_share() {
     let folder = tempfile::tempdir().unwrap();
-    let node = node(&script(folder.path(), "hangs", &format!("{HELLO}\nexec sleep 60")));
+    let node = node_of(&folder, "hangs");
     node.ready().await.unwrap();
     let many = (0..5_000).map(|_| ask(&node, acquire()));
     let answers = futures::future::join_all(many).await;
@@ -140,6 +149,15 @@ async fn a_child_that_hangs_answers_nothing_in_time_and_holds_no_more_than_its_s
         answers.iter().filter(|answer| matches!(answer, Err(NodeError::Unanswered { .. }))).count();
     assert_eq!(overloaded + unanswered, 5_000);
     assert!(overloaded >= 3_000, "{overloaded}");
+    // Its overdue answers delay no other.
+    let hung = node_of(&folder, "hangs later");
+    let clock = SystemClock::default();
+    for _ in 0..2 {
+        let began = clock.now();
+        assert!(matches!(ask(&hung, acquire()).await, Err(NodeError::Unanswered { .. })));
+        let passed = clock.now().since(began);
+        assert!(passed < scaled(Duration::from_secs(12)), "{passed:?}");
+    }
 }
 
 #[tokio::test]
