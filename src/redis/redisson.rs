@@ -100,7 +100,7 @@ impl Publishing {
         }
     }
 
-    /// Adds the requests to the handshake: a script, and a message that nobody waits for. A master of a cluster without the
+    /// Adds the requests to the handshake: a script, and a message without a waiter. A master of a cluster without the
     /// slot of its channel refuses the latter, which shows that it knows the command as well.
     pub(super) fn ask(introduction: &mut Introduction, settings: &Settings) -> Asked {
         let tried = match settings.membership {
@@ -116,8 +116,8 @@ impl Publishing {
 
     /// Returns the message of the handshake.
     fn message(self, key_prefix: &str) -> Cmd {
-        let nobody = format!("{key_prefix}quorlock:handshake");
-        cmd(self.command()).arg(Companion::Channel.of(&nobody).to_string()).arg("0").clone()
+        let unused = format!("{key_prefix}quorlock:handshake");
+        cmd(self.command()).arg(Companion::Channel.of(&unused).to_string()).arg("0").clone()
     }
 
     /// Reads the replies. A user that may not run scripts, or not publish, cannot use the layout.

@@ -328,7 +328,7 @@ fn receive(message: &[u8], state: &Mutex<State>, events: &UnboundedSender<Event>
             3 => Change::Data,
             _ => Change::Other,
         };
-        // Nobody may listen any more.
+        // There may be no listener any more.
         drop(events.send(Event { change, path: path.to_owned() }));
         return Ok(());
     }
@@ -363,7 +363,7 @@ async fn write(
     }
 }
 
-/// Nobody waits for an answer from here on.
+/// From here on no caller waits for an answer.
 fn end(state: &Mutex<State>, why: Reason) {
     let mut state = state.lock();
     state.ended.get_or_insert(why);

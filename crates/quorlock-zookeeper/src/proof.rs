@@ -8,7 +8,7 @@
 //! between the member was asked, and what it said has reached the leader before the later write did.
 //!
 //! A new session needs no proof, as making it is a commit of the leader, which begins to count then. Continuing a session
-//! over a new connection is reported to the leader at once, but by itself does not prove that this is the leader still: any
+//! over a new connection is reported to the leader immediately, but by itself does not prove that this is the leader still: any
 //! later write does.
 
 use std::collections::VecDeque;

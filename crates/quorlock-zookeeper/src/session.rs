@@ -169,7 +169,7 @@ impl Session {
         seen.zxid = seen.zxid.max(self.zxid.load(Ordering::Relaxed));
     }
 
-    /// Ends the session too: what lives with it goes at once.
+    /// Ends the session too: what lives with it is deleted immediately.
     pub(crate) async fn close(&self) {
         self.leave();
         self.memory.forget();

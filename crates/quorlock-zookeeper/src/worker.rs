@@ -93,7 +93,7 @@ impl Worker {
             let Some(met) = self.connect(wait, &mut waiting).await else { return };
             let trouble = match met {
                 Ok(session) => match self.serve(&session, std::mem::take(&mut waiting)).await {
-                    // What lives with the session goes at once.
+                    // What lives with the session is deleted immediately.
                     None => return session.close().await,
                     Some(trouble) => {
                         session.leave();

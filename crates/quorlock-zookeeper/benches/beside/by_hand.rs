@@ -74,7 +74,7 @@ impl Hand {
         places(&dir, names).first().is_some_and(|place| *place.path == *path)
     }
 
-    /// Waits until the place has gone. `watches` is told when it is watched.
+    /// Waits until the place has gone. `watches` is notified when it is watched.
     pub(crate) async fn wait_for_deletion(&self, path: &str, watches: oneshot::Sender<()>) {
         let found =
             self.client.send(&Call::GetData { path: path.to_owned(), watch: true }).found().await.unwrap();

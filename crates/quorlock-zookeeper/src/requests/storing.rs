@@ -60,7 +60,7 @@ impl Session {
         Ok(Ok((done, at)))
     }
 
-    /// Creates the place of an attempt with this number, if there has been none since so many were there.
+    /// Creates the place of an attempt with this number, if there has been none since that number was read.
     pub(super) async fn create(
         &self,
         target: &Target<'_>,

@@ -62,7 +62,7 @@ impl Opened<'_> {
         for _ in 0..8 {
             let get = |path| self.client.send(&Call::GetData { path, watch: false });
             let asked = self.memory.now();
-            // All at once: the member catches up with the leader before it reads.
+            // In one message: the member catches up with the leader before it reads.
             let alive = self.alive();
             let synced = self.client.send(&Call::Sync { path: layout.history() });
             let watched = self.client.send(&Call::AddWatch { path: layout.history() });
@@ -145,7 +145,7 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// Writes the note of a history, which is young for as long as a session lasts that nobody keeps.
+    /// Writes the note of a history, which is young for as long as a session lasts that no client keeps alive.
     async fn begin(&self, note: Note, version: Option<i32>, is_young: bool) -> Result<(), NodeError> {
         let layout = &self.memory.layout;
         let unread = Trouble::before_anything_changed;

@@ -118,7 +118,7 @@ impl Counted {
         program.stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Expects that none of so many sections was lost, and that their places have the order of their numbers.
+    /// Expects that none of this number of sections was lost, and that their places have the order of their numbers.
     fn check(&self, sections: usize) {
         let counter = fs::read_to_string(self.file("counter")).unwrap();
         assert_eq!(counter.trim(), sections.to_string(), "a section was lost");

@@ -203,7 +203,7 @@ async fn a_process_may_hold_more_than_fits_into_a_usual_message() {
 async fn a_restart_of_all_members_forgets_nothing() {
     if std::env::var_os("QUORLOCK_FAULTS_SECONDS").is_none() {
         return eprintln!(
-            "skipped: three members that start at once take a minute: scripts/nightly zookeeper"
+            "skipped: three members that start together take a minute: scripts/nightly zookeeper"
         );
     }
     let Some(programs) = programs() else { return };
@@ -346,7 +346,7 @@ async fn what_cannot_vote_says_why() {
     assert_eq!(said(&url(cluster)).await, "connected");
 }
 
-/// Nodes of a user who has logged in are for nobody else.
+/// Nodes of a user who has logged in are for no other user.
 #[tokio::test]
 async fn a_lock_of_a_user_is_for_that_user() {
     let Some(cluster) = common().await else { return };

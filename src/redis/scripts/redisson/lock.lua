@@ -18,7 +18,7 @@ local function held(number)
   if not depth then return {'nolock'} end
   return {'held', string.sub(found[1], 1, 4096), call('PTTL', lock), number, tonumber(depth)}
 end
--- Whether a client waits in the queue of a fair lock of this name: whoever took the lock would pass it.
+-- Whether a client waits in the queue of a fair lock of this name: to take the lock would pass it.
 -- `queued` is the reply to a SETRANGE of nothing at its queue, which is a list.
 local function is_fair(queued)
   if queued == 0 then return false end

@@ -1,4 +1,4 @@
--- Stores the token if the key is free, in the usual case: nobody is in its way, and the counter is below the hint. Then
+-- Stores the token if the key is free, in the usual case: nothing is in its way, and the counter is below the hint. Then
 -- this is all: defining the functions that follow takes as long.
 -- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, hint, lead.
 if redis.call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
