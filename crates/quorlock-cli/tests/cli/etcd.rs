@@ -43,7 +43,9 @@ async fn every_verb_works_there_beside_etcdctl() {
     assert!(String::from_utf8_lossy(&foreign.stdout).contains("import"), "{foreign:?}");
     drop(held);
     let ended = words(&["doctor"]).end().await;
-    assert!(!ended.stdout.contains("unsafe"), "{ended:#?}");
+    // Debian's version has the fault, and is said to.
+    let is_expected = |line: &str| !line.starts_with("unsafe") || line.contains("may revoke a lease");
+    assert!(ended.stdout.lines().all(is_expected), "{ended:#?}");
 }
 
 #[tokio::test]
