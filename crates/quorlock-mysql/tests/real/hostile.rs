@@ -217,7 +217,7 @@ async fn survive_all() {
     }
     let url = |address: SocketAddr| format!("mysql://locks:secret@{address}/locks");
     // The crate that encrypts panics if a key is none.
-    let is_caught = |attack: &Attack| attack.words.contains("a key that cannot be used");
+    let is_caught = |panic: &str| panic.contains("crypto/der.rs");
     hostile::survive_all(attacks, MysqlKind::new(), (url, "secret"), is_caught).await;
 }
 
