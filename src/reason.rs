@@ -105,9 +105,9 @@ impl Reason {
         write!(f, "{}", printable(&self.0.words))?;
         match &self.0.source {
             Some(Source { error, quoted }) if f.alternate() => {
-                let said = format!("{error:#}");
-                let said = printable(&said).cut(LONGEST);
-                if *quoted && self.has_words() { write!(f, " ({said})") } else { write!(f, ": {said}") }
+                let message = format!("{error:#}");
+                let message = printable(&message).cut(LONGEST);
+                if *quoted && self.has_words() { write!(f, " ({message})") } else { write!(f, ": {message}") }
             }
             Some(_) | None => Ok(()),
         }
@@ -118,8 +118,8 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.source {
             Some(Source { error, .. }) if !self.has_words() => {
-                let said = if f.alternate() { format!("{error:#}") } else { error.to_string() };
-                write!(f, "{}", printable(&said).cut(LONGEST))
+                let message = if f.alternate() { format!("{error:#}") } else { error.to_string() };
+                write!(f, "{}", printable(&message).cut(LONGEST))
             }
             Some(_) | None => self.write(f),
         }

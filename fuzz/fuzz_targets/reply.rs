@@ -32,8 +32,8 @@ fuzz_target!(|input: &[u8]| {
             Ok(lease) => drop(lease.release().await),
             Err(AcquireError::Config(error)) => panic!("{error}"),
             Err(error) => {
-                let said = error.to_string();
-                assert!(said.len() < 4096 && !said.chars().any(char::is_control), "{said:?}");
+                let message = error.to_string();
+                assert!(message.len() < 4096 && !message.chars().any(char::is_control), "{message:?}");
             }
         }
         coordinator.close(Duration::from_millis(10)).await;

@@ -241,8 +241,8 @@ impl Round {
     fn count(&self, slots: &Responses, now: Moment) -> Tally {
         let mut tally = Tally::new(self.nodes.quorum);
         for index in 0..slots.nodes.len() {
-            if let Some(said) = self.outcome_of(slots, index, now) {
-                said.count(&mut tally);
+            if let Some(outcome) = self.outcome_of(slots, index, now) {
+                outcome.count(&mut tally);
             }
         }
         tally

@@ -22,7 +22,7 @@ pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +
 
 /// Returns whether a cluster member has redirected the request without carrying it out.
 pub(super) fn is_sent_away(error: &NodeError) -> bool {
-    ServerError::of(error).is_some_and(|said| said.kind().is_sent_away())
+    ServerError::of(error).is_some_and(|reply| reply.kind().is_sent_away())
 }
 
 /// The error for a slot without a master in the map.

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_implausible_uptime_is_unknown() {
-        for (said, uptime) in [
+        for (written, uptime) in [
             ("3153600000", Some(3_153_600_000)),
             ("3153600001", None),
             // A server with unsigned arithmetic, a few seconds after its clock was set back.
@@ -185,8 +185,8 @@ mod tests {
             ("18446744073709551616", None),
             ("-5", None),
         ] {
-            let info = INFO.replace("seconds:90", &format!("seconds:{said}"));
-            assert_eq!(facts_in(&info).uptime, uptime.map(Duration::from_secs), "{said}");
+            let info = INFO.replace("seconds:90", &format!("seconds:{written}"));
+            assert_eq!(facts_in(&info).uptime, uptime.map(Duration::from_secs), "{written}");
         }
     }
 

@@ -147,8 +147,8 @@ enum Refusal {
 
 /// Returns the ID of the connection in the reply to HELLO.
 fn client_in(greeting: Value) -> Option<i64> {
-    let Value::Map(said) = greeting else { return None };
-    let id = said.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
+    let Value::Map(fields) = greeting else { return None };
+    let id = fields.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
     if let Value::Int(id @ 1..) = id { Some(id) } else { None }
 }
 

@@ -122,11 +122,11 @@ impl Audience {
     }
 
     /// Notifies the listeners of changed keys.
-    fn invalidated(&self, mut said: RespReader<'_>) {
+    fn invalidated(&self, mut reply: RespReader<'_>) {
         // Nil instead of a list means all keys. Anything else is unknown, and another request is never wrong.
-        let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::Flushed) };
+        let Some(RespValue::List(keys)) = reply.next() else { return self.tell(Hint::Flushed) };
         for _ in 0..keys {
-            let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::Flushed) };
+            let Some(RespValue::Text(key)) = reply.next() else { return self.tell(Hint::Flushed) };
             self.tell(Hint::Invalidated(key));
         }
     }
@@ -204,9 +204,9 @@ mod tests {
 
     #[test]
     fn nil_or_an_unknown_value_means_all_keys() {
-        for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n%0\r\n"] {
-            let push = format!(">2\r\n+invalidate\r\n{said}");
-            assert_eq!(heard(push.as_bytes()), ["Flushed"], "{said:?}");
+        for reply in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n%0\r\n"] {
+            let push = format!(">2\r\n+invalidate\r\n{reply}");
+            assert_eq!(heard(push.as_bytes()), ["Flushed"], "{reply:?}");
         }
     }
 
@@ -223,9 +223,9 @@ mod tests {
     fn a_change_of_one_key_among_others_is_found() {
         let of_both = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n";
         assert!(may_change(of_both, b"a") && may_change(of_both, b"b") && !may_change(of_both, b"c"));
-        for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n"] {
-            let push = format!(">2\r\n+invalidate\r\n{said}");
-            assert!(may_change(push.as_bytes(), b"a"), "{said:?} may be any key");
+        for reply in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n"] {
+            let push = format!(">2\r\n+invalidate\r\n{reply}");
+            assert!(may_change(push.as_bytes(), b"a"), "{reply:?} may be any key");
         }
         assert!(!may_change(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\na\r\n", b"a"));
     }

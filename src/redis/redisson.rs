@@ -202,15 +202,15 @@ mod tests {
 
     #[test]
     fn a_reply_says_why_a_key_is_no_lock_of_this_layout() {
-        let said =
+        let output =
             |word: &str| no_lock(format!("*1\r\n${}\r\n{word}\r\n", word.len()).as_bytes(), "a\u{202e}");
         for (word, expected) in [("fair", "fair lock"), ("readwrite", "read-write"), ("nolock", "not a lock")]
         {
-            let error = said(word).unwrap();
+            let error = output(word).unwrap();
             assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
             let shown = error.to_string();
             assert!(shown.contains(expected) && !shown.contains('\u{202e}'), "{shown}");
         }
-        assert!(said("free").is_none() && no_lock(b"$4\r\nfair\r\n", "a").is_none());
+        assert!(output("free").is_none() && no_lock(b"$4\r\nfair\r\n", "a").is_none());
     }
 }

@@ -139,8 +139,8 @@ impl Sentinels {
             self.members.iter_mut().enumerate().map(|(index, member)| ask(index, member)).collect();
         let mut answers = Vec::new();
         let collect = async {
-            while let Some((index, said)) = asked.next().await {
-                let error = match said {
+            while let Some((index, outcome)) = asked.next().await {
+                let error = match outcome {
                     Ok(named) => {
                         answers.push(named);
                         None
@@ -174,7 +174,7 @@ impl Member {
             {
                 self.ask_anew(service, settings).await
             }
-            said => said,
+            outcome => outcome,
         }
     }
 
@@ -191,9 +191,9 @@ impl Member {
         requests.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         requests.cmd("SENTINEL").arg("MASTER").arg(service);
         let answers = connection.exchange(&requests).await.map_err(unconnected)?;
-        let said = self.understood(answers, service);
+        let outcome = self.understood(answers, service);
         self.connection = Some(connection);
-        said
+        outcome
     }
 
     fn understood(&self, answers: Vec<Value>, service: &str) -> Result<Named, NodeError> {

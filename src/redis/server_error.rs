@@ -30,7 +30,7 @@ const WORDS: usize = 200;
 pub struct ServerError {
     kind: ServerErrorKind,
     /// The text for `Display`.
-    said: Box<str>,
+    text: Box<str>,
 }
 
 /// The kind of an error of a Redis or Valkey server.
@@ -102,8 +102,8 @@ impl ServerError {
     /// Classifies the error with this code and text.
     pub(crate) fn new(code: &str, words: &str) -> ServerError {
         let code = inner_code(code, words);
-        let said = printable(format!("{code} {words}").trim_end()).cut(WORDS).to_string().into();
-        ServerError { kind: ServerErrorKind::read(code, words), said }
+        let text = printable(format!("{code} {words}").trim_end()).cut(WORDS).to_string().into();
+        ServerError { kind: ServerErrorKind::read(code, words), text }
     }
 
     /// Converts the error of the client crate.
@@ -128,8 +128,8 @@ impl ServerError {
     pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ServerError> {
         let mut next = Some(error);
         while let Some(error) = next {
-            if let Some(said) = error.downcast_ref() {
-                return Some(said);
+            if let Some(text) = error.downcast_ref() {
+                return Some(text);
             }
             next = error.source();
         }
@@ -139,7 +139,7 @@ impl ServerError {
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.said)
+        f.pad(&self.text)
     }
 }
 

@@ -185,7 +185,7 @@ mod tests {
     use crate::node::{Expiry, Holding, Identity};
     use quorlock_protocol::Moment;
 
-    fn said(vote: Vote, id: &str) -> Response {
+    fn response(vote: Vote, id: &str) -> Response {
         Response::new(vote, Arc::new(Identity::new(id, Moment::ORIGIN, Duration::ZERO)))
     }
 
@@ -194,21 +194,21 @@ mod tests {
     }
 
     fn vote(limit: Result<Response, NodeError>, slot: Vote, keeps: bool) -> Result<Vote, NodeError> {
-        combined(limit, Ok(said(slot, "a")), &Token::found(b"4"), keeps).map(|answer| answer.vote)
+        combined(limit, Ok(response(slot, "a")), &Token::found(b"4"), keeps).map(|answer| answer.vote)
     }
 
     #[test]
     fn a_slot_is_granted_where_the_limit_stands() {
         for limit in [Vote::Granted, Vote::Restored] {
-            assert_eq!(vote(Ok(said(limit, "a")), Vote::Granted, false), Ok(Vote::Granted));
+            assert_eq!(vote(Ok(response(limit, "a")), Vote::Granted, false), Ok(Vote::Granted));
         }
-        assert_eq!(vote(Ok(said(Vote::Granted, "a")), Vote::Granted, true), Ok(Vote::Granted));
-        assert_eq!(vote(Ok(said(Vote::Granted, "a")), other(), false), Ok(other()));
+        assert_eq!(vote(Ok(response(Vote::Granted, "a")), Vote::Granted, true), Ok(Vote::Granted));
+        assert_eq!(vote(Ok(response(Vote::Granted, "a")), other(), false), Ok(other()));
     }
 
     #[test]
     fn a_limit_that_was_gone_confirms_no_renewal() {
-        assert_eq!(vote(Ok(said(Vote::Restored, "a")), Vote::Granted, true), Ok(Vote::Restored));
+        assert_eq!(vote(Ok(response(Vote::Restored, "a")), Vote::Granted, true), Ok(Vote::Restored));
     }
 
     #[test]
@@ -216,15 +216,15 @@ mod tests {
         let aged = |age| Response::new(Vote::Granted, Arc::new(Identity::new("a", Moment::ORIGIN, age)));
         let (old, young) = (Duration::from_secs(90), Duration::from_secs(1));
         for (limit, slot) in [(old, young), (young, old), (young, young)] {
-            let said = combined(Ok(aged(limit)), Ok(aged(slot)), &Token::found(b"4"), false).unwrap();
-            assert_eq!(said.identity.age, young);
+            let response = combined(Ok(aged(limit)), Ok(aged(slot)), &Token::found(b"4"), false).unwrap();
+            assert_eq!(response.identity.age, young);
         }
     }
 
     #[test]
     fn p1_another_limit_is_an_error_that_lasts_and_leaves_something_to_clean_up() {
         for slot in [Vote::Granted, other()] {
-            let error = vote(Ok(said(other(), "a")), slot, false).unwrap_err();
+            let error = vote(Ok(response(other(), "a")), slot, false).unwrap_err();
             assert!(error.is_permanent() && error.may_have_acted(), "{error}");
             assert!(
                 error.to_string().contains("2 permits") && error.to_string().contains("asks for 4"),
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_not_known_of_the_limit_is_not_known_of_the_slot() {
         let lost = Err(NodeError::Unanswered { waited: Duration::from_millis(50) });
-        for limit in [lost, Ok(said(Vote::Free, "a")), Ok(said(Vote::Granted, "b"))] {
+        for limit in [lost, Ok(response(Vote::Free, "a")), Ok(response(Vote::Granted, "b"))] {
             let error = vote(limit, Vote::Granted, false).unwrap_err();
             assert!(error.may_have_acted() && !error.is_permanent(), "{error}");
         }

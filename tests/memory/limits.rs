@@ -124,11 +124,11 @@ async fn an_inspection_waits_a_quarter_second_past_a_quorum() {
     let report = bench.lock().inspect().await.unwrap();
     let took = bench.clock.now().since(before);
     assert!(took >= 250 * MS && took <= 260 * MS, "{took:?}");
-    let said: Vec<_> = report.votes().iter().map(|vote| &vote.outcome).collect();
-    assert!(said[..3].iter().all(|said| **said == VoteOutcome::Free), "{said:?}");
+    let output: Vec<_> = report.votes().iter().map(|vote| &vote.outcome).collect();
+    assert!(output[..3].iter().all(|output| **output == VoteOutcome::Free), "{output:?}");
     assert!(
-        said[3..].iter().all(|said| matches!(said, VoteOutcome::Failed(NodeError::Unanswered { .. }))),
-        "{said:?}"
+        output[3..].iter().all(|output| matches!(output, VoteOutcome::Failed(NodeError::Unanswered { .. }))),
+        "{output:?}"
     );
 }
 

@@ -222,7 +222,8 @@ async fn p1_another_number_of_permits_is_a_clear_error() {
     for other in [1, 2, 5] {
         let error = elsewhere(&bench, other).wait(Wait::UpTo(TTL)).acquire().await.unwrap_err();
         let PermitError::OtherPermits { report, .. } = &error else { panic!("{error}") };
-        let differs = |said: &VoteOutcome| matches!(said, VoteOutcome::Failed(NodeError::OtherLimit { .. }));
+        let differs =
+            |reply: &VoteOutcome| matches!(reply, VoteOutcome::Failed(NodeError::OtherLimit { .. }));
         assert!(report.votes().iter().filter(|vote| differs(&vote.outcome)).count() >= 3, "{error}");
         assert!(error.to_string().contains(&format!("has 4 permits, and {other} w")), "{error}");
     }

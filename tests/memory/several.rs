@@ -74,11 +74,11 @@ async fn m1_one_held_resource_blocks_all_and_is_named_with_its_holder() {
     bench.settle().await;
     assert_eq!(bench.locked(["a"]), [0], "nothing is held while others are in the way");
     let error = bench.both().wait(Wait::UpTo(SECOND)).acquire().await.unwrap_err();
-    let said = error.to_string();
-    assert!(said.contains("`a + b` is held at `b` by") && said.contains("nightly"), "{said}");
+    let message = error.to_string();
+    assert!(message.contains("`a + b` is held at `b` by") && message.contains("nightly"), "{message}");
     let holder = error.report().unwrap().holder().unwrap();
     assert_eq!((holder.key.as_deref(), holder.nodes), (Some("b"), 5));
-    assert!(error.report().unwrap().to_string().contains("`b` is held by"), "{said}");
+    assert!(error.report().unwrap().to_string().contains("`b` is held by"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

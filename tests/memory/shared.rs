@@ -449,8 +449,11 @@ async fn an_inspection_lists_readers() {
     let report = bench.lock().inspect().await.unwrap();
     let holder = report.holder().unwrap();
     assert_eq!((holder.nodes, holder.readers.len()), (5, 2));
-    let said = holder.describe();
-    assert!(said.starts_with("2 readers: ") && said.contains("ann") && said.contains("ben"), "{said}");
+    let described = holder.describe();
+    assert!(
+        described.starts_with("2 readers: ") && described.contains("ann") && described.contains("ben"),
+        "{described}"
+    );
     drop(leases);
 }
 

@@ -237,10 +237,10 @@ async fn run_command(server: &Server, words: &[&str]) {
 }
 
 async fn wait_for_info(server: &Server, what: &str) {
-    let said = async || {
+    let reports = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
-    eventually(what, patience(), said).await.unwrap();
+    eventually(what, patience(), reports).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,8 +345,9 @@ async fn a_demoted_and_repromoted_master_is_noticed_by_its_next_vote() {
     }
     let error = coordinator.lock("r").try_acquire().await.unwrap_err().to_string();
     // The slot map is refreshed every second: on a slow machine the refresh may have noticed first.
-    let noticed =
-        ["was one since the handshake", "restarted too recently"].iter().any(|said| error.contains(said));
+    let noticed = ["was one since the handshake", "restarted too recently"]
+        .iter()
+        .any(|reports| error.contains(reports));
     assert!(noticed, "{error}");
     wait_for_quarantine(&coordinator).await;
     votes(&coordinator, "r").await;

@@ -62,8 +62,8 @@ async fn without_a_replica_nothing_is_granted_or_left() {
     servers[1].freeze().unwrap();
     let error = lock(&coordinator).try_acquire().await.unwrap_err();
     let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-    let unconfirmed = |said: &VoteOutcome| {
-        matches!(said, VoteOutcome::Failed(NodeError::Unconfirmed { copies: 0, needed: 1 }))
+    let unconfirmed = |reply: &VoteOutcome| {
+        matches!(reply, VoteOutcome::Failed(NodeError::Unconfirmed { copies: 0, needed: 1 }))
     };
     assert!(report.votes().iter().all(|vote| unconfirmed(&vote.outcome)), "{error}");
     let gone = async || keys(&servers[0]).await == "0";

@@ -56,11 +56,11 @@ impl Dial for Between {
                         if length == 0 {
                             return Ok(());
                         }
-                        let said = match &instead {
+                        let reply = match &instead {
                             Some((field, value)) => with(&bytes[..length], field, value),
                             None => bytes[..length].to_vec(),
                         };
-                        to_client.write_all(&said).await?;
+                        to_client.write_all(&reply).await?;
                     }
                 };
                 let _: io::Result<()> = tokio::select! { end = there => end, end = back => end };
@@ -71,9 +71,9 @@ impl Dial for Between {
 }
 
 /// Replaces the value of that field in the text that contains `run_id`, if it arrived in one piece.
-fn with(said: &[u8], field: &str, value: &str) -> Vec<u8> {
-    let text = String::from_utf8_lossy(said).into_owned();
-    let Some(at) = text.find(&format!("\r\n{field}:")) else { return said.to_vec() };
+fn with(reply: &[u8], field: &str, value: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(reply).into_owned();
+    let Some(at) = text.find(&format!("\r\n{field}:")) else { return reply.to_vec() };
     let begin = at + 2 + field.len() + 1;
     let end = begin + text[begin..].find("\r\n").unwrap();
     // Its length precedes it: INFO is the only text here that begins with `# Server`.

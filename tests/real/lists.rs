@@ -100,10 +100,10 @@ async fn i49_clients_with_different_nodes_are_warned_and_others_are_not() {
         clients.found().iter().all(Option::is_some)
     };
     eventually("both notice it", patience(), noticed).await.unwrap();
-    let said =
+    let expected =
         "another client locks on 3 nodes, of which 2 are among our 3: its quorum may have no node in common";
     assert!(
-        clients.found().into_iter().flatten().all(|found| found.starts_with(said)),
+        clients.found().into_iter().flatten().all(|found| found.starts_with(expected)),
         "{:?}",
         clients.found()
     );

@@ -39,8 +39,8 @@ fn lock(client: &Coordinator) -> Lock {
 
 /// How many messages each server was asked to publish.
 async fn published(server: &Server) -> u64 {
-    let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
-    let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
+    let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 

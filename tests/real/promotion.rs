@@ -22,8 +22,8 @@ async fn run_command(server: &Server, words: &[&str]) {
 }
 
 async fn wait_for_info(server: &Server, what: &str) {
-    let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    eventually(what, patience(), said).await.unwrap();
+    let reports = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
+    eventually(what, patience(), reports).await.unwrap();
 }
 
 async fn follow(replica: &Server, master: &Server) {

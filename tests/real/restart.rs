@@ -102,7 +102,8 @@ async fn waits_an_hour_for_restarted_servers(world: &World, coordinator: &Coordi
         let Err(AcquireError::Unavailable { report, .. }) = coordinator.lock("r").try_acquire().await else {
             return false;
         };
-        let long = |said: &VoteOutcome| matches!(said, VoteOutcome::Quarantined { left } if *left > HOUR / 2);
+        let long =
+            |reply: &VoteOutcome| matches!(reply, VoteOutcome::Quarantined { left } if *left > HOUR / 2);
         report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
     };
     eventually("two nodes that do not vote for an hour", patience(), waits_an_hour).await.unwrap();

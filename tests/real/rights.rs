@@ -228,10 +228,10 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
     let mallory = server.url_as("mallory:pw");
     let mut ear = redis::Client::open(mallory.clone()).unwrap().get_async_pubsub().await.unwrap();
     ear.psubscribe("*").await.unwrap();
-    let mut said = ear.into_on_message();
+    let mut messages = ear.into_on_message();
     // The waiter asks twice a second, each time with a new token. Returns the signed message, and what is to be forged.
     let mut overhear = async || loop {
-        let signed = said.next().await.unwrap().get_payload_bytes().to_vec();
+        let signed = messages.next().await.unwrap().get_payload_bytes().to_vec();
         let told = unproven(&signed).into_iter().flat_map(InboxMessage::parse);
         for message in told {
             if let InboxMessage::Next { next: NextWaiter { terms, .. }, .. } = message {
@@ -411,7 +411,7 @@ async fn without_a_right_nothing_free_is_called_taken() {
         let (readers, both) = (client.lock("b").shared(), client.lock_all(["c", "d"]));
         let (permits, election) =
             (client.semaphore("s", 2).wait(shortly), client.election("e").wait(shortly));
-        let said = [
+        let messages = [
             ("a lock", tried(client.lock("a").try_acquire().await)),
             // Another one: without the right to delete, the first one stays.
             ("a wait", told(client.lock("a2").wait(shortly).acquire().await)),
@@ -423,7 +423,7 @@ async fn without_a_right_nothing_free_is_called_taken() {
             ("a wait for a permit", told(permits.acquire().await)),
             ("a leader", told(election.campaign("x").await)),
         ];
-        for (kind, outcome) in said {
+        for (kind, outcome) in messages {
             match outcome {
                 Ok(has_it) => assert!(has_it, "without {taken}, {kind} is taken"),
                 Err(why) => assert!(
@@ -519,18 +519,21 @@ async fn with_the_documented_rights_a_free_lock_is_acquired_without_a_script() {
         client(&servers[0]).lock("r").acquire().await.unwrap().release().await.unwrap();
         servers[0].command(&["INFO", "commandstats"]).await.unwrap().to_string()
     };
-    let said = acquired(&documented).await;
-    assert!(said.contains("cmdstat_zadd:calls=1,"), "not in a script: {said}");
-    assert!(said.contains("cmdstat_evalsha:calls=1,") || !said.contains("cmdstat_evalsha"), "{said}");
+    let messages = acquired(&documented).await;
+    assert!(messages.contains("cmdstat_zadd:calls=1,"), "not in a script: {messages}");
+    assert!(
+        messages.contains("cmdstat_evalsha:calls=1,") || !messages.contains("cmdstat_evalsha"),
+        "{messages}"
+    );
 
     // A release without a script needs another right, if the server has the command.
     for right in ["delifeq", "delex"] {
         let granted = format!("+{right}");
         let known = servers[0].command(&["ACL", "SETUSER", "another", &granted]).await;
         if known.is_ok_and(|answer| answer.to_string() == "OK") {
-            let said = acquired(&[&documented[..], &[granted]].concat()).await;
+            let messages = acquired(&[&documented[..], &[granted]].concat()).await;
             let twice = format!("cmdstat_{right}:calls=2,");
-            assert!(said.contains(&twice), "used on connecting and to release: {said}");
+            assert!(messages.contains(&twice), "used on connecting and to release: {messages}");
         }
     }
 }

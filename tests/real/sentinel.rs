@@ -37,10 +37,10 @@ fn only(service: &Service, guard: RestartGuard) -> Coordinator {
 }
 
 async fn wait_for_info(server: &Server, what: &str) {
-    let said = async || {
+    let reports = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
-    eventually(what, patience(), said).await.unwrap();
+    eventually(what, patience(), reports).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -119,8 +119,8 @@ fn is_real(world: &World) -> bool {
 async fn asked(servers: &Servers) -> usize {
     let mut calls = 0;
     for server in servers.iter() {
-        let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
-        let counts = said.lines().filter(|line| line.starts_with("cmdstat_eval"));
+        let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+        let counts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
         let number = |line: &str| line.split("calls=").nth(1)?.split(',').next()?.parse::<usize>().ok();
         calls += counts.filter_map(number).sum::<usize>();
     }

@@ -165,9 +165,9 @@ async fn any_requests_are_answered_as_by_the_model() {
         for node in nodes {
             let (key, mut model) = (format!("any/{round}"), Model::default());
             for (step, done) in acts.iter().enumerate() {
-                let said = ask(node, request(&key, *done)).await.unwrap();
+                let reply = ask(node, request(&key, *done)).await.unwrap();
                 let wanted = model.say(*done);
-                let found = word(&said.vote);
+                let found = word(&reply.vote);
                 assert_eq!(found, wanted, "{} at step {step} of {acts:?}", node.name());
                 behind += usize::from(found == "behind");
             }

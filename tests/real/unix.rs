@@ -58,9 +58,9 @@ async fn a_missing_or_protected_socket_is_named() {
         let coordinator = client(&[url], |builder| builder);
         coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err().to_string()
     };
-    let said = refused(missing).await;
-    assert!(said.contains("No such file"), "{said}");
+    let message = refused(missing).await;
+    assert!(message.contains("No such file"), "{message}");
     servers[0].command(&["CONFIG", "SET", "requirepass", "hunter2"]).await.unwrap();
-    let said = refused(url(&folder, "?pass=hunter3")).await;
-    assert!(said.contains("password") && !said.contains("hunter"), "{said}");
+    let message = refused(url(&folder, "?pass=hunter3")).await;
+    assert!(message.contains("password") && !message.contains("hunter"), "{message}");
 }

@@ -111,11 +111,11 @@ pub(crate) async fn zookeeper() -> Result<System> {
         )?;
     }
     for port in clients {
-        let said = find_eventually("ZooKeeper to answer", START_LIMIT, async || {
-            ask(*port, "srvr").await.ok().filter(|said| said.contains("Mode: "))
+        let reply = find_eventually("ZooKeeper to answer", START_LIMIT, async || {
+            ask(*port, "srvr").await.ok().filter(|reply| reply.contains("Mode: "))
         });
-        let said = said.await.with_context(|| system.last_words())?;
-        let version = said.split("version: ").nth(1).and_then(|rest| rest.split('-').next()).unwrap_or("?");
+        let reply = reply.await.with_context(|| system.last_words())?;
+        let version = reply.split("version: ").nth(1).and_then(|rest| rest.split('-').next()).unwrap_or("?");
         system.version = format!("{MEMBERS} × ZooKeeper {version}, defaults (forceSync on)");
     }
     // The client takes all of them as one word.
@@ -150,8 +150,8 @@ pub(crate) async fn etcd() -> Result<System> {
     }
     for port in clients {
         let healthy = eventually("etcd to be healthy", START_LIMIT, async || {
-            let said = ask(*port, "GET /health HTTP/1.0\r\n\r\n").await;
-            said.is_ok_and(|said| said.contains("\"health\":\"true\""))
+            let reply = ask(*port, "GET /health HTTP/1.0\r\n\r\n").await;
+            reply.is_ok_and(|reply| reply.contains("\"health\":\"true\""))
         });
         healthy.await.with_context(|| system.last_words())?;
     }

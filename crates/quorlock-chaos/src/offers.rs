@@ -68,8 +68,8 @@ async fn listen(address: SocketAddr, login: &str, seen: &Mutex<HashMap<Vec<u8>, 
     }
     server.write_all(b"PSUBSCRIBE *quorlock:inbox:*\r\n").await?;
     loop {
-        let said = read_list(&mut server).await?;
-        let [kind, .., payload] = &said[..] else { continue };
+        let output = read_list(&mut server).await?;
+        let [kind, .., payload] = &output[..] else { continue };
         if kind != b"pmessage" {
             continue;
         }

@@ -25,7 +25,7 @@ use trust::Opened;
 /// All settings, not yet validated against each other.
 // No Debug: addresses and password are secret.
 pub(crate) struct Settings {
-    said: Layer,
+    given: Layer,
     password: Option<String>,
     kinds: Kinds,
 }
@@ -49,12 +49,12 @@ impl Settings {
     pub(crate) fn load_to_write(args: DeploymentArgs) -> Result<Settings, Failure> {
         let mut settings = Settings::load(args)?;
         let by_variable = layer::variable("QUORLOCK_RESTART_GUARD")?.is_some();
-        if by_variable && settings.said.restart_guard == Some(Switch::Off) {
+        if by_variable && settings.given.restart_guard == Some(Switch::Off) {
             report::warn(
                 "QUORLOCK_RESTART_GUARD=off is neither used nor written: it is for one run, and in a file it would \
                  stay off, so that nodes that restart later vote although they may have lost locks",
             );
-            settings.said.restart_guard = None;
+            settings.given.restart_guard = None;
         }
         Ok(settings)
     }
@@ -88,17 +88,17 @@ impl Settings {
         // A password in the environment overrides every file but one named by a flag.
         let password =
             if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
-        let said = flags.or(Layer::of_environment(&kinds)?);
-        let known = !said.nodes.is_empty();
-        let said = said.or(Layer::of_file(args.config.as_deref(), known, &kinds)?);
-        if said.nodes.is_empty() {
+        let given = flags.or(Layer::of_environment(&kinds)?);
+        let known = !given.nodes.is_empty();
+        let given = given.or(Layer::of_file(args.config.as_deref(), known, &kinds)?);
+        if given.nodes.is_empty() {
             return Err(no_nodes());
         }
         let password = match password {
             Some(password) => Some(password),
-            None => said.password_file.as_deref().map(read_password).transpose()?,
+            None => given.password_file.as_deref().map(read_password).transpose()?,
         };
-        Ok(Settings { said, password, kinds })
+        Ok(Settings { given, password, kinds })
     }
 
     /// Validates the settings and builds a coordinator, without contacting a node.
@@ -114,8 +114,8 @@ impl Settings {
     ) -> Marks {
         Marks::of(
             coordinator,
-            &self.said.nodes,
-            self.said.key_prefix.as_deref().unwrap_or_default(),
+            &self.given.nodes,
+            self.given.key_prefix.as_deref().unwrap_or_default(),
             resources,
         )
     }
@@ -127,18 +127,18 @@ impl Settings {
 
     /// Returns the builder, for callers that have more to set.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
-        let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
+        let max_ttl = self.given.max_ttl.unwrap_or(DEFAULT_TTL);
         // Even if this lock asks for more: a longer TTL must be refused, and not raise `max_ttl` for this
         // client alone.
-        let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.said.nodes);
+        let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.given.nodes);
         builder = builder.max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
-        if let Some(factor) = self.said.drift {
+        if let Some(factor) = self.given.drift {
             builder = builder.drift(factor);
         }
-        if let Some(timeout) = self.said.node_timeout {
+        if let Some(timeout) = self.given.node_timeout {
             builder = builder.node_timeout(timeout);
         }
-        if self.said.restart_guard == Some(Switch::Off) {
+        if self.given.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
         }
         self.with_tls(self.with_names(builder))
@@ -148,10 +148,10 @@ impl Settings {
     #[cfg(feature = "tls")]
     fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
         let mut tls = quorlock::transport::Tls::new();
-        if let Some(file) = &self.said.tls_ca {
+        if let Some(file) = &self.given.tls_ca {
             tls = tls.authority(file);
         }
-        match (&self.said.tls_cert, &self.said.tls_key) {
+        match (&self.given.tls_cert, &self.given.tls_key) {
             (Some(certificate), Some(key)) => {
                 // What is wrong with it is said where it is used.
                 if let Ok(opened) = Opened::at(key) {
@@ -165,7 +165,7 @@ impl Settings {
                 return Err(Failure::Config(problem.to_owned()));
             }
         }
-        if let Some(name) = &self.said.tls_server_name {
+        if let Some(name) = &self.given.tls_server_name {
             tls = tls.server_name(name);
         }
         Ok(builder.tls(tls))
@@ -173,7 +173,7 @@ impl Settings {
 
     #[cfg(not(feature = "tls"))]
     fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
-        let Layer { tls_ca, tls_cert, tls_key, tls_server_name, .. } = &self.said;
+        let Layer { tls_ca, tls_cert, tls_key, tls_server_name, .. } = &self.given;
         if tls_ca.is_some() || tls_cert.is_some() || tls_key.is_some() || tls_server_name.is_some() {
             let problem = "settings for TLS are given, but this program was built without TLS; build it with \
                            `--features tls`";
@@ -183,10 +183,10 @@ impl Settings {
     }
 
     fn with_names(&self, mut builder: Builder) -> Builder {
-        if let Some(prefix) = &self.said.key_prefix {
+        if let Some(prefix) = &self.given.key_prefix {
             builder = builder.key_prefix(prefix);
         }
-        if let Some(username) = &self.said.username {
+        if let Some(username) = &self.given.username {
             builder = builder.username(username);
         }
         if let Some(password) = &self.password {
@@ -197,7 +197,7 @@ impl Settings {
 
     /// Returns a configuration file with these settings.
     pub(crate) fn in_toml(&self) -> String {
-        self.said.in_toml()
+        self.given.in_toml()
     }
 
     /// Whether an address contains a password.
@@ -206,30 +206,30 @@ impl Settings {
             let (_, rest) = node.split_once("://")?;
             Some(rest.rsplit_once('@')?.0.contains(':'))
         };
-        self.said.nodes.iter().any(|node| login(node) == Some(true))
+        self.given.nodes.iter().any(|node| login(node) == Some(true))
     }
 
     /// Returns where metrics go: `flags`, or else the other sources.
     pub(crate) fn metrics(&self, flags: &MetricsArgs) -> MetricsArgs {
         MetricsArgs {
-            metrics: flags.metrics.clone().or_else(|| self.said.metrics.clone()),
-            metrics_file: flags.metrics_file.clone().or_else(|| self.said.metrics_file.clone()),
+            metrics: flags.metrics.clone().or_else(|| self.given.metrics.clone()),
+            metrics_file: flags.metrics_file.clone().or_else(|| self.given.metrics_file.clone()),
         }
     }
 
     /// Returns the TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
     pub(crate) fn ttl(&self) -> Duration {
-        self.said
+        self.given
             .ttl
-            .unwrap_or_else(|| self.said.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
+            .unwrap_or_else(|| self.given.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        self.said.wait.map_or_else(Wait::default, |WaitArg(wait)| wait)
+        self.given.wait.map_or_else(Wait::default, |WaitArg(wait)| wait)
     }
 
     pub(crate) fn drift(&self) -> f64 {
-        self.said.drift.unwrap_or(DEFAULT_DRIFT)
+        self.given.drift.unwrap_or(DEFAULT_DRIFT)
     }
 
     /// Returns how long to wait at the end for nodes that have not yet confirmed the release: four round
@@ -376,8 +376,8 @@ mod tests {
             drift in prop::option::of(any::<f64>()),
         ) {
             let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
-            let said = Layer { nodes, node_timeout, drift, max_ttl, ttl, ..Layer::default() };
-            let settings = Settings { said, password: None, kinds: Kinds::default() };
+            let given = Layer { nodes, node_timeout, drift, max_ttl, ttl, ..Layer::default() };
+            let settings = Settings { given, password: None, kinds: Kinds::default() };
             if let Ok(coordinator) = settings.coordinator() {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {

@@ -221,17 +221,17 @@ impl Story {
     async fn nodes(&self, lock: &Lock) -> Result<(), Failure> {
         let report = lock.inspect().await?;
         for vote in report.votes() {
-            let (holds, said) = if let VoteOutcome::Held(holding) = &vote.outcome {
+            let (holds, described) = if let VoteOutcome::Held(holding) = &vote.outcome {
                 (true, format!("held by {}", holding.token))
             } else {
                 (false, vote.outcome.to_string())
             };
             if self.json {
-                event(&json!({ "event": "node", "node": &*vote.node, "holds": holds, "text": said }))?;
+                event(&json!({ "event": "node", "node": &*vote.node, "holds": holds, "text": described }))?;
                 continue;
             }
             let mark = if holds { self.paint.good("✔") } else { self.paint.bad("✘") };
-            self.line(&format!("{mark} {}  {}", vote.node, self.paint.faint(said)))?;
+            self.line(&format!("{mark} {}  {}", vote.node, self.paint.faint(described)))?;
         }
         Ok(())
     }

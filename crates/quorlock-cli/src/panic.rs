@@ -20,8 +20,8 @@ pub(crate) fn contained(work: impl FnOnce() -> u8) -> u8 {
     panic::set_hook(Box::new(move |info| take_note(info, here)));
     // After a panic only stderr is used.
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let said = LAST.lock().clone();
-        let message = format!("{said}; this is a bug in quorlock, please report it");
+        let message = LAST.lock().clone();
+        let message = format!("{message}; this is a bug in quorlock, please report it");
         stderr::say(if is_json() {
             json_line(&json!({ "event": "error", "message": message, "exit_code": exit::INTERNAL }))
         } else {
@@ -38,17 +38,17 @@ fn take_note(info: &PanicHookInfo<'_>, ours: ThreadId) {
     let payload = info.payload();
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let reason = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or_default().replace('\n', " ");
-    let said = format!("panicked{place}: {reason}");
+    let message = format!("panicked{place}: {reason}");
     // If RUST_BACKTRACE asks for it.
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
         stderr::say(format!("{trace}\n"));
     }
     if thread::current().id() == ours {
-        tracing::debug!("{said}");
-        *LAST.lock() = said;
+        tracing::debug!("{message}");
+        *LAST.lock() = message;
     } else {
-        tracing::error!("{said}");
+        tracing::error!("{message}");
     }
 }
 
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn a_panic_is_125_and_one_line() {
-        let (code, said) = ended(false);
-        assert_eq!(code, Some(125), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let (code, message) = ended(false);
+        assert_eq!(code, Some(125), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
         assert!(
-            said.starts_with("quorlock: panicked at ") && said.contains("of two lines; this is"),
-            "{said}"
+            message.starts_with("quorlock: panicked at ") && message.contains("of two lines; this is"),
+            "{message}"
         );
-        let (code, said) = ended(true);
-        let event: serde_json::Value = serde_json::from_str(&said).expect("one line of JSON");
-        assert_eq!((code, event["exit_code"].as_u64()), (Some(125), Some(125)), "{said}");
+        let (code, message) = ended(true);
+        let event: serde_json::Value = serde_json::from_str(&message).expect("one line of JSON");
+        assert_eq!((code, event["exit_code"].as_u64()), (Some(125), Some(125)), "{message}");
     }
 }

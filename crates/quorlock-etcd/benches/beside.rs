@@ -144,10 +144,10 @@ fn go(programs: &EtcdPrograms, cluster: &EtcdCluster) {
     std::fs::write(&counter, "0").unwrap();
     let mut go = Command::new(mutex);
     go.args([&cluster.endpoints(), "bench/go", "2", "200"]).args([&counter, &folder.path().join("log")]);
-    let said = go.output().unwrap();
+    let output = go.output().unwrap();
     println!(
         "Go's mutex, two sessions: sections, wait in ms (p50, p99): {}",
-        String::from_utf8_lossy(&said.stdout).trim()
+        String::from_utf8_lossy(&output.stdout).trim()
     );
 }
 

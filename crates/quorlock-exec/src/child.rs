@@ -51,9 +51,9 @@ impl Child {
             return Err(NodeError::Unreachable { reason: "it has no standard input or output".into() });
         };
         let (requests, unread) = mpsc::channel(UNREAD);
-        let (said, lines) = mpsc::channel(UNREAD);
+        let (sender, lines) = mpsc::channel(UNREAD);
         tokio::spawn(write(stdin, unread));
-        tokio::spawn(read(stdout, said));
+        tokio::spawn(read(stdout, sender));
         tokio::spawn(log(stderr, address.to_string()));
         let mut child = Child { process, requests, lines };
         let first = within(clock, STARTS_WITHIN, child.lines.recv()).await;
@@ -99,7 +99,7 @@ async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
     }
 }
 
-async fn read(stdout: ChildStdout, said: mpsc::Sender<Result<String, Reason>>) {
+async fn read(stdout: ChildStdout, sender: mpsc::Sender<Result<String, Reason>>) {
     let mut stdout = BufReader::new(stdout);
     loop {
         let line = match line(&mut stdout).await {
@@ -108,7 +108,7 @@ async fn read(stdout: ChildStdout, said: mpsc::Sender<Result<String, Reason>>) {
             Err(error) => Err(Reason::new("its output cannot be read").because(error)),
         };
         let is_over = line.is_err();
-        if said.send(line).await.is_err() || is_over {
+        if sender.send(line).await.is_err() || is_over {
             return;
         }
     }
@@ -143,7 +143,7 @@ async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Strin
 /// What it writes to its standard error is logged.
 async fn log(stderr: ChildStderr, node: String) {
     let mut stderr = BufReader::new(stderr);
-    while let Ok(Some(said)) = line(&mut stderr).await {
-        warn!(%node, %said, "the node's program says");
+    while let Ok(Some(sender)) = line(&mut stderr).await {
+        warn!(%node, %sender, "the node's program says");
     }
 }

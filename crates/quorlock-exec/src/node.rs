@@ -235,11 +235,11 @@ impl Worker {
             tokio::select! {
                 biased;
                 line = session.child.lines.recv() => {
-                    let said = match line {
+                    let message = match line {
                         Some(line) => line.and_then(|line| parse(&line)),
                         None => break session.child.ended().await,
                     };
-                    if let Err(reason) = said.and_then(|said| self.hear(&mut session, said)) {
+                    if let Err(reason) = message.and_then(|message| self.hear(&mut session, message)) {
                         break reason;
                     }
                 }
@@ -287,9 +287,9 @@ impl Worker {
     }
 
     /// Takes a line of the child. An error if it does not follow the protocol.
-    fn hear(&mut self, session: &mut Session, said: Said) -> Result<(), Reason> {
+    fn hear(&mut self, session: &mut Session, message: Said) -> Result<(), Reason> {
         let unasked = |id: u64| Reason::from(format!("it answers request {id}, which it was not asked"));
-        match said {
+        match message {
             Said::Answer(answer) => {
                 let asked = session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
                 let response = answer.response(asked.verb, asked.is_numbered, &session.identity);

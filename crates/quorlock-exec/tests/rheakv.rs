@@ -28,7 +28,7 @@ const OPENS: [&str; 4] = ["java.lang", "java.util", "java.nio", "sun.nio.ch"];
 struct Stores {
     process: Child,
     stdin: ChildStdin,
-    said: BufReader<ChildStdout>,
+    reply: BufReader<ChildStdout>,
     url: String,
     _folder: TempDir,
 }
@@ -73,7 +73,7 @@ impl Stores {
             java.iter().map(|word| format!("arg={}&", word.replace(',', "%2C"))).collect();
         let arguments = arguments.concat();
         let url = format!("exec:java?{arguments}arg=Gateway&arg=quorlock&arg={servers}&cluster=yes");
-        let mut stores = Stores { process, stdin, said: BufReader::new(stdout), url, _folder: folder };
+        let mut stores = Stores { process, stdin, reply: BufReader::new(stdout), url, _folder: folder };
         stores.says("serving");
         Some(stores)
     }
@@ -83,7 +83,7 @@ impl Stores {
         let mut line = String::new();
         while line.trim() != wanted {
             line.clear();
-            assert!(self.said.read_line(&mut line).unwrap() > 0, "the stores have ended");
+            assert!(self.reply.read_line(&mut line).unwrap() > 0, "the stores have ended");
         }
     }
 

@@ -217,7 +217,7 @@ fn words(code: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    fn said(code: u16) -> Trouble {
+    fn server_error(code: u16) -> Trouble {
         Trouble::refused(ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() })
     }
 
@@ -232,20 +232,20 @@ mod tests {
             (1146, NodeErrorKind::Misconfigured),
             (1064, NodeErrorKind::Other),
         ] {
-            let error = said(code).into_node_error();
+            let error = server_error(code).into_node_error();
             assert!(
                 matches!(error, NodeError::Failed { .. }) && !error.may_have_acted(),
                 "{code}: {error:?}"
             );
             assert_eq!(error.kind(), kind, "{code}");
         }
-        assert!(matches!(said(1290).into_node_error(), NodeError::Unfit { .. }));
-        assert!(said(DURING_COMMIT).into_node_error().may_have_acted());
+        assert!(matches!(server_error(1290).into_node_error(), NodeError::Unfit { .. }));
+        assert!(server_error(DURING_COMMIT).into_node_error().may_have_acted());
         // The server is shutting down, or has killed the connection.
         for code in [1053, 1927] {
-            assert!(matches!(said(code), Trouble::Lost(_)), "{code}");
-            assert!(said(code).into_node_error().may_have_acted(), "{code}");
-            assert!(!said(code).before_anything_changed().may_have_acted(), "{code}");
+            assert!(matches!(server_error(code), Trouble::Lost(_)), "{code}");
+            assert!(server_error(code).into_node_error().may_have_acted(), "{code}");
+            assert!(!server_error(code).before_anything_changed().may_have_acted(), "{code}");
         }
     }
 }

@@ -29,10 +29,11 @@ struct ErrorText {
 impl ErrorText {
     fn of(error: &Error) -> ErrorText {
         let text = match error.as_db_error() {
-            Some(said) => {
-                let more = [said.detail(), said.hint()].into_iter().flatten();
-                let words = more.fold(said.message().to_owned(), |words, more| format!("{words}; {more}"));
-                format!("{words} (SQLSTATE {})", said.code().code())
+            Some(server_error) => {
+                let more = [server_error.detail(), server_error.hint()].into_iter().flatten();
+                let words =
+                    more.fold(server_error.message().to_owned(), |words, more| format!("{words}; {more}"));
+                format!("{words} (SQLSTATE {})", server_error.code().code())
             }
             None => match StdError::source(error) {
                 Some(source) => format!("{error}: {source}"),
@@ -68,7 +69,7 @@ pub(crate) fn unfit(kind: NodeErrorKind, words: impl Into<Box<str>>) -> NodeErro
 /// Maps the error of a statement that was sent.
 #[expect(clippy::needless_pass_by_value, reason = "it is handed over by `map_err`")]
 pub(crate) fn of_statement(error: Error) -> NodeError {
-    let Some(said) = error.as_db_error() else {
+    let Some(server_error) = error.as_db_error() else {
         if error.is_closed() || is_io(&error) {
             return NodeError::Disconnected {
                 reason: Reason::new("the connection ended").because(ErrorText::of(&error)),
@@ -79,12 +80,12 @@ pub(crate) fn of_statement(error: Error) -> NodeError {
         };
     };
     // The backend terminated, and may have committed before.
-    if is_fatal(said) || *said.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN {
+    if is_fatal(server_error) || *server_error.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN {
         return NodeError::Disconnected {
             reason: Reason::new("the server ended the connection").because(ErrorText::of(&error)),
         };
     }
-    let (kind, words) = meaning(said.code());
+    let (kind, words) = meaning(server_error.code());
     let reason = Reason::new(words).because(ErrorText::of(&error));
     if kind == NodeErrorKind::ReadOnly {
         return NodeError::Unfit { kind, reason };
@@ -93,8 +94,8 @@ pub(crate) fn of_statement(error: Error) -> NodeError {
 }
 
 /// Whether the error terminated the backend.
-pub(crate) fn is_fatal(said: &DbError) -> bool {
-    matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+pub(crate) fn is_fatal(server_error: &DbError) -> bool {
+    matches!(server_error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
 /// Classifies an error after which the statement was rolled back.
@@ -143,7 +144,7 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     if let Some(refusal) = Refusal::behind(&error) {
         return failed(refusal.kind, refusal.words.as_str());
     }
-    let Some(said) = error.as_db_error() else {
+    let Some(server_error) = error.as_db_error() else {
         if is_io(&error) || error.is_closed() {
             return NodeError::Unreachable {
                 reason: Reason::new("cannot connect").because(ErrorText::of(&error)),
@@ -163,7 +164,7 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
             reason: reason.because(ErrorText::of(&error)),
         };
     };
-    let code = said.code();
+    let code = server_error.code();
     let is = |codes: &[SqlState]| codes.contains(code);
     let (kind, words) = if is(&[SqlState::INVALID_PASSWORD]) {
         (NodeErrorKind::Login, "it refuses user and password")

@@ -344,12 +344,12 @@ mod tests {
 
     #[test]
     fn o11_a_message_counts_only_with_the_proof_of_its_node() {
-        let said = prove(b"secret", b"o 0123 42 1000");
-        assert_eq!(proven(b"secret", &said), Some(&b"o 0123 42 1000"[..]));
-        assert_eq!(proven(b"another node's", &said), None);
-        let mut changed = said.clone();
+        let proof = prove(b"secret", b"o 0123 42 1000");
+        assert_eq!(proven(b"secret", &proof), Some(&b"o 0123 42 1000"[..]));
+        assert_eq!(proven(b"another node's", &proof), None);
+        let mut changed = proof.clone();
         *changed.last_mut().unwrap() = b'1';
-        for forged in [&changed[..], &said[..30], b"o 0123 42 1000", b"", &[&said[..], b"\nn"].concat()] {
+        for forged in [&changed[..], &proof[..30], b"o 0123 42 1000", b"", &[&proof[..], b"\nn"].concat()] {
             assert_eq!(proven(b"secret", forged), None, "{}", String::from_utf8_lossy(forged));
         }
         assert_eq!(unproven(&changed), Some(&b"o 0123 42 1001"[..]));

@@ -114,10 +114,10 @@ impl Engine {
             let programs = programs.join("`, `");
             return Err(missing(&format!("{name} is not installed: `{programs}` were not found")));
         };
-        let said = Command::new(place.join(make.server())).arg("--version").output()?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let output = Command::new(place.join(make.server())).arg("--version").output()?;
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
         let is_version = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
-        let version = said.split_whitespace().find(is_version).unwrap_or("of an unknown version");
+        let version = output.split_whitespace().find(is_version).unwrap_or("of an unknown version");
         let version = version.trim_end_matches(',').to_owned();
         Ok(Engine { make, version, programs: place.clone(), settings: Vec::new(), files: Vec::new() })
     }

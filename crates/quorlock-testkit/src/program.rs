@@ -39,13 +39,13 @@ impl Program {
     /// Asserts that a lock is held while a command runs, excludes another process, and is free afterwards.
     pub fn runs_a_job(&self, nodes: &[String]) {
         let script = "\"$PROGRAM\" status job; \"$PROGRAM\" run --wait 0 job -- echo both; echo \"ended $?\"";
-        let (code, said) = self.run(nodes, &["run", "job", "--", "sh", "-c", script]);
-        assert_eq!(code, Some(0), "{said}");
+        let (code, output) = self.run(nodes, &["run", "job", "--", "sh", "-c", script]);
+        assert_eq!(code, Some(0), "{output}");
         let everywhere = format!("on {0} of {0} node", nodes.len());
-        assert!(said.contains("`job` is held by") && said.contains(&everywhere), "{said}");
-        assert!(said.contains("ended 75") && !said.contains("both"), "{said}");
-        let (code, said) = self.run(nodes, &["status", "job"]);
-        assert!(code == Some(0) && said.contains("`job` is free"), "{said}");
+        assert!(output.contains("`job` is held by") && output.contains(&everywhere), "{output}");
+        assert!(output.contains("ended 75") && !output.contains("both"), "{output}");
+        let (code, output) = self.run(nodes, &["status", "job"]);
+        assert!(code == Some(0) && output.contains("`job` is free"), "{output}");
     }
 }
 

@@ -53,12 +53,12 @@ async fn version(address: &ZooKeeperAddress, member: &Member, seams: &Seams) -> 
         let unread = |error: std::io::Error| Trouble::Lost(error.into()).before_anything_changed();
         stream.write_all(b"srvr").await.map_err(unread)?;
         stream.flush().await.map_err(unread)?;
-        let mut said = Vec::new();
-        (&mut stream).take(LONGEST).read_to_end(&mut said).await.map_err(unread)?;
-        Ok::<_, NodeError>(String::from_utf8_lossy(&said).into_owned())
+        let mut replies = Vec::new();
+        (&mut stream).take(LONGEST).read_to_end(&mut replies).await.map_err(unread)?;
+        Ok::<_, NodeError>(String::from_utf8_lossy(&replies).into_owned())
     };
-    let said = asked.await.ok()?;
-    let version = said.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
+    let replies = asked.await.ok()?;
+    let version = replies.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
     version.split(['-', ',', ' ']).next().map(str::to_owned)
 }
 

@@ -360,8 +360,8 @@ fn i49_clients_that_differ_about_the_nodes_are_found() {
     assert_eq!(found(&all, 1, HOUR, &three), [], "the same nodes");
     let other = found(&["run-0", "run-1", "x"], 5, HOUR, &three);
     assert!(other.len() == 1 && other[0].severity == Severity::Unsafe, "{other:?}");
-    let said = "another client locks on 3 nodes, of which 2 are among our 3, 5m ago: its quorum may";
-    assert!(other[0].evidence.starts_with(said), "{other:?}");
+    let reply = "another client locks on 3 nodes, of which 2 are among our 3, 5m ago: its quorum may";
+    assert!(other[0].evidence.starts_with(reply), "{other:?}");
     assert_eq!(found(&["run-0", "run-1", "x"], 5, Duration::from_secs(300), &three), [], "before a restart");
 
     let one = found(&["run-0"], 5, HOUR, &three);
@@ -374,13 +374,13 @@ fn i49_clients_that_differ_about_the_nodes_are_found() {
 #[test]
 fn clients_that_differ_about_max_ttl_are_found_once() {
     let sound = [sound(0), sound(1), sound(2)];
-    for (theirs, said) in
+    for (theirs, reply) in
         [(10, "another client has 10s: it counts"), (60, "another client has 1m: its locks")]
     {
         let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
         let found = examine(&told, &setting(3)).findings;
         let found: Vec<_> = found.iter().filter(|finding| finding.check == Check::MaxTtl).collect();
-        assert!(found.len() == 1 && found[0].evidence.contains(said), "{found:?}");
+        assert!(found.len() == 1 && found[0].evidence.contains(reply), "{found:?}");
     }
     let alike = sound.map(|facts| Facts { max_ttl: Some(Duration::from_secs(30)), ..facts });
     assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.check != Check::MaxTtl));

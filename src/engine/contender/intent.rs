@@ -14,7 +14,7 @@ pub(super) struct Intent {
     /// The key that the readers share.
     key: Arc<str>,
     /// When it was last sent.
-    said: Moment,
+    announced_at: Moment,
 }
 
 impl Contender {
@@ -32,10 +32,10 @@ impl Contender {
         if self.intent.as_ref().is_some_and(|intent| intent.key != key) {
             self.withdraw_intent(plan);
         }
-        if self.intent.as_ref().is_some_and(|intent| now.since(intent.said) < INTENT_AGE) {
+        if self.intent.as_ref().is_some_and(|intent| now.since(intent.announced_at) < INTENT_AGE) {
             return;
         }
-        self.intent = Some(Intent { key: key.clone(), said: now });
+        self.intent = Some(Intent { key: key.clone(), announced_at: now });
         let (waiter, patience) = (self.queue.waiter, INTENT_PATIENCE);
         let request = |_| Some(Request::AnnounceWriter { key: key.clone(), waiter, patience });
         drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));

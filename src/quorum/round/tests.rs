@@ -154,10 +154,10 @@ impl Bench {
 }
 
 fn granted(process: &str) -> Response {
-    said(Vote::Granted, process)
+    response(Vote::Granted, process)
 }
 
-fn said(vote: Vote, process: &str) -> Response {
+fn response(vote: Vote, process: &str) -> Response {
     Response::new(vote, Arc::new(Identity::new(process, Moment::ORIGIN, Duration::ZERO)))
 }
 
@@ -388,7 +388,7 @@ async fn a_node_with_another_ones_identity_takes_no_vote() {
             let vote = if node == 0 { Vote::Free } else { Vote::Granted };
             // The first reports the second's identity, and refuses.
             let process = node.max(1).to_string();
-            bench.reply(node).send(Ok(said(vote, &process)));
+            bench.reply(node).send(Ok(response(vote, &process)));
         }
         assert_eq!(bench.verdict().look(), Some(Verdict::Won), "three have granted: {order:?}");
         let report = bench.round.report();
@@ -402,7 +402,7 @@ async fn a_key_restored_by_one_address_of_a_server_is_not_confirmed_by_another()
         let bench = Bench::new();
         for node in 0..4 {
             let vote = if node == restored { Vote::Restored } else { Vote::Granted };
-            bench.reply(node).send(Ok(said(vote, &node.max(1).to_string())));
+            bench.reply(node).send(Ok(response(vote, &node.max(1).to_string())));
         }
         assert_eq!(
             bench.round.tally(Moment::ORIGIN).granted(),

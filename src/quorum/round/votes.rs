@@ -163,14 +163,14 @@ impl Round {
 
     /// Whether a node has cast this vote.
     pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
-        let said = |slot: &Slot| match &slot.state {
+        let has_voted = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == *vote,
             State::Answered { result: Err(_), .. }
             | State::Pending { .. }
             | State::Unasked
             | State::Skipped => false,
         };
-        self.slots.lock().nodes.iter().any(said)
+        self.slots.lock().nodes.iter().any(has_voted)
     }
 
     /// Returns all responses so far, for display.

@@ -54,10 +54,10 @@ impl Round {
         let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
         self.wait_for(overdue, |slots, now| {
             slots.waiting.for_each_answer();
-            let Some(said) = self.outcome_of(slots, index, now) else {
+            let Some(reply) = self.outcome_of(slots, index, now) else {
                 return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
             };
-            Some(match said {
+            Some(match reply {
                 VoteOutcome::Held(_)
                 | VoteOutcome::NotYourTurn
                 | VoteOutcome::FenceAhead

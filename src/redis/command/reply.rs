@@ -23,7 +23,7 @@ pub(crate) fn decode(answer: &[u8], request: &Request, user: &str) -> Result<Com
     if let Some(refusal) = error_in(answer, "EVAL", request, user) {
         return refusal;
     }
-    said(RespReader::of(answer), request).ok_or_else(|| {
+    parse_reply(RespReader::of(answer), request).ok_or_else(|| {
         no_lock(answer, request.key()).unwrap_or_else(|| not_understood("unexpected answer to a vote"))
     })
 }
@@ -104,7 +104,7 @@ pub(crate) enum CommandOutcome {
     Demoted,
 }
 
-fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> {
+fn parse_reply(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> {
     let RespValue::List(_) = parts.next()? else { return None };
     let RespValue::Text(word) = parts.next()? else { return None };
     let mut vote = match word {

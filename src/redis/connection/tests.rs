@@ -117,19 +117,19 @@ async fn a_reply_before_the_connection_closes_counts() {
 #[tokio::test]
 async fn a_subscription_is_pushed_instead_of_answered() {
     let push = ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
-    for (said, count, subscribed) in [
+    for (reply, count, subscribed) in [
         (push.to_owned(), 1, true),
         // A user without the permission, and a server that replies as in RESP2.
         ("-NOPERM no channels\r\n".to_owned(), 2, false),
         (push.replacen('>', "*", 1), 2, false),
     ] {
         let (near, mut far) = tokio::io::duplex(1024);
-        far.write_all(format!("{said}$4\r\ninfo\r\n").as_bytes()).await.unwrap();
+        far.write_all(format!("{reply}$4\r\ninfo\r\n").as_bytes()).await.unwrap();
         let mut requests = redis::Pipeline::new();
         requests.cmd("SUBSCRIBE").arg("a").cmd("INFO");
         let mut connection = Connection::new(Box::new(near));
         let (answers, is_subscribed) = connection.exchange_subscribing(&requests, true).await.unwrap();
-        assert_eq!((answers.len(), is_subscribed), (count, subscribed), "{said:?}");
+        assert_eq!((answers.len(), is_subscribed), (count, subscribed), "{reply:?}");
         assert_eq!(answers.last(), Some(&Value::BulkString(b"info".to_vec())));
     }
 }

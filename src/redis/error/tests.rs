@@ -266,16 +266,16 @@ fn within(error: &NodeError, place: &str) -> NodeError {
 
 #[test]
 fn each_error_has_its_kinds_whatever_text_precedes_it() {
-    for (line, said, kind, check, words) in ERRORS {
+    for (line, described, kind, check, words) in ERRORS {
         let error = explain(ServerError::on_line(line), asked(Peer::Server));
         let text = format!("{error:#}");
         assert!(text.contains(words), "{line}: {text}");
         let sent_away = matches!(
-            said,
+            described,
             ServerErrorKind::Moved | ServerErrorKind::Migrating | ServerErrorKind::ClusterDown
         );
         for error in [error.clone(), within(&error, "no TLS"), within(&within(&error, "x9"), "unreachable")] {
-            assert_eq!(ServerError::of(&error).map(ServerError::kind), Some(&said), "{line}");
+            assert_eq!(ServerError::of(&error).map(ServerError::kind), Some(&described), "{line}");
             assert_eq!(error.kind(), kind, "{line}");
             assert_eq!(is_sent_away(&error), sent_away, "{line}");
             assert_eq!(finding(&error), check, "{line}");
@@ -287,9 +287,9 @@ fn each_error_has_its_kinds_whatever_text_precedes_it() {
 #[test]
 fn an_error_is_permanent_if_waiting_cannot_help() {
     use ServerErrorKind as VoteOutcome;
-    for (line, said, ..) in ERRORS {
+    for (line, described, ..) in ERRORS {
         let permanent = matches!(
-            said,
+            described,
             VoteOutcome::WrongType
                 | VoteOutcome::NoPermission(_)
                 | VoteOutcome::PasswordWanted

@@ -31,9 +31,9 @@ async fn usual_replies_are_understood_in_any_fragments() {
         let numbers = requests.each_ref().map(number_of);
         let [first, second] = requests.map(|request| ask(&node, request));
         let (acquired, free) = join(join(first, second), ask(&node, inspect())).await;
-        let said = |answer: Response| (answer.vote, answer.fencing_token);
-        assert_eq!(said(acquired.0.unwrap()), (Vote::Granted, numbers[0]), "cut into {cut}");
-        assert_eq!(said(acquired.1.unwrap()), (Vote::Granted, numbers[1]), "cut into {cut}");
+        let vote_of = |answer: Response| (answer.vote, answer.fencing_token);
+        assert_eq!(vote_of(acquired.0.unwrap()), (Vote::Granted, numbers[0]), "cut into {cut}");
+        assert_eq!(vote_of(acquired.1.unwrap()), (Vote::Granted, numbers[1]), "cut into {cut}");
         assert_eq!(free.unwrap().vote, Vote::Free, "cut into {cut}");
         assert_eq!(events.entries(), ["Subscribed", "changed"], "cut into {cut}");
     }
@@ -103,7 +103,7 @@ async fn a_usual_reply_without_request_ends_the_connection() {
 async fn unusual_replies_of_scripts_are_parsed() {
     const DONE: &str = "*1\r\n$7\r\ngranted\r\n";
 
-    for (said, vote) in [
+    for (vote_of, vote) in [
         (DONE, Some(Vote::Granted)),
         ("*2\r\n$7\r\ngranted\r\n:0\r\n", Some(Vote::Granted)),
         ("*1\r\n+granted\r\n", Some(Vote::Granted)),
@@ -114,16 +114,16 @@ async fn unusual_replies_of_scripts_are_parsed() {
         for cut in [1, 7, 1024] {
             let (node, events) = plain_node(cut, move |mut server| async move {
                 server.hears(3).await?;
-                server.says(&[DONE, said, CHANGED, FREE].concat()).await?;
+                server.says(&[DONE, vote_of, CHANGED, FREE].concat()).await?;
                 Ok(server)
             });
             let ours = claim("orders/42", 1);
             let asked = join(ask(&node, release(&ours)), ask(&node, release(&ours)));
             let ((done, answer), free) = join(asked, ask(&node, inspect())).await;
-            assert_eq!(done.unwrap().vote, Vote::Granted, "{said} cut into {cut}");
-            assert_eq!(answer.ok().map(|answer| answer.vote), vote, "{said} cut into {cut}");
-            assert_eq!(free.unwrap().vote, Vote::Free, "{said} cut into {cut}");
-            assert_eq!(events.entries(), ["Subscribed", "changed"], "{said} cut into {cut}");
+            assert_eq!(done.unwrap().vote, Vote::Granted, "{vote_of} cut into {cut}");
+            assert_eq!(answer.ok().map(|answer| answer.vote), vote, "{vote_of} cut into {cut}");
+            assert_eq!(free.unwrap().vote, Vote::Free, "{vote_of} cut into {cut}");
+            assert_eq!(events.entries(), ["Subscribed", "changed"], "{vote_of} cut into {cut}");
         }
     }
 }

@@ -303,11 +303,11 @@ async fn pass(
         tokio::select! {
             _ = orders.changed() => {}
             read = from_client.read(&mut room) => {
-                let said = &room[..read?];
+                let output = &room[..read?];
                 if *orders.borrow() == Order::Carry {
-                    to_server.write_all(said).await?;
+                    to_server.write_all(output).await?;
                 } else {
-                    held.extend_from_slice(said);
+                    held.extend_from_slice(output);
                     noted.send_modify(|progress| progress.held_back = held.len());
                 }
             }

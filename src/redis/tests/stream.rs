@@ -28,10 +28,10 @@ pub(super) const CUTS: std::ops::Range<usize> = 1..40;
 #[tokio::test]
 async fn replies_and_changes_arrive_in_order_in_any_fragments() {
     for cut in CUTS {
-        let said = [CHANGED, FREE, CHANGED, HELD, HELD, CHANGED, CHANGED, FREE].concat();
+        let reply = [CHANGED, FREE, CHANGED, HELD, HELD, CHANGED, CHANGED, FREE].concat();
         let (node, events) = node(cut, move |mut server| async move {
             server.hears(4).await?;
-            server.says(&said).await?;
+            server.says(&reply).await?;
             Ok(server)
         });
         for _ in 0..4 {

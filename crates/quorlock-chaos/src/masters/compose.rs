@@ -69,7 +69,7 @@ impl Compose {
         let Some((program, first)) = self.command.split_first() else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        let said = Command::new(program)
+        let output = Command::new(program)
             .args(first)
             .args(words)
             .current_dir(&self.folder)
@@ -77,11 +77,14 @@ impl Compose {
             .kill_on_drop(true)
             .output()
             .await?;
-        if said.status.success() {
-            return Ok(said.stdout);
+        if output.status.success() {
+            return Ok(output.stdout);
         }
         let words = words.join(" ");
-        Err(io::Error::other(format!("{program} {words}: {}", String::from_utf8_lossy(&said.stderr).trim())))
+        Err(io::Error::other(format!(
+            "{program} {words}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )))
     }
 
     async fn answers(&self, number: usize) -> io::Result<()> {

@@ -176,9 +176,9 @@ async fn call(address: SocketAddr, path: &str, body: Value) -> io::Result<Value>
     let mut stream = TcpStream::connect(address).await?;
     let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(head.as_bytes()).await?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await?;
-    let (_, body) = said.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let mut output = String::new();
+    stream.read_to_string(&mut output).await?;
+    let (_, body) = output.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let answer: Value = serde_json::from_str(body)?;
     if answer.get("header").is_some() { Ok(answer) } else { Err(io::Error::other(answer.to_string())) }
 }

@@ -132,15 +132,15 @@ fn a_click_chooses_a_violation_and_keys_the_next_item() {
         </script></body>";
     let dom = browser.dom("keys", &html(&[sample::failed("everything", 42)]).replace("</body>", script));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
-    let said = |name| attribute(&dom, name).unwrap_or_default();
+    let value_of = |name| attribute(&dom, name).unwrap_or_default();
     assert!(
-        said("data-clicked").starts_with("Violation: exclusionat 12.480 s"),
+        value_of("data-clicked").starts_with("Violation: exclusionat 12.480 s"),
         "the click did not choose the violation"
     );
-    assert_eq!(said("data-focused"), "true", "the timeline does not have the focus");
-    assert!(said("data-down").starts_with("12.400 s to 12.500 s"), "another item of the lane below");
-    assert!(said("data-right").starts_with("12.500 s to 12.600 s"), "another item to the right");
-    assert_eq!(said("data-hidden"), "true", "Escape did not hide the tip");
+    assert_eq!(value_of("data-focused"), "true", "the timeline does not have the focus");
+    assert!(value_of("data-down").starts_with("12.400 s to 12.500 s"), "another item of the lane below");
+    assert!(value_of("data-right").starts_with("12.500 s to 12.600 s"), "another item to the right");
+    assert_eq!(value_of("data-hidden"), "true", "Escape did not hide the tip");
 }
 
 #[test]

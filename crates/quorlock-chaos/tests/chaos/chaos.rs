@@ -110,9 +110,9 @@ fn killed_masters_keep_every_guarantee() {
         folder.path(),
     );
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
-    let said = text(&run);
-    assert!(said.contains("every expectation held"), "{said}");
-    assert!(said.contains("faults were injected: kill"), "{said}");
+    let output = text(&run);
+    assert!(output.contains("every expectation held"), "{output}");
+    assert!(output.contains("faults were injected: kill"), "{output}");
 
     let kept = folder.path().join("kept/kills");
     for file in
@@ -137,9 +137,12 @@ fn a_lock_is_offered_while_waiters_die_and_the_node_with_their_queue_hangs() {
     let folder = folder();
     let offers = scenario(&folder, "offers", OFFERS);
     let run = chaos(&["--scenario", &offers, "--duration", "6s", "--seed", "5"], folder.path());
-    let said = text(&run);
-    assert_eq!(run.status.code(), Some(0), "{said}");
-    assert!(said.contains("skipped: offers") || said.contains("at least 1 offers by a quorum"), "{said}");
+    let output = text(&run);
+    assert_eq!(run.status.code(), Some(0), "{output}");
+    assert!(
+        output.contains("skipped: offers") || output.contains("at least 1 offers by a quorum"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -156,10 +159,10 @@ fn key_loss_on_a_quorum_is_detected() {
     let folder = folder();
     let unexpected = scenario(&folder, "flushes", FLUSHES);
     let run = chaos(&["--scenario", &unexpected, "--duration", "6s", "--seed", "3"], folder.path());
-    let said = text(&run);
-    assert_eq!(run.status.code(), Some(1), "{said}");
-    assert!(said.contains("NOT EXPECTED") && said.contains("was held twice"), "{said}");
-    assert!(said.contains("--seed 3"), "no replay command: {said}");
+    let output = text(&run);
+    assert_eq!(run.status.code(), Some(1), "{output}");
+    assert!(output.contains("NOT EXPECTED") && output.contains("was held twice"), "{output}");
+    assert!(output.contains("--seed 3"), "no replay command: {output}");
     let kept = folder.path().join("quorlock-chaos-failed/flushes-3");
     assert!(kept.join("schedule.txt").exists(), "the record of a failed run is not kept");
 
@@ -199,24 +202,24 @@ fn a_forged_record_is_detected() {
 #[test]
 fn invalid_input_is_an_error_with_a_hint() {
     let folder = folder();
-    let said = |arguments: &[&str]| {
+    let output = |arguments: &[&str]| {
         let run = chaos(arguments, folder.path());
         (run.status.code(), text(&run))
     };
-    let (code, words) = said(&["--scenario", "kill-master"]);
+    let (code, words) = output(&["--scenario", "kill-master"]);
     assert_eq!(code, Some(64));
     assert!(words.contains("kill-masters"), "{words}");
-    let (code, words) = said(&["--duration", "3s"]);
+    let (code, words) = output(&["--duration", "3s"]);
     assert_eq!(code, Some(64));
     assert!(words.contains("--list"), "{words}");
     let odd = scenario(&folder, "odd", "summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'");
-    let (code, words) = said(&["--scenario", &odd]);
+    let (code, words) = output(&["--scenario", &odd]);
     assert_eq!(code, Some(78));
     assert!(words.contains("unknown fault `kil`"), "{words}");
-    let (code, words) = said(&["check", "nowhere"]);
+    let (code, words) = output(&["check", "nowhere"]);
     assert_eq!(code, Some(78));
     assert!(words.contains("run.json"), "{words}");
-    let (code, words) = said(&["--list"]);
+    let (code, words) = output(&["--list"]);
     assert_eq!(code, Some(0));
     assert!(words.contains("kill-masters") && words.contains("violation-guard-off"), "{words}");
 }

@@ -84,9 +84,9 @@ async fn story(project: &mut Project) -> Outcome {
     }
 
     let chaos = project.chaos(CONTAINERS).await?;
-    let said = String::from_utf8_lossy(&chaos.stdout).into_owned();
-    assert_eq!(chaos.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&chaos.stderr));
-    assert!(said.contains("in containers"), "{said}");
+    let output = String::from_utf8_lossy(&chaos.stdout).into_owned();
+    assert_eq!(chaos.status.code(), Some(0), "{output}{}", String::from_utf8_lossy(&chaos.stderr));
+    assert!(output.contains("in containers"), "{output}");
 
     // From here on as the page starts them.
     project.guard_restarts();

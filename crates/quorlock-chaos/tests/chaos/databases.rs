@@ -21,7 +21,7 @@ static RUNS: Semaphore = Semaphore::const_new(1);
 struct Run {
     folder: TempDir,
     code: Option<i32>,
-    said: String,
+    output: String,
 }
 
 impl Run {
@@ -50,13 +50,13 @@ impl Run {
             "out",
         ];
         let ran = chaos(&words, folder.path());
-        let said = text(&ran);
-        if let Some(skipped) = said.lines().find(|line| line.starts_with("skipped: ")) {
+        let output = text(&ran);
+        if let Some(skipped) = output.lines().find(|line| line.starts_with("skipped: ")) {
             // `eprintln` would be captured by the test harness.
             drop(writeln!(std::io::stderr(), "{skipped}"));
             return None;
         }
-        Some(Run { folder, code: ran.status.code(), said })
+        Some(Run { folder, code: ran.status.code(), output })
     }
 
     fn outcome(&self) -> Value {
@@ -65,15 +65,15 @@ impl Run {
 
     /// Asserts that every expectation held, that locks were acquired, and that faults were injected.
     fn keeps_every_promise(&self) {
-        assert_eq!(self.code, Some(0), "{}", self.said);
+        assert_eq!(self.code, Some(0), "{}", self.output);
         assert!(
-            self.said.contains("no rows left in the databases: no lock, reader, waiter or tombstone"),
+            self.output.contains("no rows left in the databases: no lock, reader, waiter or tombstone"),
             "{}",
-            self.said
+            self.output
         );
         let outcome = self.outcome();
-        assert!(outcome["seen"]["holds"].as_u64().unwrap() > 0, "{}", self.said);
-        assert!(!outcome["faults"].as_array().unwrap().is_empty(), "{}", self.said);
+        assert!(outcome["seen"]["holds"].as_u64().unwrap() > 0, "{}", self.output);
+        assert!(!outcome["faults"].as_array().unwrap().is_empty(), "{}", self.output);
     }
 }
 
@@ -95,7 +95,7 @@ async fn three_faulty_mariadb_servers_keep_every_guarantee() {
 async fn a_faulty_cluster_of_etcd_keeps_every_guarantee() {
     if let Some(run) = Run::of("etcd-three", 12).await {
         run.keeps_every_promise();
-        assert!(run.said.contains("cut-off"), "{}", run.said);
+        assert!(run.output.contains("cut-off"), "{}", run.output);
     }
 }
 
@@ -103,7 +103,7 @@ async fn a_faulty_cluster_of_etcd_keeps_every_guarantee() {
 async fn a_faulty_ensemble_of_zookeeper_keeps_every_guarantee() {
     if let Some(run) = Run::of("zookeeper-three", 12).await {
         run.keeps_every_promise();
-        assert!(run.said.contains("cut-off"), "{}", run.said);
+        assert!(run.output.contains("cut-off"), "{}", run.output);
     }
 }
 
@@ -111,7 +111,7 @@ async fn a_faulty_ensemble_of_zookeeper_keeps_every_guarantee() {
 async fn a_promoted_standby_grants_no_lock_of_its_primary() {
     if let Some(run) = Run::of("postgres-promotion", 12).await {
         run.keeps_every_promise();
-        assert!(run.said.contains("promote"), "{}", run.said);
+        assert!(run.output.contains("promote"), "{}", run.output);
     }
 }
 
@@ -121,8 +121,8 @@ async fn without_the_restart_guard_a_promotion_makes_two_holders() {
     for tries_left in [2, 1, 0] {
         let Some(run) = Run::of("violation-postgres-promotion", 12).await else { return };
         if run.code == Some(0) || tries_left == 0 {
-            assert_eq!(run.code, Some(0), "{}", run.said);
-            assert!(run.said.contains("was held twice"), "{}", run.said);
+            assert_eq!(run.code, Some(0), "{}", run.output);
+            assert!(run.output.contains("was held twice"), "{}", run.output);
             return;
         }
     }
@@ -135,8 +135,8 @@ async fn a_full_disk_stops_a_server_and_keeps_locks_safe() {
         let log =
             fs::read_to_string(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap_or_default();
         let logs = fs::read_dir(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap();
-        let said = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap_or(String::new()));
-        assert!(said.chain([log]).any(|log| log.contains("No space left on device")), "no disk was full");
+        let output = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap_or(String::new()));
+        assert!(output.chain([log]).any(|log| log.contains("No space left on device")), "no disk was full");
     }
 }
 
@@ -145,7 +145,7 @@ async fn a_leftover_row_is_detected() {
     let Some(run) = Run::of("mariadb-three", 1).await else { return };
     let record = run.folder.path().join("kept/mariadb-three");
     let mut metadata: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
-    assert_eq!(metadata["left_behind"], Value::Array(Vec::new()), "{}", run.said);
+    assert_eq!(metadata["left_behind"], Value::Array(Vec::new()), "{}", run.output);
     metadata["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
     fs::write(record.join("run.json"), metadata.to_string()).unwrap();
     let again = chaos(&["check", "kept/mariadb-three"], run.folder.path());

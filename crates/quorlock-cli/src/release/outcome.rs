@@ -152,13 +152,13 @@ impl Node {
 }
 
 impl State {
-    fn before(said: &VoteOutcome) -> State {
-        match said {
+    fn before(reply: &VoteOutcome) -> State {
+        match reply {
             VoteOutcome::Held(Holding { expiry: Expiry::Never, .. }) => State::Data,
             VoteOutcome::Failed(_)
             | VoteOutcome::Pending
             | VoteOutcome::Duplicate { .. }
-            | VoteOutcome::Quarantined { .. } => State::Unknown(said.to_string()),
+            | VoteOutcome::Quarantined { .. } => State::Unknown(reply.to_string()),
             VoteOutcome::Held(_) | VoteOutcome::Granted | VoteOutcome::Free | VoteOutcome::Skipped | _ => {
                 State::Nothing
             }

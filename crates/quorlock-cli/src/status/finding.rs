@@ -110,6 +110,6 @@ impl Finding {
 }
 
 /// Whether a node reported who holds its key.
-pub(super) fn is_answer(said: &VoteOutcome) -> bool {
-    matches!(said, VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored)
+pub(super) fn is_answer(reply: &VoteOutcome) -> bool {
+    matches!(reply, VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored)
 }

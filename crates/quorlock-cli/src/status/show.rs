@@ -159,7 +159,7 @@ const SHOWN_WAITERS: usize = 8;
 
 fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
     let mut node = json!({ "node": &*vote.node });
-    let said = if let VoteOutcome::Held(holding) = &vote.outcome {
+    let described = if let VoteOutcome::Held(holding) = &vote.outcome {
         let remaining = match holding.expiry {
             Expiry::In(remaining) => Some(millis(remaining)),
             Expiry::Never => None,
@@ -175,8 +175,8 @@ fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
     } else {
         json!({ "state": "unknown", "error": vote.outcome.to_string() })
     };
-    if let (Some(node), Value::Object(said)) = (node.as_object_mut(), said) {
-        node.extend(said);
+    if let (Some(node), Value::Object(described)) = (node.as_object_mut(), described) {
+        node.extend(described);
         if let Some(fencing_token) = vote.fencing_token {
             node.insert("fencing_token".to_owned(), json!(fencing_token.get()));
         }

@@ -63,7 +63,7 @@ async fn one_string_runs_through_a_shell() {
 #[tokio::test]
 async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
     let Some(servers) = servers(3).await else { return };
-    for (words, said) in [
+    for (words, expected) in [
         (&["run", "job", "printf", "%s.", "-n", "--json"][..], "-n.--json."),
         (&["run", "-q", "job", "--", "printf", "%s.", "--", "-w"], "--.-w."),
         (&["run", "job", "printf", "%s.", "--", "-w"], "--.-w."),
@@ -72,7 +72,7 @@ async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
         (&["exec", "-n", "job", "printf", "locked"], "locked"),
     ] {
         let ended = Quorlock::new(words).on(&servers).end().await.expect(0);
-        assert_eq!(ended.stdout, said, "{words:?}");
+        assert_eq!(ended.stdout, expected, "{words:?}");
     }
 }
 

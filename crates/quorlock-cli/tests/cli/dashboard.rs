@@ -214,15 +214,15 @@ impl Prometheus {
             }
         };
         let mut prometheus = Prometheus { process, address: String::new(), _folder: folder };
-        let mut said = String::new();
+        let mut output = String::new();
         let listens = eventually("Prometheus to listen", patience(), async || {
-            said = fs::read_to_string(&log).unwrap();
-            let line = said.lines().find(|line| line.contains("Listening on"));
+            output = fs::read_to_string(&log).unwrap();
+            let line = output.lines().find(|line| line.contains("Listening on"));
             let address = line.and_then(|line| line.split_once("address=")?.1.split(' ').next());
             address.unwrap_or_default().clone_into(&mut prometheus.address);
             !prometheus.address.is_empty()
         });
-        listens.await.unwrap_or_else(|error| panic!("{error}: {said}"));
+        listens.await.unwrap_or_else(|error| panic!("{error}: {output}"));
         Some(prometheus)
     }
 

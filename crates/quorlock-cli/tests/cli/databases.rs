@@ -50,14 +50,14 @@ async fn the_story_ends_with_databases() {
             continue;
         }
         let ended = Quorlock::new(["demo", "--servers", word]).end().await.expect(0);
-        for said in [
+        for expected in [
             &format!("5 servers are up: {name} "),
             "still has her lock",
             "she has lost it",
             "remember a lock that has expired",
             "Ben has the lock",
         ] {
-            assert!(ended.stdout.contains(said), "the story lacks `{said}`: {ended:?}");
+            assert!(ended.stdout.contains(expected), "the story lacks `{expected}`: {ended:?}");
         }
         assert_eq!(ended.stderr, "");
     }

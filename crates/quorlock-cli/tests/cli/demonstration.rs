@@ -205,8 +205,10 @@ async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothi
         let (name, value) = export.strip_prefix("export ").and_then(|pair| pair.split_once('=')).unwrap();
         doctor = doctor.env(name, value);
     }
-    let said = "switch the restart guard off, because the servers are new";
-    eventually("what the settings mean", patience(), async || demo.stderr().contains(said)).await.unwrap();
+    let expected = "switch the restart guard off, because the servers are new";
+    eventually("what the settings mean", patience(), async || demo.stderr().contains(expected))
+        .await
+        .unwrap();
     // The settings of the demonstration have the guard off, which is not safe elsewhere.
     let examined = doctor.end().await.expect(79);
     let report: serde_json::Value = serde_json::from_str(&examined.stdout).unwrap();

@@ -60,8 +60,8 @@ async fn told(server: &Server, words: &[&str]) {
 
 /// Waits until `INFO` of the server contains `what`.
 async fn says(server: &Server, what: &str) {
-    let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    eventually(what, patience(), said).await.unwrap();
+    let reports = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
+    eventually(what, patience(), reports).await.unwrap();
 }
 
 #[tokio::test]

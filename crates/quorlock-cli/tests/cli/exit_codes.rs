@@ -116,13 +116,13 @@ async fn where_no_process_thread_or_file_is_left_it_says_so_and_ends() {
     let Some(servers) = servers(3).await else { return };
     let folder = tempfile::tempdir().unwrap();
     let job = ["run", "-n", "job", "--", "sh", "-c", "echo ran"];
-    for (limit, said) in
+    for (limit, expected) in
         [("--nproc=1", "ulimit -u"), ("--nofile=8", "ulimit -n"), ("--nofile=16", "ulimit -n")]
     {
         let ended = limited(&servers, limit, &job, &folder).end().await.expect(125);
         assert_eq!(ended.stdout, "", "{limit}");
         assert!(
-            ended.stderr.contains(said) && ended.stderr.starts_with("quorlock: cannot "),
+            ended.stderr.contains(expected) && ended.stderr.starts_with("quorlock: cannot "),
             "{limit}: {ended:?}"
         );
         assert_eq!(keys(&servers).await, [""; 0], "{limit}: the lock is taken");

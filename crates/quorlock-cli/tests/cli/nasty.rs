@@ -43,30 +43,30 @@ fn hides_nothing(output: &str, whose: &str) {
 /// Checks both outputs, and returns them together.
 #[track_caller]
 fn checked(ended: &Ended, whose: &str) -> String {
-    let said = format!("{}{}", ended.stdout, ended.stderr);
-    assert!(!said.is_empty(), "{whose} says nothing: {ended:?}");
-    hides_nothing(&said, whose);
-    said
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(!output.is_empty(), "{whose} says nothing: {ended:?}");
+    hides_nothing(&output, whose);
+    output
 }
 
 /// Checks the output for people, which shows each part of the name.
 #[track_caller]
 fn shown(ended: &Ended, whose: &str) {
-    let said = checked(ended, whose);
+    let output = checked(ended, whose);
     for (_, escaped, _) in NASTY {
-        assert!(said.contains(escaped), "{whose} does not show {escaped}: {said}");
+        assert!(output.contains(escaped), "{whose} does not show {escaped}: {output}");
     }
 }
 
 /// Checks JSON, and that one of its values is the name itself.
 #[track_caller]
 fn in_json(ended: &Ended, name: &str, whose: &str) {
-    let said = checked(ended, whose);
+    let output = checked(ended, whose);
     for (_, _, escaped) in NASTY {
-        assert!(said.contains(escaped), "{whose} does not show {escaped}: {said}");
+        assert!(output.contains(escaped), "{whose} does not show {escaped}: {output}");
     }
-    let values: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect(whose)).collect();
-    assert!(values.iter().any(|value| has(value, name)), "{whose} does not say which is meant: {said}");
+    let values: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect(whose)).collect();
+    assert!(values.iter().any(|value| has(value, name)), "{whose} does not say which is meant: {output}");
 }
 
 fn has(value: &Value, name: &str) -> bool {
@@ -156,8 +156,8 @@ async fn the_token_of_another_program_is_shown_safely() {
         &["run", "-n", "job", "--", "true"],
         &["release", "--force", "--yes", "job"],
     ] {
-        let said = checked(&Quorlock::new(words).on(&servers).end().await, words[0]);
-        assert!(said.contains(r"\nFORGED") || said.contains("another program"), "{said}");
+        let output = checked(&Quorlock::new(words).on(&servers).end().await, words[0]);
+        assert!(output.contains(r"\nFORGED") || output.contains("another program"), "{output}");
     }
 }
 
@@ -205,10 +205,10 @@ async fn what_a_server_says_is_shown_safely() {
         &["run", "-n", "--json", "job", "--", "true"],
         &["release", "--force", "job"],
     ] {
-        let said = checked(&Quorlock::new(words).env("QUORLOCK_NODES", &url).end().await, &words.join(" "));
+        let output = checked(&Quorlock::new(words).env("QUORLOCK_NODES", &url).end().await, &words.join(" "));
         // These do not quote it.
         let quotes = !matches!(words[0], "list" | "top");
-        assert!(!quotes || said.contains(r"\u{202e}"), "{words:?}: {said}");
+        assert!(!quotes || output.contains(r"\u{202e}"), "{words:?}: {output}");
     }
 }
 

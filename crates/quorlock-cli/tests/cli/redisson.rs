@@ -56,7 +56,7 @@ async fn every_verb_works_in_redissons_layout() {
     let ended = words(&["run", "--shared", "jobs/a", "--", "true"]).end().await;
     assert!(ended.stderr.contains("shared locks"), "{ended:#?}");
     let ended = words(&["doctor"]).end().await;
-    let said = &ended.stdout;
-    assert!(said.contains("layout=redisson") && said.contains("1 of 1 nodes vote"), "{ended:#?}");
-    assert!(!said.contains("missing-right"), "{ended:#?}");
+    let output = &ended.stdout;
+    assert!(output.contains("layout=redisson") && output.contains("1 of 1 nodes vote"), "{ended:#?}");
+    assert!(!output.contains("missing-right"), "{ended:#?}");
 }

@@ -28,9 +28,9 @@ async fn the_first_run_works_and_others_see_the_lock() {
     let script = r#""$Q" run --wait 0 job -- echo both; echo "ended $?"; "$Q" status job"#;
     let ended =
         run(folder.path(), &[], script).env("Q", env!("CARGO_BIN_EXE_quorlock")).end().await.expect(0);
-    let said = &ended.stdout;
-    assert!(said.contains("ended 75") && !said.contains("both"), "{ended:#?}");
-    assert!(said.contains("`job` is held by") && said.contains("on 1 of 1 nodes"), "{ended:#?}");
+    let expected = &ended.stdout;
+    assert!(expected.contains("ended 75") && !expected.contains("both"), "{ended:#?}");
+    assert!(expected.contains("`job` is held by") && expected.contains("on 1 of 1 nodes"), "{ended:#?}");
     let ended = quorlock(folder.path(), &["status", "job"]).end().await.expect(0);
     assert!(ended.stdout.contains("`job` is free"), "{ended:#?}");
 }
@@ -293,7 +293,7 @@ async fn what_cannot_be_a_database_is_refused_with_its_cure() {
     fs::write(path.join("text"), "this is no database, but a text of more than a hundred bytes. ".repeat(9))
         .unwrap();
     fs::create_dir(path.join("folder")).unwrap();
-    for (name, said) in [
+    for (name, expected) in [
         ("text", "is not a database of SQLite: name another file"),
         ("folder", "is a directory: name a file in it"),
         ("missing/locks.db", "there is no directory"),
@@ -301,7 +301,7 @@ async fn what_cannot_be_a_database_is_refused_with_its_cure() {
         let nodes = format!("sqlite://{}/{name}", path.display());
         let words = ["run", "--nodes", &nodes, "--wait", "1s", "job", "--", "echo", "ran"];
         let ended = quorlock(path, &words).end().await;
-        assert!(ended.stderr.contains(said) && !ended.stdout.contains("ran"), "{name}: {ended:#?}");
+        assert!(ended.stderr.contains(expected) && !ended.stdout.contains("ran"), "{name}: {ended:#?}");
         assert_ne!(ended.code, Some(0), "{name}: {ended:#?}");
     }
 }

@@ -92,7 +92,7 @@ async fn every_verb_that_waits_says_why_once_for_each_node() {
         }
     }
     for (words, json, waiting) in waiting {
-        let said = |url: &str| {
+        let output = |url: &str| {
             let reports = waiting.stderr();
             let lines = reports.lines().filter(|line| line.contains("unreachable, reconnecting"));
             let event =
@@ -100,9 +100,9 @@ async fn every_verb_that_waits_says_why_once_for_each_node() {
             let good = |line: &&str| if json { event(line) } else { line.starts_with("quorlock: warning: ") };
             lines.filter(good).filter(|line| line.contains(url)).count()
         };
-        let all = async || urls.iter().all(|url| said(url) > 0);
+        let all = async || urls.iter().all(|url| output(url) > 0);
         eventually(&format!("the warnings of {words:?}"), patience(), all).await.unwrap();
-        assert!(urls.iter().all(|url| said(url) == 1), "{words:?}: {}", waiting.stderr());
+        assert!(urls.iter().all(|url| output(url) == 1), "{words:?}: {}", waiting.stderr());
         waiting.signal(Signal::SIGTERM);
         waiting.end().await.expect(143);
     }

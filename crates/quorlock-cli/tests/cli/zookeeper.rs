@@ -49,7 +49,7 @@ async fn every_verb_works_on_an_ensemble() {
     let ended = words(&["doctor"]).end().await;
     assert!(ended.stdout.contains("ZooKeeper") && ended.stdout.contains("has one member"), "{ended:#?}");
     // What the layout cannot have is refused by name.
-    for (options, said) in [
+    for (options, expected) in [
         (&["--shared"][..], "shared locks"),
         (&["--permits", "2"], "keeps no semaphores"),
         (&["--also", "other"], "several"),
@@ -57,7 +57,7 @@ async fn every_verb_works_on_an_ensemble() {
     ] {
         let ended = words(&[&["run"], options, &["job", "--", "true"]].concat()).end().await;
         assert_ne!(ended.code, Some(0), "{options:?}");
-        assert!(ended.stderr.contains(said), "{said}: {ended:#?}");
+        assert!(ended.stderr.contains(expected), "{expected}: {ended:#?}");
     }
     // A lock ends with the session of its process.
     let ended = words(&["run", "--at-least", "10s", "job", "--", "true"]).end().await.expect(0);

@@ -34,15 +34,15 @@ fn program() -> Program {
 
 /// Runs `doctor`, and asserts that it finds nothing worse than a note about a directory.
 fn examined(nodes: &[String]) -> Value {
-    let (_, said) = program().run(nodes, &["doctor", "--json"]);
-    let report: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let (_, output) = program().run(nodes, &["doctor", "--json"]);
+    let report: Value = serde_json::from_str(output.lines().next().unwrap()).unwrap();
     for node in report["nodes"].as_array().unwrap() {
-        assert_eq!(node["vote"], "yes", "{said}");
+        assert_eq!(node["vote"], "yes", "{output}");
         let address = node["node"].as_str().unwrap();
         if address.starts_with("directory://") {
-            assert_eq!(node["server"], "quorlock-directory", "{said}");
-            assert_eq!(node["clock_ahead_us"], 0, "{said}");
-            assert!(node["round_trip_p50_us"].as_u64().unwrap() > 0, "{said}");
+            assert_eq!(node["server"], "quorlock-directory", "{output}");
+            assert_eq!(node["clock_ahead_us"], 0, "{output}");
+            assert!(node["round_trip_p50_us"].as_u64().unwrap() > 0, "{output}");
         }
     }
     let findings = report["findings"].as_array().unwrap().iter();
@@ -86,10 +86,10 @@ fn a_file_and_an_option_name_directories_as_the_environment_does() {
     for options in [["--config", &*file], ["--nodes", &*listed]] {
         let mut command = program().command(&[], &["status", "job"]);
         command.args(options).env_remove("QUORLOCK_NODES").env_remove("QUORLOCK_RESTART_GUARD");
-        let (_, said) = ended(&mut command);
+        let (_, output) = ended(&mut command);
         let shown =
-            |node: &&String| said.lines().any(|line| line.contains(node.as_str()) && line.contains("free"));
-        assert_eq!(nodes.iter().filter(shown).count(), 3, "{options:?}: {said}");
+            |node: &&String| output.lines().any(|line| line.contains(node.as_str()) && line.contains("free"));
+        assert_eq!(nodes.iter().filter(shown).count(), 3, "{options:?}: {output}");
     }
 }
 
@@ -97,10 +97,10 @@ fn a_file_and_an_option_name_directories_as_the_environment_does() {
 fn a_missing_directory_is_named_and_the_others_are_a_quorum() {
     let (folder, nodes) = directories(3);
     fs::remove_dir_all(folder.path().join("2")).unwrap();
-    let (code, said) = program().run(&nodes, &["run", "job", "--", "echo", "done"]);
-    assert!(code == Some(0) && said.contains("done"), "{said}");
-    let (_, said) = program().run(&nodes, &["doctor"]);
-    assert!(said.contains("unreachable") && said.contains("No such file"), "{said}");
+    let (code, output) = program().run(&nodes, &["run", "job", "--", "echo", "done"]);
+    assert!(code == Some(0) && output.contains("done"), "{output}");
+    let (_, output) = program().run(&nodes, &["doctor"]);
+    assert!(output.contains("unreachable") && output.contains("No such file"), "{output}");
 }
 
 #[test]
@@ -108,6 +108,6 @@ fn a_new_directory_does_not_vote_yet() {
     let (_folder, nodes) = directories(1);
     let mut run = program().command(&nodes, &["run", "--wait", "0", "job", "--", "true"]);
     run.env_remove("QUORLOCK_RESTART_GUARD");
-    let (code, said) = ended(&mut run);
-    assert_eq!(code, Some(69), "{said}");
+    let (code, output) = ended(&mut run);
+    assert_eq!(code, Some(69), "{output}");
 }

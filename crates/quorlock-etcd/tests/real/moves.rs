@@ -178,7 +178,7 @@ async fn a_waiter_keeps_its_place_when_its_member_dies_and_history_is_compacted(
 #[tokio::test]
 async fn what_cannot_vote_says_why() {
     let Some(programs) = newest() else { return };
-    let said = async |url: &str| {
+    let refusal = async |url: &str| {
         let node = EtcdNode::new(url, &quorlock::node::Seams::default()).unwrap();
         match node.ready().await {
             Ok(()) => "connected".to_owned(),
@@ -186,7 +186,7 @@ async fn what_cannot_vote_says_why() {
         }
     };
     let closed = quorlock_testkit::ClosedPort::bind().unwrap();
-    assert!(said(&format!("etcd://{}", closed.address().unwrap())).await.contains("unreachable"));
+    assert!(refusal(&format!("etcd://{}", closed.address().unwrap())).await.contains("unreachable"));
     let http = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = http.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -196,7 +196,7 @@ async fn what_cannot_vote_says_why() {
             drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await);
         }
     });
-    let error = said(&format!("etcd://{address}")).await;
+    let error = refusal(&format!("etcd://{address}")).await;
     assert!(error.contains("no etcd answers at") && error.contains("etcds://"), "{error}");
     serving.abort();
     // Users, and passwords.
@@ -214,12 +214,12 @@ async fn what_cannot_vote_says_why() {
     ctl(&["user", "grant-role", "jobs", "jobs"]);
     ctl(&["auth", "enable"]);
     let address = cluster.address(0);
-    let error = said(&format!("etcd://jobs:wrong@{address}")).await;
+    let error = refusal(&format!("etcd://jobs:wrong@{address}")).await;
     assert!(error.contains("refuses the password of the user `jobs`") && !error.contains("wrong"), "{error}");
-    let error = said(&cluster.url()).await;
+    let error = refusal(&cluster.url()).await;
     assert!(error.contains("etcd has users"), "{error}");
     let url = format!("etcd://jobs:pass@{address}");
-    assert_eq!(said(&url).await, "connected");
+    assert_eq!(refusal(&url).await, "connected");
     let node = EtcdNode::new(&url, &quorlock::node::Seams::default()).unwrap();
     let lock = |name: &str| {
         let claim = Arc::new(Claim::new(name.into(), Token::new(7, "anna:1")));
@@ -256,11 +256,11 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
     (1..3).for_each(|member| cluster.kill(member));
     let alone = EtcdNode::new(&format!("etcd://{}", cluster.address(0)), &quorlock::node::Seams::default());
     let alone = alone.unwrap();
-    let mut said = String::new();
+    let mut refusal = String::new();
     let no_leader = async || {
-        said = alone.ready().await.map_or_else(|error| format!("{error:#}"), |()| String::new());
-        said.contains("a majority of the members must run")
+        refusal = alone.ready().await.map_or_else(|error| format!("{error:#}"), |()| String::new());
+        refusal.contains("a majority of the members must run")
     };
     let found = eventually("a member without a leader", patience(), no_leader).await;
-    assert!(found.is_ok(), "{said}");
+    assert!(found.is_ok(), "{refusal}");
 }

@@ -58,11 +58,11 @@ impl Foreign {
         let mut stream = TcpStream::connect(self.address).await?;
         let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         stream.write_all(head.as_bytes()).await?;
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).await?;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let (_, body) = said.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-        serde_json::from_str(body).map_err(|error| io::Error::other(format!("{error}: {said}")))
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
+        let response = String::from_utf8_lossy(&response).into_owned();
+        let (_, body) = response.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        serde_json::from_str(body).map_err(|error| io::Error::other(format!("{error}: {response}")))
     }
 
     pub(crate) async fn put(&self, key: &[u8], value: &[u8], lease: i64) -> io::Result<()> {

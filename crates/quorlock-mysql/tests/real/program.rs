@@ -18,12 +18,12 @@ async fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
     }
     let urls: Vec<_> = servers.iter().map(Server::url).collect();
     for nodes in [&urls[..1], &urls[..]] {
-        let (code, said) =
+        let (code, output) =
             quorlock("redis://127.0.0.1:1", &["run", "--nodes", &nodes.join(","), "job", "--", "true"]);
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(0), "{output}");
         Program::example("quorlock_with_mysql").runs_a_job(nodes);
-        let (_, said) = quorlock(&nodes.join(","), &["status", "job"]);
-        assert!(!said.contains("secret"), "{said}");
+        let (_, output) = quorlock(&nodes.join(","), &["status", "job"]);
+        assert!(!output.contains("secret"), "{output}");
     }
 }
 
@@ -31,12 +31,12 @@ async fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
 async fn doctor_names_the_faults_of_a_server() {
     need_server!();
     let sound = Server::start(&[]).await;
-    let (_, said) = quorlock(&sound.url(), &["doctor"]);
-    assert!(said.contains("mariadb") && !said.contains("innodb_flush_log_at_trx_commit"), "{said}");
+    let (_, output) = quorlock(&sound.url(), &["doctor"]);
+    assert!(output.contains("mariadb") && !output.contains("innodb_flush_log_at_trx_commit"), "{output}");
     let forgetful = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await;
-    let (_, said) = quorlock(&forgetful.url(), &["doctor"]);
-    assert!(said.contains("innodb_flush_log_at_trx_commit"), "{said}");
+    let (_, output) = quorlock(&forgetful.url(), &["doctor"]);
+    assert!(output.contains("innodb_flush_log_at_trx_commit"), "{output}");
     sound.sql("SET GLOBAL read_only = ON").await;
-    let (code, said) = quorlock(&sound.url(), &["doctor"]);
-    assert!(code != Some(0) && said.contains("read_only") && !said.contains("secret"), "{said}");
+    let (code, output) = quorlock(&sound.url(), &["doctor"]);
+    assert!(code != Some(0) && output.contains("read_only") && !output.contains("secret"), "{output}");
 }

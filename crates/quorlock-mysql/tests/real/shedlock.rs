@@ -211,9 +211,9 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
         let node = MysqlNode::new(&format!("{}{options}", url(&server)), &Seams::default()).unwrap();
         node.ready().await.unwrap_err()
     };
-    let said = refused("").await;
-    assert_eq!(said.kind(), NodeErrorKind::Misconfigured);
-    assert!(said.to_string().contains("CREATE TABLE shedlock (name VARCHAR(64)"), "{said}");
+    let message = refused("").await;
+    assert_eq!(message.kind(), NodeErrorKind::Misconfigured);
+    assert!(message.to_string().contains("CREATE TABLE shedlock (name VARCHAR(64)"), "{message}");
     let usual = "name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP(3), locked_at TIMESTAMP(3), locked_by VARCHAR(255)";
     for (name, columns, cure) in [
         ("a", usual.replace(" PRIMARY KEY", ""), "ADD PRIMARY KEY"),
@@ -231,14 +231,14 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
         ("e", "name VARCHAR(64) PRIMARY KEY".to_owned(), "no column `lock_until`"),
     ] {
         server.sql(format!("CREATE TABLE locks.{name} ({columns})")).await;
-        let said = refused(&format!("&table={name}")).await;
-        assert!(said.is_permanent() && said.to_string().contains(cure), "{said}");
+        let message = refused(&format!("&table={name}")).await;
+        assert!(message.is_permanent() && message.to_string().contains(cure), "{message}");
     }
     server.sql("CREATE DATABASE jobs").await;
     server.sql(format!("CREATE TABLE jobs.locks ({usual})")).await;
     server.sql("GRANT SELECT ON jobs.locks TO 'locks'@'%'").await;
-    let said = refused("&table=jobs.locks").await.to_string();
-    assert!(said.contains("GRANT SELECT, INSERT, UPDATE ON jobs.locks TO 'locks'@'%'"), "{said}");
+    let message = refused("&table=jobs.locks").await.to_string();
+    assert!(message.contains("GRANT SELECT, INSERT, UPDATE ON jobs.locks TO 'locks'@'%'"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,8 +62,8 @@ fn coordinator(url: String, authority: PathBuf, password: Option<&str>) -> Coord
 /// Asserts that an acquisition fails with these words, and that `doctor` reports the same.
 async fn refused(coordinator: &Coordinator, words: &[&str]) {
     let error = coordinator.lock("a").try_acquire().await.expect_err("no such server may be trusted");
-    let said = format!("{error:#}");
-    assert!(words.iter().all(|word| said.contains(word)) && !said.contains("hunter"), "{said}");
+    let message = format!("{error:#}");
+    assert!(words.iter().all(|word| message.contains(word)) && !message.contains("hunter"), "{message}");
 }
 
 #[tokio::test]

@@ -280,9 +280,9 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     let client = server.client().await;
     let as_app = server.url("").replace("postgres@/", "app:hunter2@/");
     let assert_error = |error: &NodeError, kind: NodeErrorKind, words: &[&str]| {
-        let said = format!("{error:#}");
-        assert!(error.kind() == kind, "{kind:?}: {said}");
-        assert!(words.iter().all(|word| said.contains(word)) && !said.contains("hunter2"), "{said}");
+        let message = format!("{error:#}");
+        assert!(error.kind() == kind, "{kind:?}: {message}");
+        assert!(words.iter().all(|word| message.contains(word)) && !message.contains("hunter2"), "{message}");
     };
     assert_error(&refused(&as_app).await, NodeErrorKind::Login, &["app"]);
     client.batch_execute("CREATE USER app").await.unwrap();
@@ -454,8 +454,8 @@ async fn a_refused_statement_has_a_kind_and_was_not_executed() {
         client.batch_execute(&broken).await.unwrap();
         let error = inspect(&*node, "a").await.unwrap_err();
         assert!(error.kind() == kind && !error.may_have_acted(), "{code}: {error:?}");
-        let said = format!("{error:#}");
-        assert!(said.contains(words) && said.contains("as it says"), "{said}");
+        let message = format!("{error:#}");
+        assert!(message.contains(words) && message.contains("as it says"), "{message}");
     }
 }
 

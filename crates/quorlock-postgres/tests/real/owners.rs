@@ -31,7 +31,7 @@ const DEED: &str = "IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_us
 async fn refused(server: &Server, client: &Client, thing: &str) {
     for what in ["connect", "examine"] {
         let node = node(&server.url(""));
-        let said = if what == "connect" {
+        let message = if what == "connect" {
             let error = node.ready().await.unwrap_err();
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured, "{error:#}");
             error.to_string()
@@ -39,7 +39,7 @@ async fn refused(server: &Server, client: &Client, thing: &str) {
             node.examine("doctor".into()).await.unwrap().trouble.unwrap().error.to_string()
         };
         for word in [thing, "mallory", "DROP SCHEMA quorlock CASCADE", "docs/postgres.md"] {
-            assert!(said.contains(word), "{what}: {said}");
+            assert!(message.contains(word), "{what}: {message}");
         }
     }
     assert!(!is_superuser(client).await, "{thing} ran with the rights of a superuser");

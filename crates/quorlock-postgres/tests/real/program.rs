@@ -22,21 +22,21 @@ fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
 #[test]
 fn doctor_names_only_the_faults_of_a_database() {
     let Some(server) = server() else { return };
-    let (_, said) = program().run(&[server.url("")], &["doctor", "--json"]);
-    let report: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let (_, output) = program().run(&[server.url("")], &["doctor", "--json"]);
+    let report: Value = serde_json::from_str(output.lines().next().unwrap()).unwrap();
     let node = &report["nodes"][0];
-    assert_eq!((&node["vote"], &node["server"]), (&"yes".into(), &"postgresql".into()), "{said}");
+    assert_eq!((&node["vote"], &node["server"]), (&"yes".into(), &"postgresql".into()), "{output}");
     let findings = report["findings"].as_array().unwrap().iter();
     for finding in findings.filter(|finding| finding["node"].to_string().contains("postgres")) {
         assert_ne!(finding["check"], "untold", "{finding}");
         assert_eq!(finding["severity"], "note", "{finding}");
     }
     let forgetful = Server::start(&["fsync=off"]);
-    let (_, said) = program().run(&[forgetful.url("")], &["doctor"]);
-    assert!(said.contains("fsync or full_page_writes off"), "{said}");
+    let (_, output) = program().run(&[forgetful.url("")], &["doctor"]);
+    assert!(output.contains("fsync or full_page_writes off"), "{output}");
     let standby = server.standby();
-    let (_, said) = program().run(&[standby.url("")], &["doctor"]);
-    assert!(said.contains("the address of the primary"), "{said}");
+    let (_, output) = program().run(&[standby.url("")], &["doctor"]);
+    assert!(output.contains("the address of the primary"), "{output}");
     // Once the standby has connected.
     let doctor = || program().run(&[server.url("")], &["doctor"]).1;
     assert!((0..30).any(|_| doctor().contains("has replicas")), "{}", doctor());
@@ -52,8 +52,8 @@ fn a_password_is_shown_nowhere() {
         &["doctor"],
         &["-v", "status", "job"],
     ] {
-        let (_, said) = program().run(std::slice::from_ref(&node), words);
-        assert!(!said.contains("hunter2"), "{said}");
+        let (_, output) = program().run(std::slice::from_ref(&node), words);
+        assert!(!output.contains("hunter2"), "{output}");
     }
 }
 
@@ -77,7 +77,10 @@ fn a_password_in_the_environment_authenticates() {
         if let Some(password) = password {
             run.env("QUORLOCK_PASSWORD", password);
         }
-        let (ended, said) = ended(&mut run);
-        assert!(ended == Some(code) && said.contains(words) && !said.contains("hunter"), "{ended:?}: {said}");
+        let (ended, output) = ended(&mut run);
+        assert!(
+            ended == Some(code) && output.contains(words) && !output.contains("hunter"),
+            "{ended:?}: {output}"
+        );
     }
 }

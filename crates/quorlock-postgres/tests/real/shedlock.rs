@@ -207,9 +207,9 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
         assert!(error.is_permanent(), "{error:?}");
         (error.kind(), error.to_string())
     };
-    let (kind, said) = refused("").await;
+    let (kind, output) = refused("").await;
     assert_eq!(kind, NodeErrorKind::Misconfigured);
-    assert!(said.contains("CREATE TABLE shedlock (name varchar(64) PRIMARY KEY"), "{said}");
+    assert!(output.contains("CREATE TABLE shedlock (name varchar(64) PRIMARY KEY"), "{output}");
     for (name, columns, cure) in [
         (
             "a",
@@ -230,8 +230,8 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
         ("e", "name text PRIMARY KEY", "CREATE TABLE e"),
     ] {
         sql(&server, &format!("CREATE TABLE {name} ({columns})")).await;
-        let (kind, said) = refused(&format!("&table={name}")).await;
-        assert!(kind == NodeErrorKind::Misconfigured && said.contains(cure), "{said}");
+        let (kind, output) = refused(&format!("&table={name}")).await;
+        assert!(kind == NodeErrorKind::Misconfigured && output.contains(cure), "{output}");
     }
     // A table of any name in any schema works, and the user needs three privileges.
     let create = TABLE.replace("shedlock", "jobs.locks");
@@ -241,8 +241,8 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
     )
     .await;
     let as_app = server.url("&layout=shedlock&table=jobs.locks").replace("postgres@", "app@");
-    let said = node(&as_app).ready().await.unwrap_err();
-    assert!(said.to_string().contains("GRANT SELECT, INSERT, UPDATE ON jobs.locks TO \"app\""), "{said}");
+    let output = node(&as_app).ready().await.unwrap_err();
+    assert!(output.to_string().contains("GRANT SELECT, INSERT, UPDATE ON jobs.locks TO \"app\""), "{output}");
     sql(&server, "GRANT SELECT, INSERT, UPDATE ON jobs.locks TO app").await;
     let node = node(&as_app);
     assert_eq!(vote(&*node, acquire(&claim("job", 1))).await, Vote::Granted);

@@ -34,10 +34,10 @@ fn a_seed_gives_the_same_trace_again_and_in_another_process() {
             .env(SEED, seed.to_string())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&child.stdout).into_owned();
+        let output = String::from_utf8_lossy(&child.stdout).into_owned();
         assert!(
-            said.contains(&format!("trace {first:016x}")),
-            "seed {seed} ran differently in a child process: {said}"
+            output.contains(&format!("trace {first:016x}")),
+            "seed {seed} ran differently in a child process: {output}"
         );
     }
     hashes.dedup();

@@ -102,10 +102,10 @@ fn list(keys: &mut Keyspace, key: &[u8], range: &Range, mut options: &[Vec<u8>])
     }
     keys.edit(key, |scores: &mut Scores| {
         let found = by_rank(scores).into_iter().filter(|(score, _)| range.contains(*score)).take(most);
-        let said = found.flat_map(|(number, member)| {
+        let listed = found.flat_map(|(number, member)| {
             [Some(Resp::Text(member)), with_scores.then(|| score(number))].into_iter().flatten()
         });
-        (Resp::List(said.collect()), false)
+        (Resp::List(listed.collect()), false)
     })
 }
 
@@ -121,8 +121,8 @@ fn pop(keys: &mut Keyspace, key: &[u8], largest: bool, count: Option<&Vec<u8>>) 
             scores.remove(member);
         }
         let changed = !ranked.is_empty();
-        let said = ranked.into_iter().flat_map(|(number, member)| [Resp::Text(member), score(number)]);
-        (Resp::List(said.collect()), changed)
+        let listed = ranked.into_iter().flat_map(|(number, member)| [Resp::Text(member), score(number)]);
+        (Resp::List(listed.collect()), changed)
     })
 }
 

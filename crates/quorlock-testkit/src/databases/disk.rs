@@ -20,8 +20,8 @@ impl Disk {
         match mounted {
             Ok(done) if done.status.success() => Ok(Disk { at: at.to_owned() }),
             Ok(done) => {
-                let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-                Err(missing(&format!("no small disk can be mounted here, which takes root: {said}")))
+                let message = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                Err(missing(&format!("no small disk can be mounted here, which takes root: {message}")))
             }
             Err(error) => Err(missing(&format!("no small disk can be mounted here: {error}"))),
         }

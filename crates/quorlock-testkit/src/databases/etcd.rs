@@ -73,9 +73,9 @@ impl EtcdPrograms {
         if !folder.join("etcdctl").is_file() {
             return Err(missing(&format!("no etcdctl in {}", folder.display())));
         }
-        let said = Command::new(folder.join("etcd")).arg("--version").output()?;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+        let output = Command::new(folder.join("etcd")).arg("--version").output()?;
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = output.lines().find_map(|line| line.strip_prefix("etcd Version: "));
         let version = version.unwrap_or("of an unknown version").trim().to_owned();
         Ok(EtcdPrograms { folder: folder.canonicalize()?, version })
     }
@@ -297,8 +297,8 @@ impl EtcdCluster {
         };
         within("a tracer", START_LIMIT, traced).await?;
         if ended(&mut delaying.0) {
-            let said = std::fs::read_to_string(self.folder.path().join("strace.log")).unwrap_or_default();
-            return Err(failed(said));
+            let output = std::fs::read_to_string(self.folder.path().join("strace.log")).unwrap_or_default();
+            return Err(failed(output));
         }
         if let Some(member) = self.members.get(member) {
             *member.delaying.lock() = Some(delaying);
@@ -335,10 +335,10 @@ impl EtcdCluster {
             let asked =
                 ["endpoint", "status", "-w", "fields", "--endpoints", &endpoint, "--command-timeout=1s"];
             let mut command = Command::new(self.programs.program("etcdctl"));
-            let said = command.env("ETCDCTL_API", "3").args(asked).output()?;
-            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            let output = command.env("ETCDCTL_API", "3").args(asked).output()?;
+            let output = String::from_utf8_lossy(&output.stdout).into_owned();
             let field =
-                |name: &str| said.lines().find_map(|line| line.strip_prefix(&format!("\"{name}\" : ")));
+                |name: &str| output.lines().find_map(|line| line.strip_prefix(&format!("\"{name}\" : ")));
             if field("MemberID").is_some() && field("MemberID") == field("Leader") {
                 return Ok(member);
             }
@@ -467,11 +467,11 @@ async fn is_healthy(address: SocketAddr) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await?;
-        io::Result::Ok(said)
+        let mut output = String::new();
+        stream.read_to_string(&mut output).await?;
+        io::Result::Ok(output)
     };
-    asked.await.is_ok_and(|said| said.contains("\"health\":\"true\""))
+    asked.await.is_ok_and(|output| output.contains("\"health\":\"true\""))
 }
 
 fn succeed(command: &mut Command) -> io::Result<()> {

@@ -193,6 +193,6 @@ pub(super) fn succeed(command: &mut Command) -> io::Result<()> {
     if ended.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    Err(io::Error::other(format!("{} failed: {said}", command.get_program().display())))
+    let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    Err(io::Error::other(format!("{} failed: {message}", command.get_program().display())))
 }

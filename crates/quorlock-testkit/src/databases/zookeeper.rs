@@ -262,8 +262,8 @@ impl ZooKeeperCluster {
     /// If no member says so.
     pub async fn leader(&self) -> io::Result<usize> {
         for member in 0..self.members.len() {
-            let said = said(self.address(member)).await.unwrap_or_default();
-            if self.pid(member).is_some() && said.contains("Mode: leader") {
+            let reply = reply(self.address(member)).await.unwrap_or_default();
+            if self.pid(member).is_some() && reply.contains("Mode: leader") {
                 return Ok(member);
             }
         }
@@ -354,7 +354,7 @@ impl ZooKeeperCluster {
     async fn answers(&self, member: usize) -> io::Result<()> {
         let address = self.address(member);
         let serves = async {
-            while !said(address).await.is_ok_and(|said| said.contains("Mode: ")) {
+            while !reply(address).await.is_ok_and(|reply| reply.contains("Mode: ")) {
                 pause().await;
             }
             Ok(())
@@ -369,14 +369,14 @@ impl ZooKeeperCluster {
 }
 
 /// What a member says of itself. One that is just starting may accept a connection and never answer it.
-async fn said(address: SocketAddr) -> io::Result<String> {
+async fn reply(address: SocketAddr) -> io::Result<String> {
     const LIMIT: Duration = Duration::from_secs(1);
     let asked = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(b"srvr").await?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await?;
-        Ok(said)
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await?;
+        Ok(reply)
     };
     within(&SystemClock::default(), LIMIT, asked).await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }

