@@ -144,7 +144,7 @@ async fn together(servers: &Servers) {
 /// A worker: prints when each grant began and ended, on the clock of the machine, and how long it
 /// waited; at the end, how many rounds were written back and lost.
 async fn work(order: &str) {
-    tracing::subscriber::set_global_default(Told).unwrap();
+    tracing::subscriber::set_global_default(EventLog).unwrap();
     let [nodes, fencing, tasks, each] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let (tasks, each): (usize, usize) = (tasks.parse().unwrap(), each.parse().unwrap());
     let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
@@ -271,9 +271,9 @@ struct Rounds {
 
 static ROUNDS: Rounds = Rounds { written_back: AtomicU64::new(0), lost: AtomicU64::new(0) };
 
-struct Told;
+struct EventLog;
 
-impl Subscriber for Told {
+impl Subscriber for EventLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
             && matches!(metadata.target(), "quorlock::engine::fencing" | "quorlock::engine::contender")

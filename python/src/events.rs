@@ -137,16 +137,16 @@ impl LeftOut {
     }
 
     /// Tells what was left out in windows that have ended, or in all.
-    fn told(&self, all: bool) -> Vec<LogRecord> {
+    fn summaries(&self, all: bool) -> Vec<LogRecord> {
         let mut state = self.state.lock();
         let (alike, dropped) = &mut *state;
         let now = SystemClock::default().now();
         let ended = alike.extract_if(.., |seen| all || now.since(seen.since) >= WINDOW);
-        let mut told: Vec<LogRecord> = ended.filter_map(Alike::summary).collect();
+        let mut summaries: Vec<LogRecord> = ended.filter_map(Alike::summary).collect();
         if mem::take(dropped) > 0 {
-            told.push((WARNING, "quorlock", "log records were dropped: too many".to_owned()));
+            summaries.push((WARNING, "quorlock", "log records were dropped: too many".to_owned()));
         }
-        told
+        summaries
     }
 
     fn any(&self) -> bool {
@@ -162,7 +162,7 @@ pub(crate) fn next_records(py: Python<'_>, timeout: f64) -> Option<Vec<LogRecord
         let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
         let timeout = if here.left_out.any() { timeout.min(WINDOW) } else { timeout };
         let records = here.records.next(timeout);
-        let left_out = here.left_out.told(records.is_none());
+        let left_out = here.left_out.summaries(records.is_none());
         if records.is_none() && left_out.is_empty() {
             return None;
         }

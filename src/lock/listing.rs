@@ -25,15 +25,15 @@ pub struct ListedPage {
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// What comes from a node.
-enum Told {
+enum Event {
     Page(usize, ListedPage),
     End(usize),
 }
 
 /// The nodes that list, and those that may have to.
 struct Listing {
-    running: SelectAll<BoxStream<'static, Told>>,
-    waiting: VecDeque<BoxStream<'static, Told>>,
+    running: SelectAll<BoxStream<'static, Event>>,
+    waiting: VecDeque<BoxStream<'static, Event>>,
     /// How many may list at the same time.
     at_a_time: usize,
     /// How many more must list everything.
@@ -54,7 +54,7 @@ pub(crate) fn list(
         let clock = Arc::clone(&shared.nodes.clock);
         let pages = node.list_keys(Arc::clone(&keys), which).then(move |page| {
             let names = page.map(|keys| names(keys, &key_prefix));
-            let page = Told::Page(index, ListedPage { node: Arc::clone(&name), names });
+            let page = Event::Page(index, ListedPage { node: Arc::clone(&name), names });
             // The node is asked for the next page only then.
             let rested = clock.sleep_until(clock.now() + PAUSE);
             async move {
@@ -62,7 +62,7 @@ pub(crate) fn list(
                 page
             }
         });
-        pages.chain(once(async move { Told::End(index) })).boxed()
+        pages.chain(once(async move { Event::End(index) })).boxed()
     });
     let (nodes, needed) = (shared.nodes.quorum.nodes(), shared.nodes.quorum.needed());
     let listing = Listing {
@@ -83,21 +83,21 @@ impl Listing {
             {
                 self.running.push(next);
             }
-            let Some(told) = self.running.next().await else {
+            let Some(event) = self.running.next().await else {
                 if self.wanted == 0 || self.waiting.is_empty() {
                     return None;
                 }
                 continue;
             };
-            match told {
-                Told::Page(index, page) => {
+            match event {
+                Event::Page(index, page) => {
                     if page.names.is_err() {
                         self.failed.insert(index);
                     }
                     return Some(page);
                 }
-                Told::End(index) if self.failed.contains(&index) => {}
-                Told::End(_) => self.wanted -= 1,
+                Event::End(index) if self.failed.contains(&index) => {}
+                Event::End(_) => self.wanted -= 1,
             }
         }
     }

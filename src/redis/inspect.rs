@@ -103,7 +103,7 @@ async fn ask_all(
         permissions::ask(&mut session, &probe, facts).await?;
         // The settings of a health check may differ from those of locks: it leaves no `max_ttl` note.
         let settings =
-            Settings { notices: Notices::ToldElsewhere, max_ttls: None, lists: None, ..settings.clone() };
+            Settings { notices: Notices::SentElsewhere, max_ttls: None, lists: None, ..settings.clone() };
         let node = RedisNode::with(address.clone(), settings);
         facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
         session.ask_each(&probe.removal()).await?;

@@ -63,7 +63,7 @@ impl MaxTtlNote {
 
     /// Compares the largest `max_ttl` in the note with ours, and logs a new difference.
     pub(super) fn hear(&self, node: &str, theirs: Duration) {
-        if self.notices == Notices::ToldElsewhere {
+        if self.notices == Notices::SentElsewhere {
             return;
         }
         if let Some(theirs) = self.all.hear(theirs) {

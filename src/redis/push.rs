@@ -137,8 +137,8 @@ pub(super) fn is_change_of(push: &[u8], key: &[u8]) -> bool {
     let mut parts = RespReader::of(push);
     matches!(
         [(); 4].map(|()| parts.next()),
-        [Some(RespValue::List(2)), Some(RespValue::Text(b"invalidate")), Some(RespValue::List(1)), Some(RespValue::Text(told))]
-            if told == key
+        [Some(RespValue::List(2)), Some(RespValue::Text(b"invalidate")), Some(RespValue::List(1)), Some(RespValue::Text(hinted))]
+            if hinted == key
     )
 }
 
@@ -152,7 +152,7 @@ pub(super) fn may_change(push: &[u8], key: &[u8]) -> bool {
     let named = |mut parts: RespReader<'_>| match parts.next() {
         Some(RespValue::List(keys)) => {
             // Anything but a text is unknown.
-            (0..keys).any(|_| !matches!(parts.next(), Some(RespValue::Text(told)) if told != key))
+            (0..keys).any(|_| !matches!(parts.next(), Some(RespValue::Text(hinted)) if hinted != key))
         }
         // Nil means all keys.
         _ => true,

@@ -37,7 +37,7 @@ pub(crate) struct Settings {
 pub(crate) enum Notices {
     Logged,
     /// The health check reports them.
-    ToldElsewhere,
+    SentElsewhere,
 }
 
 /// Whether a server is part of a cluster.

@@ -55,16 +55,16 @@ pub(super) async fn note(
 mod tests {
     use super::*;
 
-    fn told(note: &str) -> Option<Duration> {
+    fn age_of(note: &str) -> Option<Duration> {
         known(Some(Value::BulkString(note.into())), "abc", Duration::from_secs(1000))
     }
 
     #[test]
     fn i24_a_note_counts_for_its_process_and_from_the_past() {
-        assert_eq!(told("abc 990000"), Some(Duration::from_secs(10)));
-        assert_eq!(told("abc 1000000"), Some(Duration::ZERO));
+        assert_eq!(age_of("abc 990000"), Some(Duration::from_secs(10)));
+        assert_eq!(age_of("abc 1000000"), Some(Duration::ZERO));
         for other in ["abd 990000", "abc 1000001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
-            assert_eq!(told(other), None, "{other}");
+            assert_eq!(age_of(other), None, "{other}");
         }
         assert_eq!(known(Some(Value::Nil), "abc", Duration::MAX), None);
         assert_eq!(known(None, "abc", Duration::MAX), None);

@@ -42,10 +42,10 @@ async fn next_leader(observer: &mut Observer) -> String {
 }
 
 /// What is observed within this time, if anything.
-async fn told_within(bench: &Bench, time: Duration, observer: &mut Observer) -> Option<Observed> {
+async fn observed_within(bench: &Bench, time: Duration, observer: &mut Observer) -> Option<Observed> {
     tokio::select! {
         biased;
-        told = observer.changed() => Some(told),
+        next = observer.changed() => Some(next),
         () = bench.pass(time) => None,
     }
 }
@@ -156,13 +156,13 @@ async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
     let election = election(&client);
     let mut observer = election.observe().unwrap();
     assert_eq!(observer.changed().await, Observed::NoLeader);
-    let mut told = async |expected: Option<&str>| {
-        let now = told_within(&bench, 30 * MS, &mut observer).await.expect("it waits for its heartbeat");
+    let mut next = async |expected: Option<&str>| {
+        let now = observed_within(&bench, 30 * MS, &mut observer).await.expect("it waits for its heartbeat");
         assert_eq!(leader_of(&now), expected);
     };
     for _ in 0..3 {
         let first = election.campaign("first").await.unwrap();
-        told(Some("first")).await;
+        next(Some("first")).await;
         let next = tokio::spawn({
             let election = election.clone();
             async move { election.campaign("next").await.unwrap() }
@@ -171,10 +171,10 @@ async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
         // It is passed on, and free at no moment.
         first.resign().await.unwrap();
         let next = next.await.unwrap();
-        told(Some("next")).await;
+        next(Some("next")).await;
         bench.pass(TTL).await;
         next.resign().await.unwrap();
-        told(None).await;
+        next(None).await;
     }
 }
 
@@ -203,7 +203,7 @@ async fn no_leader_is_not_reported_without_a_quorum() {
     for node in &bench.nodes[..2] {
         node.hang();
     }
-    let still = told_within(&bench, TTL, &mut observer).await;
+    let still = observed_within(&bench, TTL, &mut observer).await;
     assert_eq!(still, None, "three of five are a quorum");
     bench.nodes[2].hang();
     let Observed::Unknown(report) = observer.changed().await else { panic!("two may not speak for five") };
@@ -225,15 +225,15 @@ async fn a_change_is_reported_once_though_its_caller_cancels() {
     let mut observer = elsewhere(&bench).observe().unwrap();
     let leadership = elsewhere(&bench).campaign("a").await.unwrap();
     let before = inspections(&bench.nodes);
-    let mut told = Vec::new();
+    let mut next = Vec::new();
     for _ in 0..2_000 {
         tokio::select! {
             biased;
-            new = observer.changed() => told.push(new),
+            new = observer.changed() => next.push(new),
             () = bench.pass(MS) => {}
         }
     }
-    assert_eq!(told.iter().map(leader_of).collect::<Vec<_>>(), [Some("a")]);
+    assert_eq!(next.iter().map(leader_of).collect::<Vec<_>>(), [Some("a")]);
     let asked = inspections(&bench.nodes) - before;
     assert!(asked <= 5 * 5, "giving up is no reason to ask again: {asked} requests in 2 s");
     leadership.resign().await.unwrap();
@@ -254,7 +254,7 @@ async fn an_observer_asks_at_renewals_and_heartbeats() {
     observer.changed().await;
     let before = inspections(&bench.nodes);
     assert_eq!(
-        told_within(&bench, Duration::from_secs(60), &mut observer).await,
+        observed_within(&bench, Duration::from_secs(60), &mut observer).await,
         None,
         "nothing has changed"
     );

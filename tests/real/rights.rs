@@ -232,8 +232,8 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
     // The waiter asks twice a second, each time with a new token. Returns the signed message, and what is to be forged.
     let mut overhear = async || loop {
         let signed = messages.next().await.unwrap().get_payload_bytes().to_vec();
-        let told = unproven(&signed).into_iter().flat_map(InboxMessage::parse);
-        for message in told {
+        let unproven_messages = unproven(&signed).into_iter().flat_map(InboxMessage::parse);
+        for message in unproven_messages {
             if let InboxMessage::Next { next: NextWaiter { terms, .. }, .. } = message {
                 let token = String::from_utf8_lossy(terms.token.random_part()).into_owned();
                 return (signed.clone(), terms.channel("locks:a"), format!("o {token} 9 60000"));
@@ -414,14 +414,17 @@ async fn without_a_right_nothing_free_is_called_taken() {
         let messages = [
             ("a lock", tried(client.lock("a").try_acquire().await)),
             // Another one: without the right to delete, the first one stays.
-            ("a wait", told(client.lock("a2").wait(shortly).acquire().await)),
+            ("a wait", unproven_messages(client.lock("a2").wait(shortly).acquire().await)),
             ("readers", tried(readers.try_acquire().await)),
-            ("a reader's wait", told(client.lock("b2").shared().wait(shortly).acquire().await)),
+            ("a reader's wait", unproven_messages(client.lock("b2").shared().wait(shortly).acquire().await)),
             ("several", tried(both.try_acquire().await)),
-            ("a wait for several", told(client.lock_all(["c2", "d2"]).wait(shortly).acquire().await)),
+            (
+                "a wait for several",
+                unproven_messages(client.lock_all(["c2", "d2"]).wait(shortly).acquire().await),
+            ),
             ("a permit", tried(client.semaphore("s2", 2).try_acquire().await)),
-            ("a wait for a permit", told(permits.acquire().await)),
-            ("a leader", told(election.campaign("x").await)),
+            ("a wait for a permit", unproven_messages(permits.acquire().await)),
+            ("a leader", unproven_messages(election.campaign("x").await)),
         ];
         for (kind, outcome) in messages {
             match outcome {
@@ -440,7 +443,7 @@ fn tried<T, E: std::fmt::Display>(outcome: Result<Option<T>, E>) -> Result<bool,
     outcome.map(|lease| lease.is_some()).map_err(|error| error.to_string())
 }
 
-fn told<T, E: std::fmt::Display>(outcome: Result<T, E>) -> Result<bool, String> {
+fn unproven_messages<T, E: std::fmt::Display>(outcome: Result<T, E>) -> Result<bool, String> {
     outcome.map(|_| true).map_err(|error| error.to_string())
 }
 

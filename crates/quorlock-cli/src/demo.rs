@@ -72,7 +72,7 @@ pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
             signal = signals.next_end() => {
                 Err(Failure::Interrupted { what: "during the demonstration", signal })
             }
-            told = tell(args.servers, kinds, args.json) => told.map(|()| exit::SUCCESS),
+            notified = tell(args.servers, kinds, args.json) => notified.map(|()| exit::SUCCESS),
         }
     })
 }
@@ -169,14 +169,14 @@ async fn outlive(lease: &Lease, moment: Moment) -> Result<(), Failure> {
     })
 }
 
-fn loss_sentence(end: Moment, told: Moment) -> String {
-    if told < end {
+fn loss_sentence(end: Moment, notified: Moment) -> String {
+    if notified < end {
         return format!(
             "she is notified that she has lost it {} before its validity ends",
-            duration::format(end.since(told))
+            duration::format(end.since(notified))
         );
     }
-    let late = duration::format(told.since(end));
+    let late = duration::format(notified.since(end));
     format!(
         "she is notified that she has lost it when its validity ends ({late} after it, by her timer; `check` needs none)"
     )

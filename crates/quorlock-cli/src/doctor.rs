@@ -168,14 +168,14 @@ fn ahead(micros: i64) -> String {
 
 /// Formats the findings down to severity `least`, worst first. Those that differ only in the node are merged.
 fn findings(examination: &Report, paint: Paint, least: Severity) -> String {
-    let mut told: Vec<(&str, &str)> = Vec::new();
+    let mut noted: Vec<(&str, &str)> = Vec::new();
     let mut blocks = Vec::new();
     for finding in examination.findings.iter().filter(|finding| finding.severity <= least) {
         let kind = (&*finding.evidence, &*finding.cure);
-        if told.contains(&kind) {
+        if noted.contains(&kind) {
             continue;
         }
-        told.push(kind);
+        noted.push(kind);
         let alike = examination.findings.iter().filter(|other| (&*other.evidence, &*other.cure) == kind);
         let nodes: Vec<&str> = alike.filter_map(node).collect();
         let who = if nodes.is_empty() { String::new() } else { format!("{}: ", nodes.join(", ")) };

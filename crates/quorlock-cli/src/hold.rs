@@ -108,8 +108,8 @@ async fn hold_until_ended(
     metrics::waited(since.since(asked));
 
     metrics::holds(Some(lease.clone()));
-    let told = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
-    tokio::pin!(told);
+    let printing = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
+    tokio::pin!(printing);
     let mut telling = true;
     let mut answering = None;
     let lost = loop {
@@ -126,7 +126,7 @@ async fn hold_until_ended(
                 answered.transpose()?;
                 answering = None;
             }
-            printed = &mut told, if telling => {
+            printed = &mut printing, if telling => {
                 printed?;
                 telling = false;
             }

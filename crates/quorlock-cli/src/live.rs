@@ -245,7 +245,7 @@ mod tests {
         drop(master.read_to_end(&mut screen));
         let screen = String::from_utf8(screen).unwrap();
         let (_, live) = screen.split_once(OPEN).unwrap_or_else(|| panic!("{screen:?}"));
-        let (_, told) = live.split_once(CLOSE).unwrap_or_else(|| panic!("{screen:?}"));
-        assert!(told.contains("with keys"), "{screen:?}");
+        let (_, reported) = live.split_once(CLOSE).unwrap_or_else(|| panic!("{screen:?}"));
+        assert!(reported.contains("with keys"), "{screen:?}");
     }
 }

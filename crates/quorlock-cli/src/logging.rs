@@ -35,7 +35,7 @@ pub(crate) fn start(wanted: &Wanted) {
         .with_max_level(level(wanted))
         // They would be printed with a macro that panics if stderr has no reader.
         .log_internal_errors(false);
-    let sentences = Sentences { tells_of_ends: wanted.ends };
+    let sentences = Sentences { prints_ends: wanted.ends };
     // An error means that one is installed already.
     drop(if wanted.verbose == 0 { log.event_format(sentences).try_init() } else { log.try_init() });
 }
@@ -105,7 +105,7 @@ impl Write for Log {
 /// Formats an event like the program's other messages: `quorlock: warning: what happened: node redis://a, …`, or as JSON.
 struct Sentences {
     /// The output says how a lease ended: events of the library about it would repeat that.
-    tells_of_ends: bool,
+    prints_ends: bool,
 }
 
 impl<S, N> FormatEvent<S, N> for Sentences
@@ -115,7 +115,7 @@ where
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let is_error = *event.metadata().level() == Level::ERROR;
-        if self.tells_of_ends && !is_error && event.metadata().target().starts_with(OF_ENDS) {
+        if self.prints_ends && !is_error && event.metadata().target().starts_with(OF_ENDS) {
             return Ok(());
         }
         let mut words = Words::default();

@@ -198,12 +198,12 @@ mod tests {
 
     #[test]
     fn a_place_shows_how_many_are_in_front() {
-        let told = |number| Place { number: Some(Arc::new(AtomicU64::new(number))) }.to_string();
-        assert_eq!(told(0), "");
-        assert_eq!(told(1), " (first in the queue)");
-        assert_eq!(told(2), " (behind 1 other process)");
-        assert_eq!(told(8), " (behind 7 other processes)");
-        assert_eq!(told(9), " (behind 8 or more other processes)");
+        let line_for = |number| Place { number: Some(Arc::new(AtomicU64::new(number))) }.to_string();
+        assert_eq!(line_for(0), "");
+        assert_eq!(line_for(1), " (first in the queue)");
+        assert_eq!(line_for(2), " (behind 1 other process)");
+        assert_eq!(line_for(8), " (behind 7 other processes)");
+        assert_eq!(line_for(9), " (behind 8 or more other processes)");
         assert_eq!(Place::default().to_string(), "", "it is not shown");
     }
 }

@@ -33,9 +33,9 @@ fn i42_parent_and_child_draw_different_tokens_and_each_names_its_own_process() {
     let forked = unsafe { fork() }.unwrap();
     let child = match forked {
         ForkResult::Child => {
-            let told = writer.write_all(drawn(&coordinator).join("\n").as_bytes());
+            let written = writer.write_all(drawn(&coordinator).join("\n").as_bytes());
             // The harness must not continue in the child.
-            std::process::exit(i32::from(told.is_err()))
+            std::process::exit(i32::from(written.is_err()))
         }
         ForkResult::Parent { child } => child,
     };

@@ -44,7 +44,7 @@ pub(crate) struct Lease {
     pub(crate) seen_valid: Vec<Stamp>,
     pub(crate) releasing: Option<Stamp>,
     pub(crate) released: Option<Stamp>,
-    pub(crate) told: Option<Stamp>,
+    pub(crate) reported: Option<Stamp>,
 }
 
 impl Lease {
@@ -56,7 +56,7 @@ impl Lease {
             seen_valid: Vec::new(),
             releasing: None,
             released: None,
-            told: None,
+            reported: None,
         }
     }
 
@@ -84,7 +84,7 @@ impl Attempt {
         let deadline = lease.deadline();
         let endings = [
             (lease.releasing, Ending::Released),
-            (lease.told, Ending::Lost),
+            (lease.reported, Ending::Lost),
             (self.crashed, Ending::Crashed),
             (Some(deadline), Ending::Lapsed),
         ];
@@ -109,8 +109,11 @@ impl Attempt {
     /// When the attempt and its lease had ended and the client knew it.
     pub(crate) fn over(&self) -> Option<Stamp> {
         let lease = self.lease.as_ref();
-        let endings =
-            [self.not_acquired, lease.and_then(|lease| lease.released), lease.and_then(|lease| lease.told)];
+        let endings = [
+            self.not_acquired,
+            lease.and_then(|lease| lease.released),
+            lease.and_then(|lease| lease.reported),
+        ];
         endings.into_iter().flatten().min()
     }
 }
@@ -187,7 +190,7 @@ impl Attempts {
             }
             What::Releasing { attempt } => once(&mut self.lease(attempt)?.releasing, at, attempt),
             What::Released { attempt } => once(&mut self.lease(attempt)?.released, at, attempt),
-            What::Lost { attempt, .. } => once(&mut self.lease(attempt)?.told, at, attempt),
+            What::Lost { attempt, .. } => once(&mut self.lease(attempt)?.reported, at, attempt),
             What::Wrote { attempt, .. } => self.known(attempt).map(drop),
             What::Crashed { client } => {
                 let of_client = self.list.iter_mut().filter(|attempt| attempt.client == *client);

@@ -33,12 +33,12 @@ fn reported_late(
         return None;
     }
     let due = faults.put_off(&hold.client, hold.deadline.max(hold.acquired).plus(slack), slack)?;
-    let too_late = match lease.told {
-        Some(told) => told > due,
+    let too_late = match lease.reported {
+        Some(reported) => reported > due,
         // The client had crashed, or there was still time.
         None => attempt.crashed.is_none_or(|crashed| crashed > due) && end > due,
     };
-    too_late.then(|| Violation::ToldLate { hold: hold.clone(), due, told: lease.told })
+    too_late.then(|| Violation::LossReportedLate { hold: hold.clone(), due, reported: lease.reported })
 }
 
 /// The quorum's last response must arrive before the old deadline (rule I-9), and a loss is final
@@ -48,7 +48,7 @@ fn renewed_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
     let renewals = old.zip(lease.deadlines.iter().skip(1));
     renewals
         .filter_map(|(&(_, old), &(at, renewed))| {
-            let over = lease.told.map_or(old, |told| told.min(old));
+            let over = lease.reported.map_or(old, |reported| reported.min(old));
             (at >= over && renewed > old).then(|| Violation::RenewedLate {
                 hold: hold.clone(),
                 over,
@@ -64,9 +64,9 @@ fn valid_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
     let seen = lease.seen_valid.iter();
     seen.filter_map(|&at| {
         let deadline = lease.deadline_at(at);
-        let over = lease.told.map_or(deadline, |told| told.min(deadline));
+        let over = lease.reported.map_or(deadline, |reported| reported.min(deadline));
         // With equal stamps, either may have come first.
-        let late = at >= deadline || lease.told.is_some_and(|told| at > told);
+        let late = at >= deadline || lease.reported.is_some_and(|reported| at > reported);
         late.then(|| Violation::ValidLate { hold: hold.clone(), over, at })
     })
     .collect()

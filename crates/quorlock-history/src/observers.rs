@@ -32,15 +32,15 @@ pub(crate) fn check(
             found.push(Violation::Misled { client, resource, at, leader, gone_by });
         // While the leader acquires, a quorum may hold the same number and another node a larger
         // one that will count.
-        } else if let Some(told) = *fencing_token
+        } else if let Some(observed) = *fencing_token
             && !forgot
             && let Some(hold) = attempt.and_then(Attempt::hold)
             && hold
                 .fencing_token
-                .is_some_and(|token| told != token && (told > token || *asked > hold.acquired))
+                .is_some_and(|token| observed != token && (observed > token || *asked > hold.acquired))
             && at < hold.end
         {
-            found.push(Violation::OtherToken { client: client.clone(), at, told, leader: hold });
+            found.push(Violation::OtherToken { client: client.clone(), at, observed, leader: hold });
         }
     }
     found

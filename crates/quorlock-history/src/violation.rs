@@ -32,7 +32,7 @@ pub enum Violation {
     /// An observer was given a leader that never campaigned, or whose lease had ended too long ago.
     Misled { client: Client, resource: Resource, at: Stamp, leader: Token, gone_by: Option<Stamp> },
     /// An observer was given a fencing token other than the leader's.
-    OtherToken { client: Client, at: Stamp, told: u64, leader: Hold },
+    OtherToken { client: Client, at: Stamp, observed: u64, leader: Hold },
     /// A guarded resource accepted a smaller fencing token after a larger one.
     TokenFell { before: Write, after: Write },
     /// Two attempts had the same fencing token.
@@ -66,7 +66,7 @@ pub enum Violation {
         attempts: usize,
     },
     /// The holder was notified of the loss after the deadline, or never.
-    ToldLate { hold: Hold, due: Stamp, told: Option<Stamp> },
+    LossReportedLate { hold: Hold, due: Stamp, reported: Option<Stamp> },
     /// A renewal extended the deadline of a lease that had ended.
     RenewedLate { hold: Hold, over: Stamp, at: Stamp, renewed: Stamp },
     /// A lease that had ended was reported as valid.
@@ -161,9 +161,9 @@ impl Violation {
             | Violation::KeyTooLong { .. }
             | Violation::CounterFell { .. } => Check::Orphans,
             Violation::Starved { .. } => Check::Liveness,
-            Violation::ToldLate { .. } | Violation::RenewedLate { .. } | Violation::ValidLate { .. } => {
-                Check::Loss
-            }
+            Violation::LossReportedLate { .. }
+            | Violation::RenewedLate { .. }
+            | Violation::ValidLate { .. } => Check::Loss,
         }
     }
 }
@@ -191,7 +191,7 @@ impl Violation {
             | Violation::Stranger { key }
             | Violation::KeyTooLong { key, .. } => Some(key.at),
             Violation::Starved { since, bound, .. } => Some(since.plus(*bound)),
-            Violation::ToldLate { due, .. } => Some(*due),
+            Violation::LossReportedLate { due, .. } => Some(*due),
             Violation::TokenShared { .. } => None,
         }
     }
@@ -207,7 +207,7 @@ impl Violation {
             | Violation::TokenOrder { later: hold, .. }
             | Violation::NoOrder { hold, .. }
             | Violation::FencedWrongly { hold, .. }
-            | Violation::ToldLate { hold, .. }
+            | Violation::LossReportedLate { hold, .. }
             | Violation::RenewedLate { hold, .. }
             | Violation::ValidLate { hold, .. } => Some(&hold.resource),
             Violation::Orphan { key, .. }
@@ -253,10 +253,10 @@ impl fmt::Display for Violation {
                 f,
                 "{client} observed {leader} as leader of `{resource}` at {at}, but it should have been gone by {gone_by}"
             ),
-            Violation::OtherToken { client, at, told, leader } => {
+            Violation::OtherToken { client, at, observed, leader } => {
                 write!(
                     f,
-                    "{client} observed fencing token {told} at {at}, which is not that of the leader {leader}"
+                    "{client} observed fencing token {observed} at {at}, which is not that of the leader {leader}"
                 )
             }
             Violation::TokenFell { before, after } => write!(f, "{before} was followed by {after}"),
@@ -292,10 +292,10 @@ impl fmt::Display for Violation {
                 f,
                 "{client} got no lock within {bound:?} from {since}, after all faults had healed; attempts: {attempts}"
             ),
-            Violation::ToldLate { hold, due, told: Some(told) } => {
-                write!(f, "the loss of `{}` was reported at {told}, due at {due}: {hold}", hold.resource)
+            Violation::LossReportedLate { hold, due, reported: Some(reported) } => {
+                write!(f, "the loss of `{}` was reported at {reported}, due at {due}: {hold}", hold.resource)
             }
-            Violation::ToldLate { hold, due, told: None } => {
+            Violation::LossReportedLate { hold, due, reported: None } => {
                 write!(f, "the loss of `{}` was never reported, due at {due}: {hold}", hold.resource)
             }
             Violation::RenewedLate { hold, over, at, renewed } => write!(

@@ -46,7 +46,7 @@ enum Process {
     Away,
     Waits,
     /// It knows that it is first.
-    Told,
+    Notified,
     Holds,
     Done,
     Dead,
@@ -120,7 +120,7 @@ impl<const K: usize> State<K> {
         self.processes[process] = Process::Holds;
         self.passed_over[process] = 0;
         for (other, stands) in self.processes.iter().enumerate() {
-            let waits = matches!(stands, Process::Waits | Process::Told);
+            let waits = matches!(stands, Process::Waits | Process::Notified);
             if waits && (polls(other) || self.has_place(other)) {
                 self.passed_over[other] += 1;
             }
@@ -150,7 +150,7 @@ impl<const K: usize> Model for FirstCome<K> {
                 Process::Waits if !has_place && self.variant != Variant::NoHeartbeat => {
                     steps.push(Step::Ask(process));
                 }
-                Process::Told => steps.push(Step::Take(process)),
+                Process::Notified => steps.push(Step::Take(process)),
                 Process::Holds => {
                     steps.push(Step::Release(process));
                     let passes = self.variant == Variant::PassesWithin && process != FOREIGN;
@@ -160,7 +160,7 @@ impl<const K: usize> Model for FirstCome<K> {
                 Process::Dead if has_place => steps.push(Step::Expire(process)),
                 Process::Waits | Process::Done | Process::Dead => {}
             }
-            let waits = matches!(stands, Process::Waits | Process::Told);
+            let waits = matches!(stands, Process::Waits | Process::Notified);
             if state.deaths > 0 && (waits || *stands == Process::Holds) {
                 steps.push(Step::Die(process));
             }
@@ -179,7 +179,7 @@ impl<const K: usize> Model for FirstCome<K> {
                 }
                 next.processes[process] = Process::Waits;
             }
-            Step::Hear(process) => next.processes[process] = Process::Told,
+            Step::Hear(process) => next.processes[process] = Process::Notified,
             Step::Take(process) => {
                 if self.polls(process) {
                     next.enter(process);

@@ -55,7 +55,7 @@ enum Process {
     /// It has asked, and waits.
     Waits,
     /// It knows that it is its turn.
-    Told,
+    Notified,
     Holds,
     /// It has had the lock, or has given up.
     Done,
@@ -145,16 +145,16 @@ impl<const K: usize> Model for Queue<K> {
                         steps.push(Step::Ask(process));
                     }
                 }
-                Process::Told if Self::is_free(state) => steps.push(Step::Take(process)),
+                Process::Notified if Self::is_free(state) => steps.push(Step::Take(process)),
                 // A waiter that was notified may find the lock taken.
-                Process::Away | Process::Told => steps.push(Step::Ask(process)),
+                Process::Away | Process::Notified => steps.push(Step::Ask(process)),
                 Process::Holds => steps.push(Step::Release(process)),
                 Process::Waits | Process::Done | Process::Dead => {}
             }
             if state.returns > 0 && *stands == Process::Done && process != READER {
                 steps.push(Step::Return(process));
             }
-            if state.departures > 0 && matches!(stands, Process::Waits | Process::Told) {
+            if state.departures > 0 && matches!(stands, Process::Waits | Process::Notified) {
                 steps.push(Step::Leave(process));
             }
             if state.deaths > 0 && !matches!(stands, Process::Done | Process::Dead) {
@@ -180,7 +180,7 @@ impl<const K: usize> Model for Queue<K> {
             Step::Ask(process) => {
                 if next.kept.ask(Self::place(state, process)).0 == Reply::Free {
                     next.turn = true;
-                    next.processes[process] = Process::Told;
+                    next.processes[process] = Process::Notified;
                 } else {
                     next.processes[process] = Process::Waits;
                     if self.variant == Variant::NoPlace && process == READER {
@@ -202,7 +202,7 @@ impl<const K: usize> Model for Queue<K> {
             Step::Hear(process) => {
                 next.hint = None;
                 if state.processes[process] == Process::Waits {
-                    next.processes[process] = Process::Told;
+                    next.processes[process] = Process::Notified;
                 }
             }
             Step::Lose => {
@@ -270,7 +270,7 @@ impl<const K: usize> State<K> {
         self.kept.ask(ask);
         self.kept.ask(Ask::of(What::LeaveQueue, process));
         (self.processes[process], self.turn) = (Process::Holds, false);
-        let reader_waits = matches!(self.processes[READER], Process::Waits | Process::Told);
+        let reader_waits = matches!(self.processes[READER], Process::Waits | Process::Notified);
         self.passed_over += usize::from(reader_waits);
     }
 }

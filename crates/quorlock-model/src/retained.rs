@@ -64,7 +64,7 @@ pub(crate) struct Retained<const N: usize> {
 }
 
 type State<const N: usize> = scene::State<Past, Node, Attempt, N, 2>;
-type Node = scene::Node<Told, bool, 2, 1>;
+type Node = scene::Node<Answered, bool, 2, 1>;
 type Attempt = scene::Attempt<Asked>;
 type Step = scene::Step<Act>;
 
@@ -88,7 +88,7 @@ pub(crate) struct Past {
 
 /// Requests of the host to a node. The mail says whether it has voted for a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Answered {
     /// It has confirmed that it keeps the retained token.
     keeps: bool,
     /// The lost renewal may still arrive.

@@ -97,8 +97,8 @@ impl<const K: usize, const L: usize> Several<K, L> {
     }
 
     /// Whether a quorum of nodes has all of its keys until the latest deadline it may know.
-    fn lasts<const N: usize>(&self, state: &State<N, K, L>, attempt: usize, told: Moment) -> bool {
-        let left = told.since(moment(state.attempts[attempt].clock)).as_secs_f64();
+    fn lasts<const N: usize>(&self, state: &State<N, K, L>, attempt: usize, notified: Moment) -> bool {
+        let left = notified.since(moment(state.attempts[attempt].clock)).as_secs_f64();
         let lasts = |kept: Kept| kept.is_of(attempt) && f64::from(kept.left()) >= left;
         let all = |node: &&contest::Node<K, L>| self.wanted(attempt).all(|lock| lasts(node.kept[lock]));
         state.nodes.iter().filter(all).count() >= Quorum::majority(N).needed()
@@ -107,7 +107,7 @@ impl<const K: usize, const L: usize> Several<K, L> {
 
 /// Whether it relies on a deadline from before a node lost its key.
 fn is_excused(attempt: &Attempt<Own>) -> bool {
-    attempt.own.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
+    attempt.own.robbed.zip(attempt.lease()).is_some_and(|(notified, lease)| lease.until <= notified)
 }
 
 fn bits(locks: impl Iterator<Item = usize>) -> u8 {
@@ -182,7 +182,7 @@ impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<
         });
         let attempt = &mut state.attempts[robbed];
         // What nodes said before they lost their keys may still be counted, for a renewal in flight as well.
-        let told = match attempt.phase {
+        let notified = match attempt.phase {
             Phase::Voting => deadline(0, self.bounds.ttl),
             Phase::Holding(lease) => {
                 let renewing = lease.renewal.filter(|_| has_confirmed);
@@ -192,13 +192,13 @@ impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<
                 return;
             }
         };
-        attempt.own.robbed = attempt.own.robbed.max(Some(told));
+        attempt.own.robbed = attempt.own.robbed.max(Some(notified));
     }
 
     /// Clears `robbed` where it no longer applies.
     fn tidy(&self, state: &mut State<N, K, L>) {
         for attempt in 0..K {
-            let lasts = |told: &Moment| self.lasts(state, attempt, *told);
+            let lasts = |notified: &Moment| self.lasts(state, attempt, *notified);
             if state.attempts[attempt].own.robbed.as_ref().is_some_and(lasts) {
                 state.attempts[attempt].own.robbed = None;
             }

@@ -82,7 +82,7 @@ pub(crate) enum Turns {
     /// They do not, like older servers.
     Untold,
     /// It turns once per tick.
-    Told,
+    Notified,
 }
 
 /// Which clocks may jump.

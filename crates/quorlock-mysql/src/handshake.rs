@@ -117,16 +117,16 @@ async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeErr
         Server::VARIABLES.map(|name| format!("'{name}'")).join(", ")
     );
     let sets = connection.run(statements).await.map_err(Trouble::before_anything_changed)?;
-    let mut told = HashMap::new();
+    let mut settings = HashMap::new();
     for row in sets.iter().take(2).flatten() {
         if let (Some(name), Some(value)) = (text(row, 0), text(row, 1)) {
-            told.insert(name.to_ascii_lowercase(), value);
+            settings.insert(name.to_ascii_lowercase(), value);
         }
     }
     let last = sets.get(2).and_then(|set| set.first());
     let (user, now) = (last.and_then(|row| text(row, 0)), last.and_then(|row| number(row, 1)));
     match (user, now) {
-        (Some(user), Some(now)) => Ok(Server::new(told, user, now)),
+        (Some(user), Some(now)) => Ok(Server::new(settings, user, now)),
         _ => Err(unread("its settings").before_anything_changed()),
     }
 }

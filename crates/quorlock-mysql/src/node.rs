@@ -106,10 +106,10 @@ impl Node for MysqlNode {
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (to, told) = oneshot::channel();
+        let (to, receiver) = oneshot::channel();
         drop(self.jobs.send(Job::Ready(to)));
         let ended = || NodeError::Unreachable { reason: "its thread has ended".into() };
-        Box::pin(async move { told.await.unwrap_or_else(|_| Err(ended())) })
+        Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(ended())) })
     }
 
     /// The server sends no notifications: the thread polls the rows that listeners wait for.

@@ -57,9 +57,9 @@ impl Server {
     const ID: [&str; 4] = ["server_id", "hostname", "port", "server_uuid"];
 
     /// Creates it from settings and status, both with names in lower case.
-    pub(crate) fn new(told: HashMap<String, String>, user: String, now: u64) -> Server {
-        let get = |name: &str| told.get(name).cloned();
-        let count = |name: &str| told.get(name).and_then(|count| count.parse().ok());
+    pub(crate) fn new(variables: HashMap<String, String>, user: String, now: u64) -> Server {
+        let get = |name: &str| variables.get(name).cloned();
+        let count = |name: &str| variables.get(name).and_then(|count| count.parse().ok());
         Server {
             user,
             version: get("version").unwrap_or_default(),
@@ -69,7 +69,7 @@ impl Server {
             replicating: count("slaves_running"),
             follows: get("slave_heartbeat_period").is_some_and(|period| period.parse() != Ok(0.0)),
             replicates_from: None,
-            variables: told,
+            variables,
         }
     }
 
@@ -209,9 +209,9 @@ mod tests {
             ("read_only", "OFF"),
             ("uptime", "100"),
         ];
-        let told =
+        let variables =
             usual.iter().chain(settings).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Server::new(told.collect(), "locks@%".to_owned(), 1_000_000_000)
+        Server::new(variables.collect(), "locks@%".to_owned(), 1_000_000_000)
     }
 
     #[test]

@@ -349,8 +349,8 @@ mod tests {
             assert!(read(Way::Private, &[greeting(), reports.clone()].concat()).is_ok());
             assert!(read(Way::Private, &[greeting(), reports.repeat(3)].concat()).is_err());
         }
-        let told = message(b'A', &[0; 1000]).repeat(10_000);
-        assert!(read(Way::Private, &[greeting(), told].concat()).is_ok(), "a busy database");
+        let notification = message(b'A', &[0; 1000]).repeat(10_000);
+        assert!(read(Way::Private, &[greeting(), notification].concat()).is_ok(), "a busy database");
     }
 
     #[test]

@@ -156,14 +156,14 @@ async fn introduce(
     }
     let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let (place, fresh) = (server.place(), format!("{:032x}", settings.seams.entropy().next_u128()));
-    let told: [&(dyn ToSql + Sync); 3] = [&witness.0, &place, &fresh];
+    let parameters: [&(dyn ToSql + Sync); 3] = [&witness.0, &place, &fresh];
     let channel = format!("quorlock_{:016x}", witness.0);
     let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
     let asked = format!("SELECT {NOTE}");
     let (begun, history, statements, listening) = futures::join!(
         client.query_one(
             "SELECT pg_try_advisory_lock($1), quorlock.known_since($2, $3), quorlock.clock()",
-            &told
+            &parameters
         ),
         client.query_one(&asked, &[]),
         Statements::prepare(client, channel),

@@ -46,5 +46,5 @@ impl MaxTtlRecord {
 
 /// Whether it is the notification that the `max_ttl` of other clients has changed.
 pub(crate) fn says_max_ttl(message: &AsyncMessage) -> bool {
-    matches!(message, AsyncMessage::Notification(told) if told.payload() == CHANGED)
+    matches!(message, AsyncMessage::Notification(notification) if notification.payload() == CHANGED)
 }

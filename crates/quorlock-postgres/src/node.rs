@@ -93,7 +93,7 @@ impl Node for PostgresNode {
         let (sender, receiver) = oneshot::channel();
         self.inner.lines.connect(sender);
         let lost = || NodeError::Disconnected { reason: "the node has ended".into() };
-        receiver.map(move |told| told.unwrap_or_else(|_| Err(lost()))).boxed()
+        receiver.map(move |result| result.unwrap_or_else(|_| Err(lost()))).boxed()
     }
 
     fn round_trip(&self) -> Option<Duration> {

@@ -244,8 +244,8 @@ fn next(
             Poll::Ready(Some(Ok(message))) if says_max_ttl(&message) => {
                 return Poll::Ready(Event::MaxTtlChanged);
             }
-            Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => {
-                if let Some(key) = unhex(told.payload()) {
+            Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
+                if let Some(key) = unhex(notification.payload()) {
                     return Poll::Ready(Event::Notified(key));
                 }
             }
@@ -420,15 +420,15 @@ impl Run<'_> {
             responder.send(Err(error.clone()));
             return Some(error);
         }
-        let told = answer.map_err(of_statement).and_then(|rows| {
+        let notification = answer.map_err(of_statement).and_then(|rows| {
             let row = rows
                 .first()
                 .ok_or_else(|| NodeError::UnexpectedReply { reason: "the response has no row".into() })?;
             response(&request, row, &self.identity)
         });
         // Only a new connection creates tables that are gone.
-        let gone = told.as_ref().is_err_and(|error| error.kind() == NodeErrorKind::Misconfigured);
-        responder.send(told);
+        let gone = notification.as_ref().is_err_and(|error| error.kind() == NodeErrorKind::Misconfigured);
+        responder.send(notification);
         gone.then(replaced)
     }
 

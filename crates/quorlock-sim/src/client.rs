@@ -206,7 +206,7 @@ impl Worker {
             let holding =
                 self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
             // Polled together with the work: once notified of a loss, the holder has left.
-            let told = self.told(&holding, lease.watch());
+            let until_lost = self.until_lost(&holding, lease.watch());
             let work = async {
                 self.hold(&holding, &lease.watch(), manual.then_some(&lease), ttl).await;
                 if reentrant {
@@ -219,7 +219,7 @@ impl Worker {
             };
             tokio::select! {
                 biased;
-                () = told => {}
+                () = until_lost => {}
                 () = work => {}
             }
             let writes = mode == Mode::Exclusive && !holding.has_ended();
@@ -342,10 +342,10 @@ impl Worker {
             return None;
         };
         holding.confirmed(&lease.watch());
-        let (told, watch) = (self.told(holding, lease.watch()), lease.watch());
+        let (until_lost, watch) = (self.until_lost(holding, lease.watch()), lease.watch());
         tokio::select! {
             biased;
-            () = told => {}
+            () = until_lost => {}
             () = self.hold(holding, &watch, manual.then_some(&lease), ttl) => {}
         }
         Some(lease)
@@ -382,7 +382,7 @@ impl Worker {
             4 if manual => {
                 tokio::select! {
                     biased;
-                    () = self.told(&holding, lease.watch()) => {}
+                    () = self.until_lost(&holding, lease.watch()) => {}
                     () = self.rest(ttl * 2, ttl * 2) => {}
                 }
                 holding.ended(false);
@@ -396,7 +396,7 @@ impl Worker {
 
     /// Completes when the loss is reported. An exact timer checks that this is in time; it stops
     /// with the library's timers during a suspend.
-    async fn told(&self, holding: &Holding, lease: LeaseWatch) {
+    async fn until_lost(&self, holding: &Holding, lease: LeaseWatch) {
         let exact = self.clock.exact();
         let mut lost = std::pin::pin!(lease.lost());
         let mut left = lease.remaining();

@@ -61,7 +61,7 @@ struct State {
     /// For elections: which leaders the nodes have stored, and when last.
     standings: Standings,
     /// The operation last reported as leader to each observer.
-    told: BTreeMap<(usize, usize), Option<usize>>,
+    last_leader: BTreeMap<(usize, usize), Option<usize>>,
     /// For the checks at the end.
     history: History,
     /// Possible triggers since the nemesis last looked.

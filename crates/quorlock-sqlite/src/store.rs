@@ -116,7 +116,7 @@ impl Store {
         if matches!(request, Request::Acquire { .. } | Request::Inspect { .. }) {
             match self.read(|table| table.apply(request)) {
                 Err(Failure::MustWrite) => {}
-                told => return told.map_err(|failure| failure.explain(&self.path, false)),
+                outcome => return outcome.map_err(|failure| failure.explain(&self.path, false)),
             }
         }
         if request.may_create() {
@@ -158,17 +158,17 @@ impl Store {
             rusqlite::Transaction::new_unchecked(&self.database, TransactionBehavior::Immediate);
         let transaction = transaction.map_err(|error| explain(error.into()))?;
         let mut table = self.table(&transaction, true);
-        let told = table.apply(request).map_err(explain)?;
+        let outcome = table.apply(request).map_err(explain)?;
         let (largest, wall) = (table.largest, table.wall);
         let mut reserve = self.about.reserve;
         if largest > reserve {
             if !durably {
                 // `synchronous` can be set only outside of a transaction.
                 drop(transaction);
-                let told = self.write(request, true);
+                let outcome = self.write(request, true);
                 // Keeping the durable mode by mistake is slower, but harmless.
                 drop(set_durable(&self.database, false));
-                return told;
+                return outcome;
             }
             if largest.get() <= micros(wall + FAR_AHEAD) {
                 let ahead = largest.get().saturating_add(micros(RESERVE));
@@ -180,7 +180,7 @@ impl Store {
         }
         transaction.commit().map_err(|error| Failure::from(error).explain(&self.path, true))?;
         self.about.reserve = reserve;
-        Ok(told)
+        Ok(outcome)
     }
 
     fn table<'a>(&'a self, database: &'a Connection, may_write: bool) -> Table<'a> {

@@ -113,8 +113,8 @@ impl Worker {
         capabilities().check(request)?;
         let identity = self.ready()?;
         let Some(store) = &mut self.store else { return Err(NodeError::NotAsked) };
-        let told = store.carry_out(request);
-        if let Ok((vote, _)) = &told {
+        let outcome = store.carry_out(request);
+        if let Ok((vote, _)) = &outcome {
             if changes(request, vote) {
                 self.watch.touch();
             }
@@ -122,7 +122,7 @@ impl Worker {
                 self.watch.note(request, vote, store, self.seams.clock().now());
             }
         }
-        match told {
+        match outcome {
             Ok((vote, number)) => Ok(Response::new(vote, identity).with_fencing_token(number)),
             Err(error) => {
                 if error.is_permanent() || error.may_have_acted() {

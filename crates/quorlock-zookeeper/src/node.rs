@@ -104,10 +104,10 @@ impl Node for ZooKeeperNode {
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (to, told) = oneshot::channel();
+        let (to, receiver) = oneshot::channel();
         drop(self.jobs.send(Job::Ready(to)));
         let ended = || NodeError::Unreachable { reason: "its thread has ended".into() };
-        told.map(move |told| told.unwrap_or_else(|_| Err(ended()))).boxed()
+        receiver.map(move |receiver| receiver.unwrap_or_else(|_| Err(ended()))).boxed()
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {

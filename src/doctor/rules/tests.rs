@@ -351,9 +351,10 @@ fn the_longest_of_twenty_is_the_99th_percentile() {
 fn i49_clients_that_differ_about_the_nodes_are_found() {
     let found = |ids: &[&str], minutes: u64, uptime: Duration, setting: &Setting| {
         let list = NodeList::new(list_of_nodes(ids.to_vec()), Duration::from_secs(minutes * 60));
-        let told = [sound(0), sound(1), sound(2)];
-        let told = told.map(|facts| Facts { node_lists: vec![list.clone()], uptime: Some(uptime), ..facts });
-        let found = examine(&told, setting).findings.into_iter();
+        let examined = [sound(0), sound(1), sound(2)];
+        let examined =
+            examined.map(|facts| Facts { node_lists: vec![list.clone()], uptime: Some(uptime), ..facts });
+        let found = examine(&examined, setting).findings.into_iter();
         found.filter(|finding| finding.check == Check::OtherNodes).collect::<Vec<_>>()
     };
     let (three, all) = (setting(3), ["run-2", "run-0", "run-1"]);
@@ -377,8 +378,9 @@ fn clients_that_differ_about_max_ttl_are_found_once() {
     for (theirs, reply) in
         [(10, "another client has 10s: it counts"), (60, "another client has 1m: its locks")]
     {
-        let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
-        let found = examine(&told, &setting(3)).findings;
+        let examined =
+            sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
+        let found = examine(&examined, &setting(3)).findings;
         let found: Vec<_> = found.iter().filter(|finding| finding.check == Check::MaxTtl).collect();
         assert!(found.len() == 1 && found[0].evidence.contains(reply), "{found:?}");
     }

@@ -64,8 +64,8 @@ impl Records {
     ) -> Decision {
         let free = match self.hindrance(claim)? {
             Hindrance::At(key) => {
-                let told = fencing_token.filter(|_| claim.is_several());
-                let counter = told.map(|_| self.counter_of(claim, &key)).transpose()?;
+                let drawn = fencing_token.filter(|_| claim.is_several());
+                let counter = drawn.map(|_| self.counter_of(claim, &key)).transpose()?;
                 return Ok((self.holding_at(claim, &key)?, counter.and_then(above_zero)));
             }
             Hindrance::None { free } => free,

@@ -102,8 +102,8 @@ pub(super) async fn request_map(
                     trouble = unexpected("its map of the cluster is older than the known one");
                     behind.push(map);
                 }
-                Ok((map, told)) => {
-                    *source = Some(told);
+                Ok((map, identity_of)) => {
+                    *source = Some(identity_of);
                     return Ok(map);
                 }
                 Err(error) => trouble = error,
@@ -250,7 +250,7 @@ mod tests {
     use crate::redis::tests::settings;
 
     /// Gives a node this map, and returns the cluster's identity in its responses.
-    async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Identity> {
+    async fn identity_of(node: &ClusterNode, members: &[&str]) -> Arc<Identity> {
         // No server listens at port 1: only the identity matters.
         let row = |(place, id): (usize, &&str)| match place {
             0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
@@ -269,20 +269,20 @@ mod tests {
     #[tokio::test]
     async fn c7_nodes_of_one_cluster_agree_on_its_identity() {
         let (early, late, elsewhere) = (node(), node(), node());
-        let known = told(&early, &["b", "a"]).await;
+        let known = identity_of(&early, &["b", "a"]).await;
         // The member that named the cluster is replaced, and only then the other node connects.
-        let now = told(&early, &["b", "c"]).await;
+        let now = identity_of(&early, &["b", "c"]).await;
         assert_eq!(now.id, known.id, "its age is kept");
-        let theirs = told(&late, &["b", "c"]).await;
+        let theirs = identity_of(&late, &["b", "c"]).await;
         assert_ne!(now.id, theirs.id, "they name it after different members");
         assert!(now.is_one_with(&theirs) && theirs.is_one_with(&now), "one vote");
         // The members change one by one until none of the first is left.
         for members in [["c", "d"], ["d", "e"]] {
-            let (ours, theirs) = (told(&early, &members).await, told(&late, &members).await);
+            let (ours, theirs) = (identity_of(&early, &members).await, identity_of(&late, &members).await);
             assert!(ours.is_one_with(&theirs), "{members:?}");
             assert_eq!(ours.id, known.id);
         }
-        let other = told(&elsewhere, &["x", "y"]).await;
+        let other = identity_of(&elsewhere, &["x", "y"]).await;
         assert!(!now.is_one_with(&other), "another cluster has another vote");
     }
 }

@@ -53,9 +53,9 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
                 }
             }
         }
-        Request::Release { claim } => told(command, claim, publishing),
+        Request::Release { claim } => write_release(command, claim, publishing),
         Request::Cancel { claim, linger } => {
-            told(command, claim, publishing);
+            write_release(command, claim, publishing);
             command.joined(&claim.tombstone_key().pieces()).number(millis(*linger));
         }
         Request::WriteBack { claim, fencing_token } => {
@@ -76,6 +76,6 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
 }
 
 /// Appends the lock, a token, the channel and the command that publishes there.
-fn told(command: &mut CommandWriter<'_>, claim: &Claim, publishing: Publishing) {
+fn write_release(command: &mut CommandWriter<'_>, claim: &Claim, publishing: Publishing) {
     owned(command, claim).joined(&Companion::Channel.of(claim.key()).pieces()).word(publishing.command());
 }

@@ -47,8 +47,8 @@ const RIGHTS: [Right; 28] = [
     right("pexpire", Feature::Queue, "PEXPIRE {order} 5000"),
     right("zpopmin", Feature::Queue, "ZPOPMIN {order}"),
     right("zrem", Feature::Queue, "ZREM {order} a"),
-    right("incrby", Feature::Queue, "INCRBY {told} 0"),
-    right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
+    right("incrby", Feature::Queue, "INCRBY {reported} 0"),
+    right("pexpire", Feature::Queue, "PEXPIRE {reported} 5000"),
     right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
     // Not `SUBSCRIBE`, which would change what the connection may send next.
     right("publish", Feature::Offers, "PUBLISH {inbox} x"),
@@ -118,11 +118,11 @@ fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, fa
         _ => return,
     };
     // A refused command is refused for each key, and several commands may lack the same permission.
-    let is_told = |told: &MissingPermission| match &missing {
-        Missing::Right(_) => told.missing == missing,
-        Missing::Command => told.command == right.command,
+    let is_reported = |reported: &MissingPermission| match &missing {
+        Missing::Right(_) => reported.missing == missing,
+        Missing::Command => reported.command == right.command,
     };
-    if !facts.refusals.iter().any(is_told) {
+    if !facts.refusals.iter().any(is_reported) {
         facts.refusals.push(MissingPermission::new(right.command, right.need, missing, error.to_string()));
     }
 }

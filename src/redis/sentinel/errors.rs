@@ -27,10 +27,10 @@ impl SentinelErrors {
         self.errors.iter().map(|(name, error)| (&**name, error))
     }
 
-    /// Creates the error of a service of whose `given` Sentinels `told` have answered and `needed` must.
+    /// Creates the error of a service of whose `given` Sentinels `agreeing` have answered and `needed` must.
     ///
     /// It is permanent if too few Sentinels remain without the permanently failing ones.
-    pub(super) fn of_service(self, told: usize, needed: usize, given: usize) -> NodeError {
+    pub(super) fn of_service(self, agreeing: usize, needed: usize, given: usize) -> NodeError {
         let permanent = || self.errors.iter().filter(|(_, error)| error.is_permanent());
         let away = |kind| matches!(kind, NodeErrorKind::Unreachable | NodeErrorKind::TimedOut);
         let barred = given.saturating_sub(permanent().count()) < needed;
@@ -41,7 +41,7 @@ impl SentinelErrors {
             self.errors.iter().find(|(_, error)| away(error.kind())).or_else(|| self.errors.first())
         };
         let kind = first.map_or(NodeErrorKind::TimedOut, |(_, error)| error.kind());
-        let words = format!("{told} of its Sentinels report the master, and {needed} are needed");
+        let words = format!("{agreeing} of its Sentinels report the master, and {needed} are needed");
         let reason = Reason::new(words).because(self);
         if away(kind) { NodeError::Unreachable { reason } } else { NodeError::Failed { kind, reason } }
     }
@@ -84,7 +84,7 @@ mod tests {
     fn a_service_fails_with_the_error_of_most_sentinels() {
         let (login, busy) = (failed(NodeErrorKind::Login), failed(NodeErrorKind::Busy));
         let late = NodeError::Unanswered { waited: std::time::Duration::from_millis(500) };
-        for (errors, told, kind) in [
+        for (errors, agreeing, kind) in [
             (vec![unreachable(), unreachable(), unreachable()], 0, NodeErrorKind::Unreachable),
             (vec![login.clone(), login.clone(), login.clone()], 0, NodeErrorKind::Login),
             (vec![unreachable(), login.clone(), login.clone()], 0, NodeErrorKind::Login),
@@ -95,7 +95,7 @@ mod tests {
         ] {
             let shown = format!("{errors:?}");
             let errors = errors.into_iter().zip(1..).map(|(error, n)| (format!("s{n}").into(), error));
-            let error = SentinelErrors::new(errors.collect()).of_service(told, 2, 3);
+            let error = SentinelErrors::new(errors.collect()).of_service(agreeing, 2, 3);
             assert_eq!(error.kind(), kind, "{shown}");
             assert_eq!(error.is_permanent(), kind == NodeErrorKind::Login, "{shown}");
             assert!(!error.may_have_acted(), "no server was asked for anything: {shown}");

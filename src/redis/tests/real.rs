@@ -298,13 +298,13 @@ async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
         let words: Vec<_> = hints.heard().into_iter().filter(|word| !pushes_own || !own(word)).collect();
         assert_eq!(words.join(" "), heard);
         server.cli(&["del", "orders/42"]);
-        let mut told = Vec::new();
+        let mut hinted = Vec::new();
         within("the change is pushed", async || {
-            told.extend(hints.heard());
-            !told.is_empty()
+            hinted.extend(hints.heard());
+            !hinted.is_empty()
         })
         .await;
-        assert_eq!(told, ["orders/42"]);
+        assert_eq!(hinted, ["orders/42"]);
         let tracked = || {
             let info = server.cli(&["info", "stats"]);
             info.lines().find(|line| line.starts_with("tracking_total_keys")).map(str::to_owned)
@@ -353,15 +353,15 @@ async fn w3_a_release_notifies_only_the_first_waiter() {
     hints.heard();
     for (turn, random) in turns.iter().zip(2..) {
         assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
-        let mut told = Vec::new();
+        let mut hinted = Vec::new();
         within("the first is notified", async || {
-            told.extend(hints.heard());
-            told.contains(turn)
+            hinted.extend(hints.heard());
+            hinted.contains(turn)
         })
         .await;
         // The first two are notified of each change of the lock as well.
-        told.retain(|key| key != "orders/42");
-        assert_eq!(told, std::slice::from_ref(turn), "and no other waiter");
+        hinted.retain(|key| key != "orders/42");
+        assert_eq!(hinted, std::slice::from_ref(turn), "and no other waiter");
         ours = claim("orders/42", random);
         assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
     }

@@ -38,8 +38,9 @@ async fn replies_and_changes_arrive_in_order_in_any_fragments() {
             node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
         }
         within("everything has arrived", async || events.entries().len() >= 9).await;
-        let told = ["Subscribed", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
-        assert_eq!(events.entries(), told, "cut into {cut}");
+        let expected =
+            ["Subscribed", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
+        assert_eq!(events.entries(), expected, "cut into {cut}");
     }
 }
 
@@ -109,11 +110,11 @@ async fn ready_callers_share_one_write() {
     let asks = |node: &RedisNode, events: &Arc<EventLog>| {
         node.ask(inspect().into(), Responder::new(Arc::clone(events) as Arc<dyn Collect>, 0));
     };
-    let (first, told) = (Arc::clone(&node), Arc::clone(&events));
+    let (first, expected) = (Arc::clone(&node), Arc::clone(&events));
     tokio::spawn(async move {
-        asks(&first, &told);
+        asks(&first, &expected);
         // It is ready to run only now.
-        tokio::spawn(async move { asks(&first, &told) });
+        tokio::spawn(async move { asks(&first, &expected) });
     });
     within("both are answered", async || events.entries().len() == 3).await;
     assert_eq!(events.entries(), ["Subscribed", "free", "free"]);
@@ -168,10 +169,10 @@ async fn answered_requests_make_room_for_others() {
 
 #[tokio::test]
 async fn a_connection_lost_within_a_reply_leaves_unknown_outcomes() {
-    for told in 0..FREE.len() {
+    for expected in 0..FREE.len() {
         let (node, events) = node(1024, move |mut server| async move {
             server.hears(2).await?;
-            server.says(&[HELD, &FREE[..told]].concat()).await?;
+            server.says(&[HELD, &FREE[..expected]].concat()).await?;
             Err(io::ErrorKind::BrokenPipe.into())
         });
         for _ in 0..2 {
@@ -179,7 +180,7 @@ async fn a_connection_lost_within_a_reply_leaves_unknown_outcomes() {
         }
         within("both are answered", async || events.entries().len() >= 4).await;
         let lines = events.entries();
-        assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{told}: {lines:?}");
+        assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{expected}: {lines:?}");
     }
 }
 

@@ -220,8 +220,8 @@ async fn servers_and_clients_with_the_files_of_the_page_work_from_another_machin
     let anonymous = format!("redis://{address}:{}", masters[0].1);
     let mut other = Command::new(crate::target().join("quorlock"));
     let refused = other.args(["status", "job", "--nodes", &anonymous]).env_clear().output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stdout).into_owned();
-    assert!(refused.status.code() == Some(69) && told.contains("requires a password"), "{refused:?}");
+    let stdout = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(refused.status.code() == Some(69) && stdout.contains("requires a password"), "{refused:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(crate) async fn examine(
     in_the_way: impl Fn(&Examination) -> Option<String>,
 ) -> Examination {
     let began = now();
-    let mut told = false;
+    let mut reported = false;
     loop {
         let examination = coordinator.doctor().await;
         let goes_on = match wait {
@@ -25,17 +25,17 @@ pub(crate) async fn examine(
             Wait::Forever | _ => true,
         };
         let Some(why) = in_the_way(&examination).filter(|_| goes_on) else {
-            if told && report.may_show_progress() {
+            if reported && report.may_show_progress() {
                 progress("");
             }
             return examination;
         };
         if report.may_show_progress() {
             progress(&format!("waiting: {why}"));
-        } else if !told && report != Report::Errors {
+        } else if !reported && report != Report::Errors {
             notice(&format!("waiting: {why}"));
         }
-        told = true;
+        reported = true;
         sleep(AGAIN_AFTER).await;
     }
 }

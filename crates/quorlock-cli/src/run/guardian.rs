@@ -191,8 +191,8 @@ fn is_mark(number: RawFd) -> bool {
     if !name.to_string_lossy().trim_end_matches(" (deleted)").ends_with("-alive") {
         return false;
     }
-    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
-    let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
     flags.is_some_and(|flags| flags & CLOSED_AT_EXEC == 0)
 }

@@ -39,14 +39,14 @@ async fn the_story_ends_with_real_servers() {
     let shown = Regex::new("<[^>]*>").unwrap().replace_all(shown, "");
     let shown = shown.replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
     assert_eq!(
-        told(&shown),
-        told(&ended.stdout),
+        story_of(&shown),
+        story_of(&ended.stdout),
         "`scripts/pictures demo` draws docs/pictures/demo.svg again"
     );
 }
 
 /// A story without what differs from one to the next.
-fn told(story: &str) -> String {
+fn story_of(story: &str) -> String {
     let masks = [
         (r"(?m)^ *[✔✘] .*$", "NODE"),
         (r"(?m)(she is notified that she has lost it).*$", "$1"),

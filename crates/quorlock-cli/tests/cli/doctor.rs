@@ -53,7 +53,7 @@ async fn with(options: &[&str]) -> Option<Servers> {
     one(Servers::setup().password("Qq7Zz9").options(options)).await
 }
 
-async fn told(server: &Server, words: &[&str]) {
+async fn set(server: &Server, words: &[&str]) {
     let answer = server.command(words).await.unwrap();
     assert!(!matches!(answer, Resp::Error(_)), "{words:?}: {answer}");
 }
@@ -70,10 +70,10 @@ async fn every_fault_that_can_be_made_here_is_named() {
     let replica = with(&[]).await.unwrap();
     let promoted = with(&[]).await.unwrap();
     for server in [&replica[0], &promoted[0]] {
-        told(server, &["REPLICAOF", "127.0.0.1", &master[0].port().to_string()]).await;
+        set(server, &["REPLICAOF", "127.0.0.1", &master[0].port().to_string()]).await;
         says(server, "master_link_status:up").await;
     }
-    told(&promoted[0], &["REPLICAOF", "NO", "ONE"]).await;
+    set(&promoted[0], &["REPLICAOF", "NO", "ONE"]).await;
     let evicting = with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await.unwrap();
     let full = with(&["--maxmemory", "1mb", "--maxmemory-policy", "noeviction"]).await.unwrap();
     let member = with(&["--cluster-enabled", "yes"]).await.unwrap();
@@ -91,7 +91,7 @@ async fn every_fault_that_can_be_made_here_is_named() {
     proxy.delay(Way::ToServer, Duration::from_millis(25));
     let barred = with(&[]).await.unwrap();
     let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-zremrangebyrank"];
-    told(&barred[0], &words).await;
+    set(&barred[0], &words).await;
     let barred_url = barred[0].url_as("anna:pw");
     let twin = master[0].url().replace("127.0.0.1", "localhost");
 
@@ -255,14 +255,14 @@ async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfi
     }
     let servers = Servers::setup().durable().start(3).await.unwrap();
     for server in servers.iter() {
-        told(server, &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all"]).await;
+        set(server, &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all"]).await;
     }
     let urls: Vec<_> = servers.iter().map(|server| server.url_as("ann:pw")).collect();
     let waiting = |options: &[&str]| doctor(&urls, &[&["--max-ttl", "1s", "--strict"], options].concat());
     let young = waiting(&["-q", "--wait", "forever"]).end().await.expect(0);
     assert_eq!((young.stdout, young.stderr), (String::new(), String::new()));
     for (fault, cure, finding) in FAULTS {
-        told(&servers[0], fault).await;
+        set(&servers[0], fault).await;
         doctor(&urls, &["--max-ttl", "1s"]).end().await.expect(0);
         let over = waiting(&["--json", "--wait", "1ms"]).end().await.expect(79);
         assert!(found(&over).contains(finding), "{finding}: {over:?}");
@@ -274,7 +274,7 @@ async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfi
         })
         .await
         .unwrap();
-        told(&servers[0], cure).await;
+        set(&servers[0], cure).await;
         let ended = running.end().await.expect(0);
         assert_eq!(ended.stderr.matches("waiting: ").count(), 1, "it is said once: {ended:?}");
     }

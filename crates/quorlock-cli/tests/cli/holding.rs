@@ -11,7 +11,7 @@ fn hold(servers: &Servers, options: &[&str]) -> Quorlock {
 }
 
 /// Returns the value after `name: ` in the output.
-async fn told(running: &Running, name: &str) -> String {
+async fn line_with(running: &Running, name: &str) -> String {
     let lines = running.lines(4).await;
     let value = lines.iter().find_map(|line| line.strip_prefix(&format!("{name}: ")));
     value.unwrap_or_else(|| panic!("{name} is not told: {lines:?}")).to_owned()
@@ -22,7 +22,7 @@ async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back()
     let Some(servers) = servers(3).await else { return };
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         let holder = hold(&servers, &["-t", "600ms"]).start();
-        let fencing_token: u64 = told(&holder, "fencing token").await.parse().unwrap();
+        let fencing_token: u64 = line_with(&holder, "fencing token").await.parse().unwrap();
         assert!(fencing_token > 0);
         // Still held after more than its TTL: another client waits that long in vain.
         run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
@@ -36,7 +36,7 @@ async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back()
 async fn it_prints_the_token_that_releases_it() {
     let Some(servers) = servers(3).await else { return };
     let holder = hold(&servers, &["--label", "the script"]).start();
-    let token = told(&holder, "token").await;
+    let token = line_with(&holder, "token").await;
     assert!(token.ends_with(" the script"), "{token}");
     Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
     assert_eq!(keys(&servers).await, [""; 0]);
@@ -47,7 +47,7 @@ async fn it_prints_the_token_that_releases_it() {
 async fn a_release_from_elsewhere_ends_it_with_76() {
     let Some(servers) = servers(3).await else { return };
     let holder = hold(&servers, &["-t", "900ms"]).start();
-    let token = told(&holder, "token").await;
+    let token = line_with(&holder, "token").await;
     Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
     let ended = holder.end().await.expect(76);
     assert!(ended.stderr.contains("`quorlock release` released it from elsewhere"), "{ended:?}");

@@ -92,8 +92,8 @@ async fn a_nasty_name_is_shown_by_each_verb_and_means_itself_in_json() {
     let holder = hold(&servers, &["--label", label, name]).await;
     let _waiter = Quorlock::new(["run", "--label", label, name, "--", "true"]).on(&servers).start();
     hides_nothing(&holder.stdout(), "hold");
-    let told = hold(&servers, &["--json", &nasty("told")]).await;
-    hides_nothing(&told.stdout(), "hold --json");
+    let held = hold(&servers, &["--json", &nasty("told")]).await;
+    hides_nothing(&held.stdout(), "hold --json");
 
     for words in [
         &["list"][..],

@@ -93,7 +93,7 @@ async fn a_latecomer_sees_when_and_where_the_job_ran() {
     let Some(servers) = servers(3).await else { return };
     let slot = ["--at-least", "1h", "--label", "import"];
     run(&servers, &slot, "exit 7").end().await.expect(7);
-    let told = |text: &str| {
+    let explains = |text: &str| {
         assert!(text.contains("`job` stays taken "), "{text}");
         assert!(text.contains(" import ran at 20") && text.contains(" UTC for "), "{text}");
         assert!(text.contains("(exit 7)"), "{text}");
@@ -101,14 +101,14 @@ async fn a_latecomer_sees_when_and_where_the_job_ran() {
     for options in [&["--at-least", "1h"][..], &["--no-wait"]] {
         let late = run(&servers, options, "echo ran").end().await.expect(75);
         assert_eq!(late.stdout, "");
-        told(&late.stderr);
+        explains(&late.stderr);
     }
     let late = run(&servers, &["--json", "-n"], "echo ran").end().await.expect(75);
     let event: serde_json::Value = serde_json::from_str(late.stderr.trim()).unwrap();
     assert_eq!((&event["event"], &event["retained"]), (&"held".into(), &true.into()));
 
     let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
-    told(&status.stdout);
+    explains(&status.stdout);
     let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
     let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
     assert_eq!(status["state"], "retained");

@@ -88,8 +88,8 @@ fn systemd_accepts_the_units() {
             return;
         };
         // It also reports other units of this machine.
-        let told = String::from_utf8_lossy(&ended.stderr);
-        let about_it: Vec<&str> = told.lines().filter(|line| line.contains("quorlock")).collect();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        let about_it: Vec<&str> = stderr.lines().filter(|line| line.contains("quorlock")).collect();
         assert!(about_it.is_empty(), "{}: {about_it:#?}", unit.display());
     }
 }

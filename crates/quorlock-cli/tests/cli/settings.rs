@@ -246,9 +246,9 @@ async fn plain_seconds_are_taken_wherever_a_duration_is() {
 #[tokio::test]
 async fn a_misspelt_variable_warns_and_a_key_is_suggested() {
     let Some(servers) = servers(3).await else { return };
-    let told = job().on(&servers).env("QUORLOCK_TLL", "9s").env("QUORLOCK_HELD", "1").end().await.expect(0);
+    let ended = job().on(&servers).env("QUORLOCK_TLL", "9s").env("QUORLOCK_HELD", "1").end().await.expect(0);
     assert_eq!(
-        told.stderr,
+        ended.stderr,
         "quorlock: warning: there is no setting for the variable QUORLOCK_TLL, which has no effect\n"
     );
     let refused = job().file("quorlock.toml", "max_ttl = '9s'").end().await.expect(78);

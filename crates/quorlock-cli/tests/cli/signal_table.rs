@@ -13,7 +13,7 @@ fn row(what: &str) -> Vec<i32> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")).filter(|line| line.contains(" | "));
     let (names, _) = rows
         .filter_map(|line| line.split_once(" | "))
-        .find(|(_, told)| told.starts_with(what))
+        .find(|(_, documented)| documented.starts_with(what))
         .unwrap_or_else(|| panic!("no row of {what}"));
     names.split(", ").filter_map(number).collect()
 }

@@ -320,8 +320,8 @@ async fn doctor_names_files_that_any_user_can_read_or_change() {
     ] {
         let before = fs::metadata(path).unwrap().permissions();
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-        let told = doctor().await.expect(code);
-        assert!(told.stdout.contains(words) && told.stdout.contains("chmod o-rwx"), "{told:#?}");
+        let report = doctor().await.expect(code);
+        assert!(report.stdout.contains(words) && report.stdout.contains("chmod o-rwx"), "{report:#?}");
         fs::set_permissions(path, before).unwrap();
     }
 }

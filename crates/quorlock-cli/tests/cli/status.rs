@@ -25,9 +25,9 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
         "echo $QUORLOCK_TOKEN; echo $QUORLOCK_FENCE; exec sleep 1000",
     )
     .start();
-    let told = holder.lines(2).await;
-    let secret = told[0].split(' ').next().unwrap_or_default();
-    let fencing_token = &told[1];
+    let shown = holder.lines(2).await;
+    let secret = shown[0].split(' ').next().unwrap_or_default();
+    let fencing_token = &shown[1];
 
     // The third node may answer after the other two have decided.
     let status = || Quorlock::new(["status", "job"]).on(&servers).end();
@@ -95,14 +95,14 @@ async fn restarted_servers_make_a_free_lock_unavailable() {
         let status = Quorlock::new([&["status"], options, &["job"]].concat());
         status.on(&servers).env("QUORLOCK_RESTART_GUARD", "on")
     };
-    let told = look(&[]).end().await.expect(69);
-    assert!(told.stdout.contains("free, no vote for "), "{told:?}");
-    assert!(told.stdout.contains("`job` is free, but cannot be locked for another "), "{told:?}");
+    let shown = look(&[]).end().await.expect(69);
+    assert!(shown.stdout.contains("free, no vote for "), "{shown:?}");
+    assert!(shown.stdout.contains("`job` is free, but cannot be locked for another "), "{shown:?}");
     let json = look(&["--json"]).end().await.expect(69);
-    let told: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(told["state"], "free");
-    for left in [&told["locked_no_sooner_than_ms"], &told["nodes"][0]["no_vote_for_ms"]] {
-        assert!((1..=31_000).contains(&left.as_u64().unwrap()), "{told}");
+    let shown: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(shown["state"], "free");
+    for left in [&shown["locked_no_sooner_than_ms"], &shown["nodes"][0]["no_vote_for_ms"]] {
+        assert!((1..=31_000).contains(&left.as_u64().unwrap()), "{shown}");
     }
     look(&[]).env("QUORLOCK_RESTART_GUARD", "off").end().await.expect(0);
 }
@@ -111,8 +111,8 @@ async fn restarted_servers_make_a_free_lock_unavailable() {
 async fn no_line_of_the_table_is_a_sentence() {
     let Some(servers) = servers(3).await else { return };
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    let told = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
-    let table: Vec<&str> = told.stdout.lines().take(4).collect();
-    assert!(table.iter().all(|line| line.len() < 80), "{told:?}");
-    assert!(told.stdout.contains("unreachable"), "the reasons follow the table: {told:?}");
+    let shown = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
+    let table: Vec<&str> = shown.stdout.lines().take(4).collect();
+    assert!(table.iter().all(|line| line.len() < 80), "{shown:?}");
+    assert!(shown.stdout.contains("unreachable"), "the reasons follow the table: {shown:?}");
 }

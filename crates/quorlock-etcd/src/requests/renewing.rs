@@ -88,8 +88,8 @@ impl Session {
                     Found::Free(_) | Found::Hindered(_) => {
                         let Some(first) = places.first() else { continue };
                         let vote = self.refusal(lock, first, claim.is_several()).await?;
-                        let told = fencing_token.filter(|_| claim.is_several());
-                        let counter = told.map(|_| seen.counter()).transpose()?;
+                        let drawn = fencing_token.filter(|_| claim.is_several());
+                        let counter = drawn.map(|_| seen.counter()).transpose()?;
                         let counter = counter.filter(|counter| *counter > FencingToken::ZERO);
                         return Ok(Answer::from(vote).numbered(counter));
                     }

@@ -17,13 +17,13 @@ fn seen_valid(script: &mut Script, when: u64) -> &mut Script {
 fn a_loss_is_reported_by_the_deadline() {
     lease().lost(900, "ann1").assert_clean();
     let found = lease().lost(901, "ann1").found(Check::Loss);
-    assert!(matches!(&found[..], [Violation::ToldLate { told: Some(_), .. }]), "{found:?}");
+    assert!(matches!(&found[..], [Violation::LossReportedLate { reported: Some(_), .. }]), "{found:?}");
 }
 
 #[test]
 fn an_unreported_loss_is_found() {
     let found = lease().found(Check::Loss);
-    assert!(matches!(&found[..], [Violation::ToldLate { told: None, .. }]), "{found:?}");
+    assert!(matches!(&found[..], [Violation::LossReportedLate { reported: None, .. }]), "{found:?}");
 }
 
 #[test]

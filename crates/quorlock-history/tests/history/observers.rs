@@ -44,9 +44,9 @@ fn a_leader_that_has_been_over_for_long_is_found() {
 
 #[test]
 fn a_fencing_token_that_is_not_the_leaders_is_found() {
-    for (asked, told) in [(100, 6), (100, 8), (5, 8)] {
-        let found = led().observed(asked, "ann1", Some(told)).found(Check::Observers);
-        assert!(matches!(found[..], [Violation::OtherToken { .. }]), "{told} at {asked}: {found:?}");
+    for (asked, number) in [(100, 6), (100, 8), (5, 8)] {
+        let found = led().observed(asked, "ann1", Some(number)).found(Check::Observers);
+        assert!(matches!(found[..], [Violation::OtherToken { .. }]), "{number} at {asked}: {found:?}");
     }
     // A quorum had drawn it, and another node a larger one, before the outcome was decided.
     led().observed(5, "ann1", Some(6)).assert_clean();

@@ -51,7 +51,7 @@ cases! {
         two(Scheme::NoNote, World::put_forward());
     violated hunt a_clock_that_is_put_forward_before_any_client_comes_is_not_noticed: two(Quorlock, unmet());
     holds prove an_event_loop_that_has_hardly_turned_shows_it:
-        two(Quorlock, World { turns: Turns::Told, renewals: 1, ..unmet() });
+        two(Quorlock, World { turns: Turns::Notified, renewals: 1, ..unmet() });
 
     // Nodes restart without their data.
     holds prove a_node_may_forget_while_leases_are_renewed: two(Quorlock, World::forgetful(1, 2));

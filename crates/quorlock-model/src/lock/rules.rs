@@ -246,7 +246,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     /// Like `start::note`: the client that meets a process first notes its uptime.
     fn meet(&self, node: &mut Node<K>) {
         if let Some(age) = node.age.filter(|_| self.scheme != Scheme::NoNote) {
-            let turns = (self.world.turns == Turns::Told).then_some(age.into());
+            let turns = (self.world.turns == Turns::Notified).then_some(age.into());
             let uptime = self.world.uptime(age, node.own.forward);
             node.own.known.get_or_insert(believed(uptime, turns, None));
         }
@@ -254,7 +254,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     fn witness(&self, node: &Node<K>) -> Witness {
         let is_young = node.age.is_some_and(|age| {
-            let turns = (self.world.turns == Turns::Told).then_some(age.into());
+            let turns = (self.world.turns == Turns::Notified).then_some(age.into());
             let uptime = self.world.uptime(age, node.own.forward);
             self.world.is_quarantined(believed(uptime, turns, node.own.known))
         });

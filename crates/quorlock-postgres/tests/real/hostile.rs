@@ -97,7 +97,7 @@ fn on_the_first_question() -> Vec<Attack> {
         answered.after("pg_control_system", answer.concat())
     };
     let (parsed, no_parameters) = (message(b'1', &[]), message(b't', &[0, 0]));
-    let told = message(b'A', &[&[0, 0, 0, 5], &b"quorlock\0"[..], &[b'6'; 7000], &[0]].concat());
+    let notification = message(b'A', &[&[0, 0, 0, 5], &b"quorlock\0"[..], &[b'6'; 7000], &[0]].concat());
     vec![
         asked("silence", "no connection within", Vec::new()).within(SHORT),
         asked(
@@ -109,7 +109,7 @@ fn on_the_first_question() -> Vec<Attack> {
         asked("rows without end", "bytes for one question", vec![columns(TEXT)]).then(row(65_536)),
         asked("tiny rows without end", "bytes for one question", vec![columns(TEXT)])
             .then(row(0).repeat(1000)),
-        asked("notifications without end", "during its setup", Vec::new()).then(told.repeat(8)),
+        asked("notifications without end", "during its setup", Vec::new()).then(notification.repeat(8)),
         asked("errors without end", "", Vec::new()).then(message(b'E', &vec![b'x'; 60_000])),
         asked("results without end", "bytes for one question", Vec::new())
             .then(message(b'C', b"SET\0").repeat(1000)),
@@ -147,14 +147,14 @@ fn on_a_vote(server: SocketAddr) -> Vec<Attack> {
         Attack::new(name, words).behind(server).after(KEY, answer).within(Duration::from_secs(3))
     };
     let bound = message(b'2', &[]);
-    let told = message(b'A', &[&[0, 0, 0, 5], &b"quorlock\0"[..], &[b'6'; 7000], &[0]].concat());
+    let notification = message(b'A', &[&[0, 0, 0, 5], &b"quorlock\0"[..], &[b'6'; 7000], &[0]].concat());
     vec![
         vote("silence at a vote", "", Vec::new()),
         vote("a vote of 2 GB", "", [bound.clone(), header(b'D', 0x7fff_ffff)].concat())
             .then(vec![b'x'; 65_536]),
         vote("rows without end at a vote", "", bound.clone()).then(row(65_536)),
         vote("a vote of one column", "", [bound, row(4), message(b'C', b"SELECT 1\0"), ready()].concat()),
-        vote("notifications without end at a vote", "", Vec::new()).then(told.repeat(8)),
+        vote("notifications without end at a vote", "", Vec::new()).then(notification.repeat(8)),
         vote("parameters without end at a vote", "", Vec::new())
             .then(message(b'S', &[&b"name\0"[..], &[b'v'; 4000], &[0]].concat())),
     ]

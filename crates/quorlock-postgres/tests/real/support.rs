@@ -191,10 +191,10 @@ impl Plant for Editor<'_> {
             if companion(key).is_some_and(|(_, rest)| rest.starts_with("want:")) {
                 // Simulates the release that notifies this waiter of its turn.
                 let client = self.server.client().await;
-                let told =
+                let statement =
                     "WITH gone AS (DELETE FROM quorlock.waiters WHERE turn_key = $1 RETURNING turn_key)
                             SELECT pg_notify('quorlock', encode(turn_key, 'hex')) FROM gone";
-                return client.query(told, &[&key.as_bytes()]).await.map(drop).map_err(io::Error::other);
+                return client.query(statement, &[&key.as_bytes()]).await.map(drop).map_err(io::Error::other);
             }
             self.change(key, "token = NULL, expires = NULL, number = NULL, wanted = 0", &[]).await
         })

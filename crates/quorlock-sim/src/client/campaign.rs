@@ -34,7 +34,7 @@ impl Worker {
             let holding = self.recorder.granted([self.client, resource, operation], &watch, &self.clock);
             tokio::select! {
                 biased;
-                () = self.told(&holding, leadership.watch()) => {}
+                () = self.until_lost(&holding, leadership.watch()) => {}
                 () = self.hold(&holding, &watch, None::<&Lease>, ttl) => {}
             }
             self.resign(&holding, leadership).await;

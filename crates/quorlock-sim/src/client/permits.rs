@@ -47,7 +47,7 @@ impl Worker {
             let holding = self.recorder.granted([self.client, slot, operation], &watch, &self.clock);
             tokio::select! {
                 biased;
-                () = self.told(&holding, lease.watch()) => {}
+                () = self.until_lost(&holding, lease.watch()) => {}
                 () = self.hold(&holding, &watch, manual.then_some(&lease), ttl) => {}
             }
             self.let_go(holding, lease, ttl, manual).await;

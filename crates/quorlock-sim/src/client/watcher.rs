@@ -39,8 +39,8 @@ impl Watcher {
             });
             tokio::select! {
                 biased;
-                told = observer.changed() => {
-                    self.recorder.observed([self.client, self.resource], asked, seen(&told).as_ref());
+                leader = observer.changed() => {
+                    self.recorder.observed([self.client, self.resource], asked, seen(&leader).as_ref());
                     asked = self.world.now();
                 }
                 () = patience => {
@@ -49,7 +49,7 @@ impl Watcher {
                         let seen = if self.plan.twist == Twist::Credulous {
                             self.credulous(&key).await
                         } else {
-                            election.leader().await.ok().and_then(|told| seen(&told))
+                            election.leader().await.ok().and_then(|leader| seen(&leader))
                         };
                         self.recorder.glanced([self.client, self.resource], asked, seen.as_ref());
                     }

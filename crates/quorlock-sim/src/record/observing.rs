@@ -42,7 +42,7 @@ impl Recorder {
     pub(crate) fn observed(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) {
         let [client, resource] = observer;
         let number = self.glanced(observer, asked, leader);
-        self.state.lock().told.insert((client, resource), number);
+        self.state.lock().last_leader.insert((client, resource), number);
     }
 
     /// Like [`Recorder::observed`], for a single query. Returns the leading operation.
@@ -87,6 +87,6 @@ impl Recorder {
     /// Whether all observers of an election last saw this operation, or no leader.
     pub(crate) fn all_have_seen(&self, resource: usize, leader: Option<usize>) -> bool {
         let state = self.state.lock();
-        (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))
+        (0..self.plan.clients).all(|client| state.last_leader.get(&(client, resource)) == Some(&leader))
     }
 }

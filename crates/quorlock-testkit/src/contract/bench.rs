@@ -280,11 +280,14 @@ impl Bench<'_> {
     }
 
     pub(super) async fn vote(&self, request: Request) -> Result<Vote, String> {
-        self.told(request).await.map(|(vote, _)| vote)
+        self.vote_and_token(request).await.map(|(vote, _)| vote)
     }
 
     /// Returns the vote and the fencing counter.
-    pub(super) async fn told(&self, request: Request) -> Result<(Vote, Option<FencingToken>), String> {
+    pub(super) async fn vote_and_token(
+        &self,
+        request: Request,
+    ) -> Result<(Vote, Option<FencingToken>), String> {
         let shown = format!("{request:?}");
         let answer = self.ask(request).await;
         answer
@@ -294,7 +297,7 @@ impl Bench<'_> {
 
     /// Expects a grant, and returns the number that was drawn.
     pub(super) async fn drawn(&self, request: Request) -> Result<FencingToken, String> {
-        let (vote, fencing_token) = self.told(request).await?;
+        let (vote, fencing_token) = self.vote_and_token(request).await?;
         is(&vote, &Vote::Granted)?;
         fencing_token.ok_or_else(|| "granted without a number".to_owned())
     }
@@ -302,7 +305,7 @@ impl Bench<'_> {
     /// Returns the counter of the lock at `key`.
     pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
         let request = Request::Inspect { key: key.into(), prefix_len: self.prefix_len(key) };
-        self.told(request).await.map(|(_, fencing_token)| fencing_token)
+        self.vote_and_token(request).await.map(|(_, fencing_token)| fencing_token)
     }
 
     /// Whether the node reports that it supports the request.
@@ -369,7 +372,7 @@ impl Bench<'_> {
     /// Waits until there was a hint about `key`.
     pub(super) async fn until_notified(&self, key: &str) -> Finding {
         let patience = self.patience();
-        while self.ear.told(key) == 0 {
+        while self.ear.hints(key) == 0 {
             patience.or("no hint about the key").await?;
         }
         Ok(())

@@ -28,7 +28,7 @@ impl Default for HintRecorder {
 struct Heard {
     hearing: bool,
     /// The number of hints about each key.
-    told: BTreeMap<Vec<u8>, usize>,
+    hints: BTreeMap<Vec<u8>, usize>,
     /// Whether messages to the inbox arrive.
     open: bool,
     /// The messages that have arrived, as text.
@@ -43,12 +43,12 @@ impl HintRecorder {
 
     /// Starts counting hints about `key`.
     pub(super) fn expect(&self, key: &str) {
-        self.heard.lock().told.insert(key.into(), 0);
+        self.heard.lock().hints.insert(key.into(), 0);
     }
 
     /// Returns the number of hints about `key` since it was expected.
-    pub(super) fn told(&self, key: &str) -> usize {
-        self.heard.lock().told.get(key.as_bytes()).copied().unwrap_or(0)
+    pub(super) fn hints(&self, key: &str) -> usize {
+        self.heard.lock().hints.get(key.as_bytes()).copied().unwrap_or(0)
     }
 
     /// Returns the inbox at which messages arrive, if any.
@@ -69,11 +69,11 @@ impl HintListener for HintRecorder {
             Hint::Subscribed => heard.hearing = true,
             Hint::Unsubscribed => (heard.hearing, heard.open) = (false, false),
             Hint::Invalidated(key) => {
-                if let Some(count) = heard.told.get_mut(key) {
+                if let Some(count) = heard.hints.get_mut(key) {
                     *count += 1;
                 }
             }
-            Hint::Flushed => heard.told.values_mut().for_each(|count| *count += 1),
+            Hint::Flushed => heard.hints.values_mut().for_each(|count| *count += 1),
         }
     }
 

@@ -91,7 +91,7 @@ pub(super) async fn a_refused_acquisition_reports_the_counter_and_draws_nothing(
     .into_iter()
     .filter(|request| bench.can(request))
     {
-        let (vote, fencing_token) = bench.told(request).await?;
+        let (vote, fencing_token) = bench.vote_and_token(request).await?;
         held_by(&vote, holder.token(), LONG)?;
         ensure(fencing_token == Some(past.at(42)), format!("refused at 42, it reports {fencing_token:?}"))?;
     }
@@ -106,7 +106,7 @@ pub(super) async fn a_refused_acquisition_never_lowers_the_counter(bench: &Bench
     let drawn = bench.drawn(acquisition(&holder, LONG, bench.fence_hint())).await?;
     let alone = FenceHint::at(bench.clock.wall().saturating_sub(LONG), None, LONG);
     for fence_hint in [past.counting(), alone, bench.fence_hint()] {
-        let (vote, _) = bench.told(acquisition(&refused, LONG, fence_hint)).await?;
+        let (vote, _) = bench.vote_and_token(acquisition(&refused, LONG, fence_hint)).await?;
         held_by(&vote, holder.token(), LONG)?;
         let found = bench.counter(&key).await?;
         ensure(found >= Some(drawn), format!("refused at {drawn}, it has left {found:?}"))?;
@@ -156,7 +156,7 @@ pub(super) async fn a_write_back_where_the_counter_is_not_below_is_refused(bench
     let claim = bench.claim(&bench.key());
     draws(bench, acquisition(&claim, LONG, past.beyond(41)), past.at(42)).await?;
     for number in [41, 42] {
-        let refused = bench.told(write_back(&claim, past.at(number))).await?;
+        let refused = bench.vote_and_token(write_back(&claim, past.at(number))).await?;
         ensure(
             refused == (Vote::FenceAhead, Some(past.at(42))),
             format!("{number} at 42 finds {refused:?}"),
@@ -333,7 +333,7 @@ pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &
 pub(super) async fn without_fencing_only_the_key_is_stored(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
-    let (vote, fencing_token) = bench.told(plain(&first)).await?;
+    let (vote, fencing_token) = bench.vote_and_token(plain(&first)).await?;
     is(&vote, &Vote::Granted)?;
     ensure(fencing_token.is_none(), format!("without fencing it reports {fencing_token:?}"))?;
     let replaces = transfer(&first, &second, None);

@@ -39,10 +39,10 @@ pub(super) async fn a_release_reports_waiting_clients_once(bench: &Bench<'_>) ->
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     bench.acquire(&next, LONG).await?;
     // There may have been more waiters than the notified one.
-    let told = bench.release(&next).await?;
+    let vote = bench.release(&next).await?;
     ensure(
-        matches!(told, Vote::Granted | Vote::ReleasedContended),
-        format!("there is no waiter, but it reports {told:?}"),
+        matches!(vote, Vote::Granted | Vote::ReleasedContended),
+        format!("there is no waiter, but it reports {vote:?}"),
     )?;
     bench.acquire(&next, LONG).await?;
     is(&bench.release(&next).await?, &Vote::Granted)

@@ -236,7 +236,7 @@ impl Connection {
     /// Processes everything that is due, and returns what has arrived at the clients.
     pub(super) fn advance(&mut self, now: Moment, server: &mut Server) -> Vec<Delivery> {
         let mut arrived = std::mem::take(&mut self.immediate);
-        self.tell_changes(now, server);
+        self.notify_changes(now, server);
         while let Some(Sent { request, reply, .. }) = self.arrived(now) {
             let inboxes = self.listeners.iter().filter_map(|listener| listener.inbox());
             server.offers.listen(inboxes.filter(|_| self.hearing()));
@@ -245,12 +245,12 @@ impl Connection {
                 watch(server, &request, &answer);
             }
             self.send_back(now, Delivery::Response(reply, answer));
-            self.tell_changes(now, server);
+            self.notify_changes(now, server);
         }
         while !self.hung && self.orphans.front().is_some_and(|orphan| orphan.due <= now) {
             // No client receives the response.
             drop(self.orphans.pop_front().map(|orphan| server.carry_out(&orphan.request)));
-            self.tell_changes(now, server);
+            self.notify_changes(now, server);
         }
         while !self.replies_lost && self.outbox.front().is_some_and(|coming| coming.due <= now) {
             arrived.extend(self.outbox.pop_front().map(|coming| coming.delivery));
@@ -259,7 +259,7 @@ impl Connection {
     }
 
     /// Sends hints about changes. A server that hangs sends them later.
-    fn tell_changes(&mut self, now: Moment, server: &mut Server) {
+    fn notify_changes(&mut self, now: Moment, server: &mut Server) {
         if self.hung {
             return;
         }

@@ -210,10 +210,11 @@ async fn tracking(options: &[&str]) -> RedisResult<(MultiplexedConnection, Pushe
     let client = serve("?protocol=resp3").await?;
     let (sender, pushes) = unbounded_channel();
     let config = AsyncConnectionConfig::new().set_push_sender(sender);
-    let mut told = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let on: String = cmd("CLIENT").arg("TRACKING").arg("ON").arg(options).query_async(&mut told).await?;
+    let mut client_connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let on: String =
+        cmd("CLIENT").arg("TRACKING").arg("ON").arg(options).query_async(&mut client_connection).await?;
     assert_eq!(on, "OK");
-    Ok((told, Pushes(pushes), client.get_multiplexed_async_connection().await?))
+    Ok((client_connection, Pushes(pushes), client.get_multiplexed_async_connection().await?))
 }
 
 struct Pushes(UnboundedReceiver<PushInfo>);
@@ -239,14 +240,17 @@ fn key(key: &str) -> Value {
 
 #[tokio::test]
 async fn a_change_is_notified_once_to_clients_that_read_the_key() -> RedisResult<()> {
-    let (mut told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
-    let _: Option<String> = cmd("GET").arg("read").query_async(&mut told).await?;
+    let (mut client_connection, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
+    let _: Option<String> = cmd("GET").arg("read").query_async(&mut client_connection).await?;
     for name in ["unread", "read", "read"] {
         let _: String = cmd("SET").arg(name).arg("a").query_async(&mut other).await?;
     }
     assert_eq!(pushes.next().await, Some(key("read")));
-    assert!(pushes.so_far(&mut told).await?.is_empty(), "it is notified once, and of nothing else");
-    let _: Option<String> = cmd("GET").arg("read").query_async(&mut told).await?;
+    assert!(
+        pushes.so_far(&mut client_connection).await?.is_empty(),
+        "it is notified once, and of nothing else"
+    );
+    let _: Option<String> = cmd("GET").arg("read").query_async(&mut client_connection).await?;
     let _: i64 = cmd("DEL").arg("read").query_async(&mut other).await?;
     assert_eq!(pushes.next().await, Some(key("read")), "it has read it again");
     Ok(())
@@ -255,18 +259,18 @@ async fn a_change_is_notified_once_to_clients_that_read_the_key() -> RedisResult
 #[tokio::test]
 async fn own_changes_are_notified_without_noloop() -> RedisResult<()> {
     for (options, times) in [(&["NOLOOP"][..], 0), (&[], 1)] {
-        let (mut told, mut pushes, _) = tracking(options).await?;
-        let _: Option<String> = cmd("GET").arg("k").query_async(&mut told).await?;
-        let _: String = cmd("SET").arg("k").arg("a").query_async(&mut told).await?;
+        let (mut client_connection, mut pushes, _) = tracking(options).await?;
+        let _: Option<String> = cmd("GET").arg("k").query_async(&mut client_connection).await?;
+        let _: String = cmd("SET").arg("k").arg("a").query_async(&mut client_connection).await?;
         // A push may follow the answer that caused it, but not the next one.
-        assert_eq!(pushes.so_far(&mut told).await?.len(), times, "{options:?}");
+        assert_eq!(pushes.so_far(&mut client_connection).await?.len(), times, "{options:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn the_expiry_of_a_lock_is_notified_to_refused_clients() -> RedisResult<()> {
-    let (mut told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
+    let (mut client_connection, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
     let acquire = |token: &str, ttl: i64| {
         let mut acquire = cmd("EVAL");
         acquire
@@ -281,12 +285,13 @@ async fn the_expiry_of_a_lock_is_notified_to_refused_clients() -> RedisResult<()
         acquire
     };
     let _: (String, i64) = acquire("theirs", 500).query_async(&mut other).await?;
-    let refused: (String, String, i64, i64) = acquire("ours", 1000).query_async(&mut told).await?;
+    let refused: (String, String, i64, i64) =
+        acquire("ours", 1000).query_async(&mut client_connection).await?;
     let (reply, holder, _, theirs) = refused;
     assert_eq!([reply.as_str(), &holder], ["held", "theirs"]);
     // No client asks for it, so the server must check by itself.
     assert_eq!(pushes.next().await, Some(key("lock")));
-    let (reply, ours): (String, i64) = acquire("ours", 1000).query_async(&mut told).await?;
+    let (reply, ours): (String, i64) = acquire("ours", 1000).query_async(&mut client_connection).await?;
     assert!(reply == "granted" && ours > theirs, "{reply}: {ours} after {theirs}");
     Ok(())
 }
@@ -301,11 +306,11 @@ async fn a_flush_is_notified_without_a_key() -> RedisResult<()> {
 
 #[tokio::test]
 async fn tracking_ends_when_it_is_turned_off_and_needs_resp3() -> RedisResult<()> {
-    let (mut told, mut pushes, mut other) = tracking(&[]).await?;
-    let _: Option<String> = cmd("GET").arg("k").query_async(&mut told).await?;
-    let _: String = cmd("CLIENT").arg("TRACKING").arg("OFF").query_async(&mut told).await?;
+    let (mut client_connection, mut pushes, mut other) = tracking(&[]).await?;
+    let _: Option<String> = cmd("GET").arg("k").query_async(&mut client_connection).await?;
+    let _: String = cmd("CLIENT").arg("TRACKING").arg("OFF").query_async(&mut client_connection).await?;
     let _: String = cmd("SET").arg("k").arg("a").query_async(&mut other).await?;
-    assert!(pushes.so_far(&mut told).await?.is_empty());
+    assert!(pushes.so_far(&mut client_connection).await?.is_empty());
     let mut old = connect("").await?;
     let refused: RedisResult<String> = cmd("CLIENT").arg("TRACKING").arg("ON").query_async(&mut old).await;
     assert!(refused.is_err_and(|error| error.to_string().contains("RESP3")));

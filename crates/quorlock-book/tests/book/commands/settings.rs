@@ -42,8 +42,8 @@ async fn every_config_file_is_read() {
             // No Sentinels and clusters are started here: the program fails after it has read the file.
             // tests/real/ covers them.
             let expected = if names_servers(&table) { 0 } else { NO_QUORUM };
-            let told = String::from_utf8_lossy(&ended.stderr);
-            assert_eq!(ended.status.code(), Some(expected), "{place}: {told}");
+            let stderr = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(expected), "{place}: {stderr}");
             count += 1;
         }
     }

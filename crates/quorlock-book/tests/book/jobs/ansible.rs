@@ -38,7 +38,7 @@ fn start(hosts: &Hosts, line: &str) -> Host {
     hosts.start(command)
 }
 
-fn told(ended: &Output) -> String {
+fn output(ended: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr))
 }
 
@@ -50,13 +50,13 @@ async fn the_playbook_runs_its_block_under_the_lock_and_releases_it_also_after_a
     let state = "quorlock status --json deploy/web | grep -o '\"state\":\"[a-z]*\"' | head -n 1";
     hosts.program("restart.sh", &format!("log \"$({state})\""));
     let ended = start(&hosts, "exec ansible-playbook restart.yml").ended().await;
-    assert!(ended.status.success(), "{}", told(&ended));
+    assert!(ended.status.success(), "{}", output(&ended));
     assert_eq!(hosts.log(), ["", "\"state\":\"held\""]);
     assert_eq!(hosts.status(RESOURCE)["state"], "free", "released before the playbook ends");
 
     hosts.program("restart.sh", "exit 5");
     let failed = start(&hosts, "exec ansible-playbook restart.yml").ended().await;
-    assert_eq!(failed.status.code(), Some(2), "{}", told(&failed));
+    assert_eq!(failed.status.code(), Some(2), "{}", output(&failed));
     assert_eq!(hosts.status(RESOURCE)["state"], "free");
 }
 
@@ -75,7 +75,11 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     let text = fs::read_to_string(hosts.path("restart.yml")).unwrap();
     fs::write(hosts.path("soon.yml"), text.replace("--wait 10min", "--wait 0s")).unwrap();
     let refused = start(&hosts, "exec ansible-playbook soon.yml").ended().await;
-    assert!(!refused.status.success() && told(&refused).contains("Acquire the lock"), "{}", told(&refused));
+    assert!(
+        !refused.status.success() && output(&refused).contains("Acquire the lock"),
+        "{}",
+        output(&refused)
+    );
     assert_eq!(hosts.log(), Vec::<String>::new(), "no task of the block has run");
     holder.signal(Signal::SIGTERM);
     holder.ended().await;
@@ -88,8 +92,8 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     fs::write(hosts.path("soon.yml"), text.replace("state: directory", "state: directory\n        path: ."))
         .unwrap();
     let lost = start(&hosts, "QUORLOCK_TTL=2s exec ansible-playbook soon.yml").ended().await;
-    assert!(!lost.status.success(), "{}", told(&lost));
-    assert!(told(&lost).contains("Check that the lock was held"), "{}", told(&lost));
+    assert!(!lost.status.success(), "{}", output(&lost));
+    assert!(output(&lost).contains("Check that the lock was held"), "{}", output(&lost));
 }
 
 #[tokio::test]
@@ -102,7 +106,7 @@ async fn a_playbook_runs_under_the_lock() {
     let line = lines.lines().find(|line| line.contains("ansible-playbook")).unwrap();
     for started in [start(&hosts, line), start(&hosts, line)] {
         let ended = started.ended().await;
-        assert!(ended.status.success(), "{}", told(&ended));
+        assert!(ended.status.success(), "{}", output(&ended));
     }
     assert_eq!(hosts.log().len(), 2);
     hosts.free(RESOURCE).await;

@@ -68,10 +68,10 @@ fn verify(unit: &Path) {
         skip("no systemd-analyze installed, so the units are not verified");
         return;
     };
-    let told = String::from_utf8_lossy(&ended.stderr);
+    let stderr = String::from_utf8_lossy(&ended.stderr);
     let name = unit.file_stem().unwrap().to_string_lossy();
     // It also reports other units of this machine.
-    let about_it: Vec<&str> = told.lines().filter(|line| line.contains(&*name)).collect();
+    let about_it: Vec<&str> = stderr.lines().filter(|line| line.contains(&*name)).collect();
     assert!(about_it.is_empty(), "{about_it:#?}");
 }
 
@@ -88,8 +88,8 @@ async fn the_service_of_the_page_runs_its_job_once_on_ten_hosts_and_fails_on_non
     assert_eq!(late.len(), 9);
     for late in late {
         assert!(service.is_success(late), "systemd would call it failed: {late:?}");
-        let told = String::from_utf8_lossy(&late.stderr);
-        assert!(told.contains("`nightly-import` stays taken ") && told.contains(" ran at "), "{told}");
+        let stderr = String::from_utf8_lossy(&late.stderr);
+        assert!(stderr.contains("`nightly-import` stays taken ") && stderr.contains(" ran at "), "{stderr}");
     }
 }
 

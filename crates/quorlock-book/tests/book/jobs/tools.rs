@@ -27,8 +27,8 @@ pub(crate) fn read(yaml: &str) -> Option<Vec<Value>> {
 /// Checks YAML against the schema of `kind`, and returns its documents.
 pub(crate) fn checked(kind: &str, yaml: &str) -> Option<Vec<Value>> {
     let ended = check(kind, yaml)?;
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{kind}: {told}\n{yaml}");
+    let output = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{kind}: {output}\n{yaml}");
     let documents: Value = serde_json::from_slice(&ended.stdout).unwrap();
     Some(documents.as_array().unwrap().clone())
 }
