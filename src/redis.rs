@@ -61,7 +61,6 @@ mod kind;
 mod list;
 mod login;
 mod max_ttl;
-mod met;
 mod node_lists;
 mod observers;
 mod process;
@@ -72,6 +71,7 @@ mod replicas;
 mod resp;
 #[doc(hidden)]
 pub mod scripts;
+mod seen_processes;
 mod sentinel;
 mod server_error;
 mod session;

@@ -38,7 +38,7 @@ use quorlock_protocol::{Drift, InboxId, Quarantine, Quorum};
 pub enum RestartGuard {
     /// They count once the node has been up, and a master, for longer than any lock can live: `max_ttl` and the drift
     /// allowance. A server does not report when it was promoted, so the first client that connects to it stores the
-    /// time there, under `PREFIX{…}:quorlock:gate:reign`.
+    /// time there, under `PREFIX{…}:quorlock:gate:master_since`.
     On,
     /// They count immediately. For servers that were started for the first time just now, as in tests, and for nodes
     /// that cannot forget: with `appendfsync always`.

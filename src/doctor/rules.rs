@@ -45,8 +45,8 @@ pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) 
 /// Returns whether the votes of a node count.
 fn standing(facts: &Facts, setting: &Setting) -> Standing {
     let excluded = |reason: &str| Standing::Excluded { reason: printable(reason).to_string().into() };
-    if let Some(trouble) = &facts.trouble {
-        return excluded(&format!("{:#}", trouble.error));
+    if let Some(failure) = &facts.failure {
+        return excluded(&format!("{:#}", failure.error));
     }
     if !facts.others.is_empty() {
         return excluded("several servers answer at its address");
@@ -104,7 +104,7 @@ pub(super) fn running(facts: &Facts) -> Duration {
 /// longer than the server has been master.
 pub(crate) fn age(facts: &Facts) -> Duration {
     let past = match facts.promoted {
-        Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
+        Some(true) => Past::Promoted { master_since: facts.master_since.unwrap_or_default() },
         Some(false) | None => Past::Master,
     };
     quorlock_protocol::age(running(facts), past, None, Moment::ORIGIN)

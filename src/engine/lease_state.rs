@@ -336,13 +336,13 @@ impl LeaseState {
     }
 
     /// Returns what the latest round left, if all nodes have answered.
-    pub(crate) fn settled_standings(&self) -> Option<KeyStates> {
+    pub(crate) fn settled_key_states(&self) -> Option<KeyStates> {
         if let LastRound::Settled(key_states) = &*self.last_round.lock() { Some(*key_states) } else { None }
     }
 
     /// Returns the key states of the latest round, and when it was sent if some nodes have not
     /// answered.
-    pub(crate) fn latest_standings(&self) -> (KeyStates, Option<Moment>) {
+    pub(crate) fn latest_key_states(&self) -> (KeyStates, Option<Moment>) {
         let round = match &*self.last_round.lock() {
             LastRound::None => return (KeyStates::default(), None),
             LastRound::Settled(key_states) => return (*key_states, None),

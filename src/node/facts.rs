@@ -19,7 +19,7 @@ mod probe;
 #[non_exhaustive]
 pub struct Facts {
     /// Why the node could not be examined, or not completely.
-    pub trouble: Option<ConnectFailure>,
+    pub failure: Option<ConnectFailure>,
     /// The [history](crate::node::Identity) of its data: Redis' `run_id`.
     pub identity: Option<Arc<str>>,
     /// The processes that further connections to its address reached, where they differ.
@@ -45,7 +45,7 @@ pub struct Facts {
     /// Whether it was a replica before it became a master.
     pub promoted: Option<bool>,
     /// If it was: how long clients have known it as master.
-    pub reign: Option<Duration>,
+    pub master_since: Option<Duration>,
     /// The largest `max_ttl` that a client of this deployment has recorded.
     pub max_ttl: Option<Duration>,
     /// The lists of nodes that clients of this deployment have recorded.

@@ -290,13 +290,13 @@ impl NodeMonitor {
             ConnectionState::Stalled(reason) => {
                 warn!(node, reason = format_args!("{reason:#}"), "not responding; skipped until it answers");
             }
-            ConnectionState::Lost(trouble)
-                if matches!(before, Some(ConnectionState::Lost(_))) && !trouble.is_permanent() =>
+            ConnectionState::Lost(error)
+                if matches!(before, Some(ConnectionState::Lost(_))) && !error.is_permanent() =>
             {
-                debug!(node, trouble = format_args!("{trouble:#}"), "still unreachable");
+                debug!(node, error = format_args!("{error:#}"), "still unreachable");
             }
-            ConnectionState::Lost(trouble) => {
-                warn!(node, trouble = format_args!("{trouble:#}"), "unreachable, reconnecting");
+            ConnectionState::Lost(error) => {
+                warn!(node, error = format_args!("{error:#}"), "unreachable, reconnecting");
             }
             ConnectionState::Ended(_) => debug!(node, "disconnected"),
         }

@@ -20,11 +20,11 @@ use quorlock_protocol::most_in_flight;
 /// A hung server carries out its backlog when it resumes: without a bound, a thousand requests that timed out
 /// became a thousand stored keys (measured). Far above the usual number of a healthy node: at 200 000 votes a
 /// second, 512 are 3 ms.
-const VOTES: u64 = 512;
+const MAX_VOTES: u64 = 512;
 
 /// The most unanswered requests of any kind. Larger than the bound on votes, so that the clean-up of every
 /// vote has room: a release, a cancel and a dequeue for each.
-pub(crate) const QUESTIONS: usize = 2048;
+pub(crate) const MAX_REQUESTS: usize = 2048;
 
 /// A request to the node, which gets one response.
 #[derive(Debug)]
@@ -58,9 +58,9 @@ const ROUND: &str = "the receiver of a response";
 /// The state of a node, shared by its handle and its task.
 #[derive(Debug)]
 pub(crate) struct State {
-    standing: AtomicU8,
+    phase: AtomicU8,
     /// The error while the state is not [`OPEN`].
-    trouble: Mutex<NodeError>,
+    error: Mutex<NodeError>,
     /// The server that answers, or answered last.
     identity: Mutex<Option<Arc<Identity>>>,
     observers: Observers,
@@ -96,8 +96,8 @@ const ENDED: u8 = 3;
 impl State {
     pub(crate) fn new() -> State {
         State {
-            standing: AtomicU8::new(OPEN),
-            trouble: Mutex::new(NodeError::NotAsked),
+            phase: AtomicU8::new(OPEN),
+            error: Mutex::new(NodeError::NotAsked),
             identity: Mutex::new(None),
             observers: Observers::default(),
             unanswered: AtomicU64::new(0),
@@ -128,17 +128,17 @@ impl State {
         let creates = request.may_create();
         // Read before the state: if a connection ends in between, the permit belongs to that connection.
         let ended = self.ended.load(Ordering::Acquire);
-        let standing = self.standing.load(Ordering::Acquire);
-        if standing >= DOWN || (standing == STALLED && !cleans_up(request)) {
-            return Err(self.trouble());
+        let phase = self.phase.load(Ordering::Acquire);
+        if phase >= DOWN || (phase == STALLED && !cleans_up(request)) {
+            return Err(self.error());
         }
         // Counted before the check, and given back if refused: two callers cannot both take the last place.
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
         let permit = AdmissionPermit { state: Arc::clone(self), creates, ended };
         let (waiting, votes) = (unanswered % VOTE, if creates { unanswered / VOTE } else { 0 });
-        if waiting >= QUESTIONS as u64 || votes >= VOTES {
+        if waiting >= MAX_REQUESTS as u64 || votes >= MAX_VOTES {
             let most = |near| most_in_flight(near, self.round_trip().unwrap_or_default());
-            if waiting >= most(QUESTIONS as u64) || votes >= most(VOTES) {
+            if waiting >= most(MAX_REQUESTS as u64) || votes >= most(MAX_VOTES) {
                 let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
                 return Err(NodeError::Overloaded { waiting });
             }
@@ -158,28 +158,28 @@ impl State {
     }
 
     pub(crate) fn open(&self) {
-        self.standing.store(OPEN, Ordering::Release);
+        self.phase.store(OPEN, Ordering::Release);
         self.tell();
     }
 
-    pub(crate) fn stalled(&self, trouble: NodeError) {
-        self.stand(STALLED, trouble);
+    pub(crate) fn stalled(&self, error: NodeError) {
+        self.enter(STALLED, error);
     }
 
-    pub(crate) fn down(&self, trouble: NodeError) {
-        self.stand(DOWN, trouble);
+    pub(crate) fn down(&self, error: NodeError) {
+        self.enter(DOWN, error);
     }
 
     /// Records that the task has ended. The next call starts another one.
     pub(crate) fn end(&self) {
         let reason = "its connection ended with the Tokio runtime that it was opened on, or with its handle";
-        self.stand(ENDED, NodeError::Unreachable { reason: reason.into() });
+        self.enter(ENDED, NodeError::Unreachable { reason: reason.into() });
     }
 
     /// Records that a task is connecting: requests wait for it, as at the first time.
     pub(crate) fn begin(&self) {
         *self.identity.lock() = None;
-        self.standing.store(OPEN, Ordering::Release);
+        self.phase.store(OPEN, Ordering::Release);
     }
 
     /// Notifies `observer` of the state of the connection, now and whenever it changes.
@@ -193,26 +193,26 @@ impl State {
 
     /// Returns the state of the connection, once it is known.
     fn contact(&self) -> Option<ConnectionState> {
-        match self.standing.load(Ordering::Acquire) {
+        match self.phase.load(Ordering::Acquire) {
             OPEN => self.identity.lock().clone().map(ConnectionState::Connected),
-            STALLED => Some(ConnectionState::Stalled(self.trouble())),
-            DOWN => Some(ConnectionState::Lost(self.trouble())),
-            _ => Some(ConnectionState::Ended(self.trouble())),
+            STALLED => Some(ConnectionState::Stalled(self.error())),
+            DOWN => Some(ConnectionState::Lost(self.error())),
+            _ => Some(ConnectionState::Ended(self.error())),
         }
     }
 
     /// Returns whether there is a connection that answers, or why there is none.
     pub(crate) fn connected(&self) -> Result<(), NodeError> {
-        if self.standing.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.trouble()) }
+        if self.phase.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.error()) }
     }
 
-    fn trouble(&self) -> NodeError {
-        self.trouble.lock().clone()
+    fn error(&self) -> NodeError {
+        self.error.lock().clone()
     }
 
-    fn stand(&self, standing: u8, trouble: NodeError) {
-        *self.trouble.lock() = trouble;
-        self.standing.store(standing, Ordering::Release);
+    fn enter(&self, phase: u8, error: NodeError) {
+        *self.error.lock() = error;
+        self.phase.store(phase, Ordering::Release);
         self.tell();
     }
 }
@@ -273,10 +273,10 @@ mod tests {
     #[test]
     fn a_backlog_of_votes_leaves_room_for_their_clean_up() {
         let state = Arc::new(State::new());
-        let votes: Vec<_> = (0..VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
+        let votes: Vec<_> = (0..MAX_VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
         assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 512 })));
-        let clean_up: Vec<_> = (512..QUESTIONS).map(|_| state.admit(&release()).unwrap()).collect();
-        assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: QUESTIONS })));
+        let clean_up: Vec<_> = (512..MAX_REQUESTS).map(|_| state.admit(&release()).unwrap()).collect();
+        assert!(matches!(state.admit(&release()), Err(NodeError::Overloaded { waiting: MAX_REQUESTS })));
         drop((votes, clean_up));
         assert!(state.admit(&acquire()).is_ok(), "answered requests give their places back");
     }
@@ -286,7 +286,7 @@ mod tests {
         let state = Arc::new(State::new());
         state.introduced(Facts::default(), Duration::from_millis(300));
         // Twenty thousand leases of 30 s are renewed two thousand times a second.
-        let votes: Vec<_> = (0..12 * VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
+        let votes: Vec<_> = (0..12 * MAX_VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
         assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 6_144 })));
         drop(votes);
     }
@@ -294,12 +294,12 @@ mod tests {
     #[test]
     fn a_stalled_node_admits_releases_and_a_down_node_none() {
         let state = Arc::new(State::new());
-        let trouble = NodeError::Unreachable { reason: "it is unplugged".into() };
-        state.stalled(trouble.clone());
-        assert_eq!(state.admit(&acquire()).unwrap_err(), trouble);
+        let error = NodeError::Unreachable { reason: "it is unplugged".into() };
+        state.stalled(error.clone());
+        assert_eq!(state.admit(&acquire()).unwrap_err(), error);
         assert!(state.admit(&release()).is_ok());
-        state.down(trouble.clone());
-        assert_eq!(state.admit(&release()).unwrap_err(), trouble);
+        state.down(error.clone());
+        assert_eq!(state.admit(&release()).unwrap_err(), error);
         state.open();
         assert!(state.admit(&acquire()).is_ok());
     }

@@ -15,13 +15,13 @@ use super::info::facts_in;
 use super::introduction::{Introduction, Replies, ReplyTo};
 use super::login::Login;
 use super::max_ttl::{MaxTtlNote, max_ttl_answer};
-use super::met::Met;
 use super::node_lists::NodeListsNote;
 use super::process::{Process, history_in};
-use super::promotion::reign;
+use super::promotion::master_since;
 use super::push::Listeners;
 use super::redisson::Publishing;
 use super::replicas::ReplicaAck;
+use super::seen_processes::SeenProcesses;
 use super::sentinel::{Sentinels, Watch};
 use super::settings::{Membership, Settings};
 use super::start;
@@ -79,7 +79,7 @@ pub(crate) struct Connector {
     settings: Settings,
     listeners: Arc<Listeners>,
     last: Option<Seen>,
-    met: Met,
+    seen_processes: SeenProcesses,
     /// The IDs of earlier connections to that process over which a request may still arrive that stores a
     /// key.
     abandoned: Vec<i64>,
@@ -107,7 +107,7 @@ impl Connector {
             settings,
             listeners,
             last: None,
-            met: Met::default(),
+            seen_processes: SeenProcesses::default(),
             abandoned: Vec::new(),
             has_channels: true,
         }
@@ -193,7 +193,7 @@ impl Connector {
         let mut process =
             Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
         if membership == Membership::Alone && self.login.address.service().is_none() {
-            self.met.note(&process, self.settings.clock.now())?;
+            self.seen_processes.note(&process, self.settings.clock.now())?;
         }
         let history = match membership {
             Membership::Alone => None,
@@ -233,9 +233,9 @@ impl Connector {
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
             self.login.steps.next(1);
-            let reign = reign(&mut connection, gate, &process, history, self.user()).await?;
-            facts.reign = Some(reign);
-            past = Past::Promoted { reign };
+            let master_since = master_since(&mut connection, gate, &process, history, self.user()).await?;
+            facts.master_since = Some(master_since);
+            past = Past::Promoted { master_since };
         }
         let copies = ReplicaAck::wanted(&self.login.address, &self.settings);
         if let Some(copies) = copies {
@@ -476,11 +476,11 @@ mod tests {
 
     #[test]
     fn t2_a_successor_waits_until_its_predecessor_is_unused() {
-        let age = |address, reign, later: u64| {
+        let age = |address, master_since, later: u64| {
             let address = Address::parse(address).unwrap();
             let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
             let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
-            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            let past = Past::Promoted { master_since: Duration::from_secs(master_since) };
             connector.recognise(process, past, seconds(100)).age_at(seconds(100 + later)).as_secs()
         };
         assert_eq!(age("redis://a", 0, 20), 20);
@@ -493,7 +493,7 @@ mod tests {
             super::Settings { membership: Membership::OfCluster, ..super::super::tests::settings() };
         let mut member = Connector::new(Address::parse("a").unwrap(), settings, Arc::default());
         let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
-        let past = Past::Promoted { reign: Duration::from_secs(20) };
+        let past = Past::Promoted { master_since: Duration::from_secs(20) };
         let age = member.recognise(process, past, seconds(100)).age_at(seconds(100));
         assert_eq!(age.as_secs(), 12, "clusters promote as well");
     }
@@ -501,13 +501,17 @@ mod tests {
     #[test]
     fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
         let mut connector = connector();
-        let mut reigns = |history: &str, reign, at| {
+        let mut masters_since = |history: &str, master_since, at| {
             let process = Process { history: Some(history.into()), ..process("abc", 5_000) };
-            let past = Past::Promoted { reign: Duration::from_secs(reign) };
+            let past = Past::Promoted { master_since: Duration::from_secs(master_since) };
             connector.recognise(process, past, seconds(at)).age_at(seconds(at))
         };
-        assert_eq!(reigns("first", 7, 10), Duration::from_secs(7));
-        assert_eq!(reigns("first", 100, 12), Duration::from_secs(9), "the same promotion, by our clock");
-        assert_eq!(reigns("second", 100, 15), Duration::from_secs(3), "its clock was set forward");
+        assert_eq!(masters_since("first", 7, 10), Duration::from_secs(7));
+        assert_eq!(
+            masters_since("first", 100, 12),
+            Duration::from_secs(9),
+            "the same promotion, by our clock"
+        );
+        assert_eq!(masters_since("second", 100, 15), Duration::from_secs(3), "its clock was set forward");
     }
 }

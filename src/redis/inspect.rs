@@ -44,7 +44,7 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
     match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
         Ok(()) => {}
         Err(error) => {
-            facts.trouble = Some(match without_tls(connector.target(), &settings, &error).await {
+            facts.failure = Some(match without_tls(connector.target(), &settings, &error).await {
                 Plain::Spoken => {
                     let error = failed(NodeErrorKind::Tls, "no TLS: its port speaks plain text");
                     ConnectFailure { cure: Some(WITHOUT_TLS), error }
@@ -96,7 +96,7 @@ async fn ask_all(
     persistence(&mut session, facts).await?;
     hints(&mut session, connector.hears_pushes(), facts).await?;
     if facts.role == Some(Role::Master) && facts.unfit.is_none() && facts.loading != Some(true) {
-        reign(&mut session, settings, &info, facts).await?;
+        master_since(&mut session, settings, &info, facts).await?;
         max_ttl(&mut session, settings, facts).await?;
         node_lists(&mut session, settings, facts).await?;
         let probe = Probe::new(key, address.layout(), &*settings.entropy);
@@ -206,7 +206,7 @@ async fn known(
 }
 
 /// Reads since when a promoted server is master, and records it, as any client does.
-async fn reign(
+async fn master_since(
     session: &mut InspectSession,
     settings: &Settings,
     info: &str,
@@ -217,7 +217,7 @@ async fn reign(
         return Ok(());
     };
     let answers = session.ask_each(&[promotion::request(gate, run_id, history).to_vec()]).await?;
-    facts.reign = answers.first().and_then(promotion::answer);
+    facts.master_since = answers.first().and_then(promotion::answer);
     Ok(())
 }
 

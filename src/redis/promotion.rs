@@ -17,7 +17,7 @@ use crate::node::{NodeError, NodeErrorKind};
 
 /// Returns how long the promoted server process has been known as master. Records it, if no client has
 /// before.
-pub(super) async fn reign(
+pub(super) async fn master_since(
     connection: &mut Connection,
     gate: &str,
     process: &Process,

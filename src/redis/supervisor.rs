@@ -90,13 +90,13 @@ impl Work for Arc<NodeInner> {
         let contact = CancellationToken::new();
         *self.contact.lock() = contact.clone();
         let contacting = Some(contact.drop_guard());
-        let trouble = panicked
+        let failure = panicked
             .map(|panic| NodeError::Unreachable { reason: format!("its task panicked: {panic}").into() });
-        if trouble.is_none() {
+        if failure.is_none() {
             self.state.begin();
         }
         let supervisor = Supervisor { inner: Arc::clone(self), tools: Some(tools), contacting };
-        Some(Box::pin(supervisor.run(trouble)))
+        Some(Box::pin(supervisor.run(failure)))
     }
 
     fn ended(&self) {
@@ -113,31 +113,31 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Serves the node until its last handle is dropped. Waits first if there is `trouble`.
-    async fn run(mut self, mut trouble: Option<NodeError>) {
+    /// Serves the node until its last handle is dropped. Waits first if there is `failure`.
+    async fn run(mut self, mut failure: Option<NodeError>) {
         let inner = Arc::clone(&self.inner);
         let NodeInner { name, settings, state, listeners, .. } = &*inner;
         let Some(Tools { connector, queue, backoff }) = &mut self.tools else { return };
         let clock = &*settings.clock;
         loop {
-            let outcome = match trouble.take() {
+            let outcome = match failure.take() {
                 // The first time, requests wait in the queue for the connection.
                 None => connector.connect().await,
-                Some(trouble) => {
-                    state.down(trouble.clone());
+                Some(failure) => {
+                    state.down(failure.clone());
                     drop(self.contacting.take());
                     let wait = backoff.next(settings.entropy.next_u64());
                     let connected = pin!(async {
                         clock.sleep_until(clock.now() + wait).await;
                         connector.connect().await
                     });
-                    match select(pin!(refuse(queue, &trouble)), connected).await {
+                    match select(pin!(refuse(queue, &failure)), connected).await {
                         Either::Left(_) => return,
                         Either::Right((outcome, _)) => outcome,
                     }
                 }
             };
-            trouble = Some(match outcome {
+            failure = Some(match outcome {
                 Ok(mut greeted) => {
                     let facts = std::mem::take(&mut greeted.facts);
                     if settings.notices == Notices::Logged {
@@ -188,8 +188,8 @@ impl Drop for Supervisor {
 
 /// Answers the requests that were queued before the node was known to be down: none of them was sent. Ends
 /// when the node was dropped.
-async fn refuse(queue: &mut UnboundedReceiver<Ask>, trouble: &NodeError) {
+async fn refuse(queue: &mut UnboundedReceiver<Ask>, failure: &NodeError) {
     while let Some(ask) = queue.recv().await {
-        ask.answer(Err(trouble.clone()));
+        ask.answer(Err(failure.clone()));
     }
 }

@@ -17,7 +17,7 @@ const POINTS: u64 = 220;
 
 /// The fault of the nodes while the future is dropped.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum Fault {
     None,
     Slow,
     OneHung,
@@ -29,49 +29,49 @@ enum Trouble {
     Contended,
 }
 
-const TROUBLES: [Trouble; 9] = [
-    Trouble::None,
-    Trouble::Slow,
-    Trouble::OneHung,
-    Trouble::MajorityHung,
-    Trouble::RequestsDelayed,
-    Trouble::RepliesLost,
-    Trouble::Failing,
-    Trouble::Flapping,
-    Trouble::Contended,
+const TROUBLES: [Fault; 9] = [
+    Fault::None,
+    Fault::Slow,
+    Fault::OneHung,
+    Fault::MajorityHung,
+    Fault::RequestsDelayed,
+    Fault::RepliesLost,
+    Fault::Failing,
+    Fault::Flapping,
+    Fault::Contended,
 ];
 
-impl Trouble {
+impl Fault {
     fn begin(self, nodes: &[MemoryNode]) {
         let ms = Duration::from_millis;
         for (index, node) in nodes.iter().enumerate() {
             let spread = ms(7 * index as u64);
             match self {
-                Trouble::None | Trouble::Contended => node.delay(ms(3), ms(3)),
-                Trouble::Slow => node.delay(ms(5) + spread, ms(11) + spread),
-                Trouble::OneHung if index == 0 => node.hang(),
-                Trouble::MajorityHung if index < 3 => node.hang(),
-                Trouble::OneHung | Trouble::MajorityHung => node.delay(spread, spread),
-                Trouble::RequestsDelayed => node.delay(ms(60) + spread, ms(1)),
-                Trouble::RepliesLost => node.lose_replies(index < 3),
-                Trouble::Failing if index < 3 => {
+                Fault::None | Fault::Contended => node.delay(ms(3), ms(3)),
+                Fault::Slow => node.delay(ms(5) + spread, ms(11) + spread),
+                Fault::OneHung if index == 0 => node.hang(),
+                Fault::MajorityHung if index < 3 => node.hang(),
+                Fault::OneHung | Fault::MajorityHung => node.delay(spread, spread),
+                Fault::RequestsDelayed => node.delay(ms(60) + spread, ms(1)),
+                Fault::RepliesLost => node.lose_replies(index < 3),
+                Fault::Failing if index < 3 => {
                     node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed");
                 }
-                Trouble::Failing => node.delay(ms(20), ms(20)),
+                Fault::Failing => node.delay(ms(20), ms(20)),
                 // The connection ends with requests in its socket, which the server reads later.
-                Trouble::Flapping => {
+                Fault::Flapping => {
                     node.unread_requests(UnreadRequests::CarriedOut);
                     node.delay(ms(10), ms(10) + spread);
                 }
             }
         }
-        if let (Trouble::Contended, Some(first)) = (self, nodes.first()) {
+        if let (Fault::Contended, Some(first)) = (self, nodes.first()) {
             first.set_data("r", "another client", quorlock::node::Expiry::In(ms(90)));
         }
     }
 
     fn at_the_cut(self, nodes: &[MemoryNode]) {
-        if let Trouble::Flapping = self {
+        if let Fault::Flapping = self {
             for node in nodes {
                 node.disconnect();
             }
@@ -93,24 +93,24 @@ impl Trouble {
 /// keys without a cleanup.
 const GRACE: Duration = Duration::from_millis(1_500);
 
-async fn nothing_is_left(bench: &Bench, trouble: Trouble, point: u64, what: &str) {
+async fn nothing_is_left(bench: &Bench, fault: Fault, point: u64, what: &str) {
     bench.pass(Duration::from_millis(30)).await;
-    Trouble::end(&bench.nodes);
+    Fault::end(&bench.nodes);
     bench.pass(GRACE).await;
     let left: Vec<_> = bench
         .nodes
         .iter()
         .filter_map(|node| node.holder("r").filter(|token| token.as_bytes() != b"another client"))
         .collect();
-    assert!(left.is_empty(), "{what} cut at {point} ms under {trouble:?} left {left:?}");
+    assert!(left.is_empty(), "{what} cut at {point} ms under {fault:?} left {left:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn i20_an_acquire_dropped_at_any_point_leaves_no_key() {
-    for trouble in TROUBLES {
+    for fault in TROUBLES {
         for point in 0..POINTS {
             let bench = bench(5);
-            trouble.begin(&bench.nodes);
+            fault.begin(&bench.nodes);
             let lock = bench.lock().wait(Wait::Forever);
             let cut = bench.clock.now() + Duration::from_millis(point);
             tokio::select! {
@@ -118,30 +118,30 @@ async fn i20_an_acquire_dropped_at_any_point_leaves_no_key() {
                 // A lease that was granted in time is dropped at the cut instead.
                 lease = lock.acquire() => {
                     bench.clock.sleep_until(cut).await;
-                    trouble.at_the_cut(&bench.nodes);
+                    fault.at_the_cut(&bench.nodes);
                     drop(lease);
                 }
-                () = bench.clock.sleep_until(cut) => trouble.at_the_cut(&bench.nodes),
+                () = bench.clock.sleep_until(cut) => fault.at_the_cut(&bench.nodes),
             }
-            nothing_is_left(&bench, trouble, point, "acquire").await;
+            nothing_is_left(&bench, fault, point, "acquire").await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_dropped_at_any_point_leaves_no_key() {
-    for trouble in TROUBLES {
+    for fault in TROUBLES {
         for point in 0..POINTS {
             let bench = bench(5);
             let lease = bench.lock().acquire().await.unwrap();
-            trouble.begin(&bench.nodes);
+            fault.begin(&bench.nodes);
             let cut = bench.clock.now() + Duration::from_millis(point);
             tokio::select! {
                 biased;
                 _ = lease.release() => {}
-                () = bench.clock.sleep_until(cut) => trouble.at_the_cut(&bench.nodes),
+                () = bench.clock.sleep_until(cut) => fault.at_the_cut(&bench.nodes),
             }
-            nothing_is_left(&bench, trouble, point, "release").await;
+            nothing_is_left(&bench, fault, point, "release").await;
         }
     }
 }
@@ -197,23 +197,23 @@ async fn a_task_takes_over_if_the_first_waiter_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_dropped_at_any_point_and_released_leaves_no_key() {
-    for trouble in TROUBLES {
+    for fault in TROUBLES {
         for point in 0..POINTS {
             let bench = bench(5);
             let lease = bench.lock().acquire().await.unwrap();
             // Renewals would store the key again, also after the release.
             bench.nodes[1].flush();
             bench.nodes[4].flush();
-            trouble.begin(&bench.nodes);
+            fault.begin(&bench.nodes);
             let cut = bench.clock.now() + Duration::from_millis(point);
             tokio::select! {
                 biased;
                 _ = lease.renew() => bench.clock.sleep_until(cut).await,
                 () = bench.clock.sleep_until(cut) => {}
             }
-            trouble.at_the_cut(&bench.nodes);
+            fault.at_the_cut(&bench.nodes);
             drop(lease);
-            nothing_is_left(&bench, trouble, point, "renewal").await;
+            nothing_is_left(&bench, fault, point, "renewal").await;
         }
     }
 }

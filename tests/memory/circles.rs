@@ -78,13 +78,13 @@ impl Modules {
             }
         }
         let leads = |start: &Place, goal: &Place| {
-            let (mut met, mut left) = (BTreeSet::new(), vec![start]);
+            let (mut reached, mut left) = (BTreeSet::new(), vec![start]);
             while let Some(place) = left.pop() {
-                if met.insert(place) {
+                if reached.insert(place) {
                     left.extend(arrows.get(place).into_iter().flatten());
                 }
             }
-            met.contains(goal)
+            reached.contains(goal)
         };
         let all = arrows.iter().flat_map(|(from, ends)| ends.iter().map(move |to| (from, to)));
         all.filter(|(from, to)| leads(to, from)).map(|(from, to)| (from.clone(), to.clone())).collect()

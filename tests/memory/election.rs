@@ -156,13 +156,13 @@ async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
     let election = election(&client);
     let mut observer = election.observe().unwrap();
     assert_eq!(observer.changed().await, Observed::NoLeader);
-    let mut next = async |expected: Option<&str>| {
+    let mut expect_leader = async |expected: Option<&str>| {
         let now = observed_within(&bench, 30 * MS, &mut observer).await.expect("it waits for its heartbeat");
         assert_eq!(leader_of(&now), expected);
     };
     for _ in 0..3 {
         let first = election.campaign("first").await.unwrap();
-        next(Some("first")).await;
+        expect_leader(Some("first")).await;
         let next = tokio::spawn({
             let election = election.clone();
             async move { election.campaign("next").await.unwrap() }
@@ -171,10 +171,10 @@ async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
         // It is passed on, and free at no moment.
         first.resign().await.unwrap();
         let next = next.await.unwrap();
-        next(Some("next")).await;
+        expect_leader(Some("next")).await;
         bench.pass(TTL).await;
         next.resign().await.unwrap();
-        next(None).await;
+        expect_leader(None).await;
     }
 }
 
@@ -278,17 +278,17 @@ async fn an_observer_stays_cheap_though_leaders_change_constantly() {
     bench.settle().await;
     let (before, end) = (inspections(&bench.nodes), bench.clock.now() + Duration::from_secs(2));
     let election = elsewhere(&bench);
-    let mut reigns = 0;
+    let mut terms = 0;
     while bench.clock.now() < end {
         let leadership = election.campaign("a").await.unwrap();
         bench.pass(MS).await;
         leadership.resign().await.unwrap();
-        reigns += 1;
+        terms += 1;
     }
     observing.abort();
     let rounds = (inspections(&bench.nodes) - before) / 5;
-    assert!(reigns > 300, "{reigns} leaders are too few to keep an observer busy");
-    assert!(rounds <= 200 + 2, "{rounds} rounds in 2 s for {reigns} leaders");
+    assert!(terms > 300, "{terms} leaders are too few to keep an observer busy");
+    assert!(rounds <= 200 + 2, "{rounds} rounds in 2 s for {terms} leaders");
     assert!(changes.load(Ordering::Relaxed) > 20, "it goes on telling");
 }
 
@@ -364,7 +364,7 @@ impl Chronicle {
     }
 
     /// Campaigns, and leads until that is lost or `longest` has passed.
-    async fn reign(&self, election: Election, client: &str, attempt: u32, longest: Duration) {
+    async fn lead(&self, election: Election, client: &str, attempt: u32, longest: Duration) {
         let attempt = || format!("{client}-{attempt}").into();
         self.at(What::Invoked { client: client.into(), resource: "r".into(), attempt: attempt() });
         let leadership = election.campaign(client).await.unwrap();
@@ -397,13 +397,13 @@ async fn a_partitioned_leader_stops_before_the_next_begins() {
         let chronicle = Chronicle { clock: bench.clock.clone(), history: Arc::default() };
         let first = tokio::spawn({
             let (chronicle, election) = (chronicle.clone(), election(&isolated));
-            async move { chronicle.reign(election, "ann", 1, TTL * 10).await }
+            async move { chronicle.lead(election, "ann", 1, TTL * 10).await }
         });
         bench.settle().await;
         let others: Vec<_> = ["bob", "cid"]
             .map(|name| {
                 let (chronicle, election) = (chronicle.clone(), elsewhere(&bench));
-                tokio::spawn(async move { chronicle.reign(election, name, 1, TTL).await })
+                tokio::spawn(async move { chronicle.lead(election, name, 1, TTL).await })
             })
             .into();
         bench.pass(TTL + MS * u32::try_from(seed).unwrap() * 173).await;

@@ -164,7 +164,7 @@ impl World {
         let clients: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(self.client(number, end))).collect();
         while self.clock.now() < end {
             self.clock.sleep_until(self.clock.now() + self.chance.up_to(SECOND)).await;
-            self.trouble();
+            self.error();
         }
         for client in clients {
             client.await.unwrap();
@@ -173,7 +173,7 @@ impl World {
     }
 
     /// Injects one fault, or repairs one.
-    fn trouble(&self) {
+    fn error(&self) {
         let Some(node) = self.nodes.get(self.chance.below(5)) else { return };
         match self.chance.below(6) {
             0 => node.hang(),

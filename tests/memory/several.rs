@@ -216,12 +216,12 @@ async fn m2_a_key_lost_by_a_minority_is_restored_unless_another_holds_it() {
 
 #[tokio::test(start_paused = true)]
 async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_resource() {
-    for trouble in 0..4 {
+    for failure in 0..4 {
         for point in 0..140_u32 {
             let bench = bench(5);
             for (index, node) in bench.nodes.iter().enumerate() {
                 let spread = MS * 7 * u32::try_from(index).unwrap();
-                match trouble {
+                match failure {
                     0 => node.delay(MS * 3, MS * 3),
                     1 => node.delay(MS * 5 + spread, MS * 11 + spread),
                     2 if index < 3 => node.lose_replies(true),
@@ -239,7 +239,7 @@ async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_re
                 node.resume();
             }
             bench.pass(MS * 1_500).await;
-            assert_eq!(bench.locked(["a", "b"]), [0, 0], "cut at {point} ms under trouble {trouble}");
+            assert_eq!(bench.locked(["a", "b"]), [0, 0], "cut at {point} ms under trouble {failure}");
         }
     }
 }

@@ -29,9 +29,9 @@ async fn processes_with_overlapping_sets_all_get_a_turn() {
             let lock = all(&process, &names);
             for _ in 0..TURNS {
                 let lease = lock.acquire().await.unwrap();
-                let met =
+                let reached =
                     numbers.iter().filter(|number| inside[**number].swap(true, Ordering::SeqCst)).count();
-                assert_eq!(met, 0, "two holders of one of {names:?}");
+                assert_eq!(reached, 0, "two holders of one of {names:?}");
                 tokio::task::yield_now().await;
                 lease.check().unwrap();
                 for number in numbers {

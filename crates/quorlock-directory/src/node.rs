@@ -142,19 +142,19 @@ impl Worker {
                     let response = if request.may_create() && !responder.wanted() {
                         Err(NodeError::NotAsked)
                     } else {
-                        self.carry_out(&request)
+                        self.execute(&request)
                     };
                     responder.send(response);
                 }
                 Job::Observe(observer) => {
-                    drop(self.carry_out(&Request::inspect("ready")));
+                    drop(self.execute(&Request::inspect("ready")));
                     self.observers.add(observer);
                 }
             }
         }
     }
 
-    fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
+    fn execute(&mut self, request: &Request) -> Result<Response, NodeError> {
         capabilities().check(request)?;
         let clock = self.seams.clock();
         let opened = Files::lock(&self.directory, || clock.wall()).and_then(|files| {

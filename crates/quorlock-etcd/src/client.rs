@@ -23,7 +23,7 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use crate::address::{EtcdAddress, Member};
-use crate::error::{Trouble, no_etcd, refused_login};
+use crate::error::{Failure, no_etcd, refused_login};
 use crate::wire::{Authenticate, Authenticated, WatchRequest, WatchResponse};
 
 /// The largest answer that is read: the list of the keys on a lease, of which there may be hundreds of thousands.
@@ -100,8 +100,8 @@ impl Client {
                     client.token = Some(token);
                 }
                 // It has no users, and lets everyone in.
-                Err(trouble) if trouble.code() == Some(Code::FailedPrecondition) => {}
-                Err(trouble) => return Err(refused_login(trouble, name, member)),
+                Err(failure) if failure.code() == Some(Code::FailedPrecondition) => {}
+                Err(failure) => return Err(refused_login(failure, name, member)),
             }
         }
         Ok(client)
@@ -112,7 +112,7 @@ impl Client {
     /// # Errors
     ///
     /// The error of the server or of the connection, or that no answer came in time.
-    pub(crate) async fn call<A, B>(&self, path: &'static str, request: A) -> Result<B, Trouble>
+    pub(crate) async fn call<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
     where
         A: Message + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
@@ -122,28 +122,28 @@ impl Client {
         let answered = async move {
             grpc.ready()
                 .await
-                .map_err(|error| Trouble::Unsent(Reason::new("not connected").because(error)))?;
+                .map_err(|error| Failure::Unsent(Reason::new("not connected").because(error)))?;
             let codec = ProstCodec::<A, B>::default();
             let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await;
-            answer.map(tonic::Response::into_inner).map_err(Trouble::from)
+            answer.map(tonic::Response::into_inner).map_err(Failure::from)
         };
         let answered = within(&**self.seams.clock(), self.limit, answered).await;
-        let answered = answered.unwrap_or(Err(Trouble::Silent(self.limit)));
+        let answered = answered.unwrap_or(Err(Failure::Silent(self.limit)));
         // Where there are users, a request without a login lacks a user's name.
-        answered.map_err(|trouble| match trouble {
-            Trouble::Refused(Code::InvalidArgument, reason) if self.token.is_none() && !is_login => {
-                Trouble::Refused(Code::Unauthenticated, reason)
+        answered.map_err(|failure| match failure {
+            Failure::Refused(Code::InvalidArgument, reason) if self.token.is_none() && !is_login => {
+                Failure::Refused(Code::Unauthenticated, reason)
             }
-            trouble @ (Trouble::Unsent(_)
-            | Trouble::Broken(_)
-            | Trouble::Lost(_)
-            | Trouble::Silent(_)
-            | Trouble::Refused(..)) => trouble,
+            failure @ (Failure::Unsent(_)
+            | Failure::Broken(_)
+            | Failure::Lost(_)
+            | Failure::Silent(_)
+            | Failure::Refused(..)) => failure,
         })
     }
 
     /// Asks for one answer on a stream of requests, as for keep-alives.
-    pub(crate) async fn first<A, B>(&self, path: &'static str, request: A) -> Result<B, Trouble>
+    pub(crate) async fn first<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
     where
         A: Message + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
@@ -153,31 +153,31 @@ impl Client {
         let answered = async move {
             grpc.ready()
                 .await
-                .map_err(|error| Trouble::Unsent(Reason::new("not connected").because(error)))?;
+                .map_err(|error| Failure::Unsent(Reason::new("not connected").because(error)))?;
             let codec = ProstCodec::<A, B>::default();
             let mut answers =
                 grpc.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner();
-            answers.message().await?.ok_or(Trouble::Lost("the stream ended without an answer".into()))
+            answers.message().await?.ok_or(Failure::Lost("the stream ended without an answer".into()))
         };
-        within(&**self.seams.clock(), self.limit, answered).await.unwrap_or(Err(Trouble::Silent(self.limit)))
+        within(&**self.seams.clock(), self.limit, answered).await.unwrap_or(Err(Failure::Silent(self.limit)))
     }
 
     /// Opens the stream of watches. The first of them must have been asked for: etcd answers nothing before.
     pub(crate) async fn watch(
         &self,
         requests: UnboundedReceiver<WatchRequest>,
-    ) -> Result<Streaming<WatchResponse>, Trouble> {
+    ) -> Result<Streaming<WatchResponse>, Failure> {
         let mut grpc = self.grpc.clone();
         let request = self.with_metadata(UnboundedReceiverStream::new(requests));
         let opened = async move {
             grpc.ready()
                 .await
-                .map_err(|error| Trouble::Unsent(Reason::new("not connected").because(error)))?;
+                .map_err(|error| Failure::Unsent(Reason::new("not connected").because(error)))?;
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
             let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
             Ok(grpc.streaming(request, path, codec).await?.into_inner())
         };
-        within(&**self.seams.clock(), self.limit, opened).await.unwrap_or(Err(Trouble::Silent(self.limit)))
+        within(&**self.seams.clock(), self.limit, opened).await.unwrap_or(Err(Failure::Silent(self.limit)))
     }
 
     fn with_metadata<T>(&self, message: T) -> tonic::Request<T> {

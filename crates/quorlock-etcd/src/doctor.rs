@@ -6,7 +6,7 @@ use quorlock::node::facts::Concern;
 use quorlock::runtime::Clock;
 
 use crate::client::Client;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::leases::LEAST;
 use crate::wire::{Grant, LeaseId, LeaseLife, Members, MembersRequest, Revoked, Status, StatusRequest};
 
@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_millis(100);
 const TRIES: usize = 3;
 
 /// Asks a member about itself and its cluster.
-pub(crate) async fn concerns(client: &Client, clock: &dyn Clock) -> Result<Vec<Concern>, Trouble> {
+pub(crate) async fn concerns(client: &Client, clock: &dyn Clock) -> Result<Vec<Concern>, Failure> {
     let status: Status = client.call("/etcdserverpb.Maintenance/Status", StatusRequest {}).await?;
     let members: Members = client.call("/etcdserverpb.Cluster/MemberList", MembersRequest {}).await?;
     let voters = members.members.iter().filter(|member| !member.is_learner).count();

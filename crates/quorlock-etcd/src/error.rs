@@ -9,7 +9,7 @@ use crate::address::Member;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// It was not sent.
     Unsent(Reason),
     /// The connection has ended: whether the call was carried out is unknown.
@@ -22,13 +22,13 @@ pub(crate) enum Trouble {
     Refused(Code, Reason),
 }
 
-impl From<Status> for Trouble {
-    fn from(status: Status) -> Trouble {
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
         let code = status.code();
         let reason = Reason::new(status.message().to_owned());
         // A server's answer has no source.
         if std::error::Error::source(&status).is_some() {
-            return Trouble::Broken(reason);
+            return Failure::Broken(reason);
         }
         match code {
             Code::NotFound
@@ -38,7 +38,7 @@ impl From<Status> for Trouble {
             | Code::Unauthenticated
             | Code::ResourceExhausted
             | Code::Unimplemented
-            | Code::OutOfRange => Trouble::Refused(code, reason),
+            | Code::OutOfRange => Failure::Refused(code, reason),
             Code::Ok
             | Code::Cancelled
             | Code::Unknown
@@ -47,48 +47,48 @@ impl From<Status> for Trouble {
             | Code::Aborted
             | Code::Internal
             | Code::Unavailable
-            | Code::DataLoss => Trouble::Lost(reason),
+            | Code::DataLoss => Failure::Lost(reason),
         }
     }
 }
 
-impl Trouble {
+impl Failure {
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
-            Trouble::Refused(code, _) => Some(*code),
-            Trouble::Unsent(_) | Trouble::Broken(_) | Trouble::Lost(_) | Trouble::Silent(_) => None,
+            Failure::Refused(code, _) => Some(*code),
+            Failure::Unsent(_) | Failure::Broken(_) | Failure::Lost(_) | Failure::Silent(_) => None,
         }
     }
 
     /// Whether another connection, to the next member, may do better.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
-            Trouble::Unsent(_) | Trouble::Broken(_) | Trouble::Lost(_) | Trouble::Silent(_) => true,
+            Failure::Unsent(_) | Failure::Broken(_) | Failure::Lost(_) | Failure::Silent(_) => true,
             // The token of the login has expired.
-            Trouble::Refused(code, _) => *code == Code::Unauthenticated,
+            Failure::Refused(code, _) => *code == Code::Unauthenticated,
         }
     }
 
     /// Returns the error of a request that changes nothing before it is answered.
     pub(crate) fn before_anything_changed(self) -> NodeError {
         match self {
-            Trouble::Broken(reason) | Trouble::Lost(reason) => NodeError::Unreachable { reason },
-            Trouble::Silent(waited) => {
+            Failure::Broken(reason) | Failure::Lost(reason) => NodeError::Unreachable { reason },
+            Failure::Silent(waited) => {
                 NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
             }
-            Trouble::Unsent(_) | Trouble::Refused(..) => self.into(),
+            Failure::Unsent(_) | Failure::Refused(..) => self.into(),
         }
     }
 }
 
 /// The error of a request that may have been carried out.
-impl From<Trouble> for NodeError {
-    fn from(trouble: Trouble) -> NodeError {
-        match trouble {
-            Trouble::Unsent(reason) => NodeError::Unreachable { reason },
-            Trouble::Broken(reason) | Trouble::Lost(reason) => NodeError::Disconnected { reason },
-            Trouble::Silent(waited) => NodeError::Unanswered { waited },
-            Trouble::Refused(code, reason) => {
+impl From<Failure> for NodeError {
+    fn from(failure: Failure) -> NodeError {
+        match failure {
+            Failure::Unsent(reason) => NodeError::Unreachable { reason },
+            Failure::Broken(reason) | Failure::Lost(reason) => NodeError::Disconnected { reason },
+            Failure::Silent(waited) => NodeError::Unanswered { waited },
+            Failure::Refused(code, reason) => {
                 let (kind, words) = meaning(code);
                 NodeError::Failed { kind, reason: Reason::new(words).because(Quoted(reason)) }
             }
@@ -146,9 +146,9 @@ fn meaning(code: Code) -> (NodeErrorKind, &'static str) {
 }
 
 /// The login has failed.
-pub(crate) fn refused_login(trouble: Trouble, user: &str, member: &Member) -> NodeError {
-    match trouble {
-        Trouble::Refused(Code::InvalidArgument | Code::Unauthenticated, reason) => {
+pub(crate) fn refused_login(failure: Failure, user: &str, member: &Member) -> NodeError {
+    match failure {
+        Failure::Refused(Code::InvalidArgument | Code::Unauthenticated, reason) => {
             let words =
                 format!("etcd refuses the password of the user `{user}`: correct the password, or the user");
             NodeError::Failed {
@@ -156,24 +156,24 @@ pub(crate) fn refused_login(trouble: Trouble, user: &str, member: &Member) -> No
                 reason: Reason::new(words).because(Quoted(reason)),
             }
         }
-        Trouble::Unsent(_)
-        | Trouble::Broken(_)
-        | Trouble::Lost(_)
-        | Trouble::Silent(_)
-        | Trouble::Refused(..) => unmet(trouble, member),
+        Failure::Unsent(_)
+        | Failure::Broken(_)
+        | Failure::Lost(_)
+        | Failure::Silent(_)
+        | Failure::Refused(..) => unmet(failure, member),
     }
 }
 
 /// The first call has failed.
-pub(crate) fn unmet(trouble: Trouble, member: &Member) -> NodeError {
-    match trouble {
-        Trouble::Broken(reason) | Trouble::Unsent(reason) => no_etcd(Quoted(reason), member),
-        Trouble::Lost(reason) => {
+pub(crate) fn unmet(failure: Failure, member: &Member) -> NodeError {
+    match failure {
+        Failure::Broken(reason) | Failure::Unsent(reason) => no_etcd(Quoted(reason), member),
+        Failure::Lost(reason) => {
             let words =
                 format!("{member} cannot serve: a majority of the members must run and reach each other");
             NodeError::Unreachable { reason: Reason::new(words).because(Quoted(reason)) }
         }
-        Trouble::Silent(_) | Trouble::Refused(..) => trouble.before_anything_changed(),
+        Failure::Silent(_) | Failure::Refused(..) => failure.before_anything_changed(),
     }
 }
 

@@ -8,7 +8,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Mutex};
 
 use crate::client::Client;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::wire::{Grant, LeaseId, LeaseLife, TimeToLive, TimeToLiveResponse};
 
 /// The shortest lease that etcd grants with its default election timeout.
@@ -84,7 +84,7 @@ impl Leases {
         client: &Client,
         clock: &dyn Clock,
         ttl: Duration,
-    ) -> Result<Attached, Trouble> {
+    ) -> Result<Attached, Failure> {
         self.attach_since(client, clock, ttl, ttl / FRESH).await
     }
 
@@ -95,7 +95,7 @@ impl Leases {
         clock: &dyn Clock,
         ttl: Duration,
         age: Duration,
-    ) -> Result<Attached, Trouble> {
+    ) -> Result<Attached, Failure> {
         let class = seconds(ttl);
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
@@ -130,7 +130,7 @@ impl Leases {
         class: u64,
         ttl: Duration,
         (key, put): (&[u8], Moment),
-    ) -> Result<Beat, Trouble> {
+    ) -> Result<Beat, Failure> {
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
         let Some(known) = &mut *alive else { return Ok(Beat::Gone) };
@@ -187,7 +187,7 @@ impl Leases {
         client: &Client,
         clock: &dyn Clock,
         linger: Duration,
-    ) -> Result<i64, Trouble> {
+    ) -> Result<i64, Failure> {
         let class = seconds(linger);
         let mut tombs = self.tombs.lock().await;
         let now = clock.now();
@@ -210,7 +210,7 @@ impl Leases {
     }
 }
 
-async fn keep_alive(client: &Client, id: i64) -> Result<bool, Trouble> {
+async fn keep_alive(client: &Client, id: i64) -> Result<bool, Failure> {
     let life: LeaseLife = client.first("/etcdserverpb.Lease/LeaseKeepAlive", LeaseId { id }).await?;
     Ok(life.ttl > 0)
 }

@@ -7,7 +7,7 @@ use quorlock::node::places::Owner;
 use quorlock::node::{ListedKeys, NodeError, Seams};
 
 use crate::address::EtcdAddress;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::lock_of;
 use crate::session::{Memory, Session};
 use crate::wire::{Range, RangeResponse};
@@ -68,7 +68,7 @@ pub(crate) fn keys(
                 .client
                 .call("/etcdserverpb.KV/Range", range)
                 .await
-                .map_err(Trouble::before_anything_changed)?;
+                .map_err(Failure::before_anything_changed)?;
             let mut listed = Vec::new();
             for kv in &found.kvs {
                 let Some(lock) = lock_of(&kv.key).filter(|lock| lock.starts_with(&*prefix)) else { continue };
@@ -104,12 +104,12 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
 
 pub(crate) async fn open(address: &EtcdAddress, seams: Seams) -> Result<Arc<Session>, NodeError> {
     let memory = Arc::new(Memory::new(seams));
-    let mut trouble = NodeError::Unreachable { reason: "no member is named".into() };
+    let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
     for member in address.members() {
         match Session::open(address, member, &memory).await {
             Ok(session) => return Ok(session),
-            Err(error) => trouble = error,
+            Err(error) => failure = error,
         }
     }
-    Err(trouble)
+    Err(failure)
 }

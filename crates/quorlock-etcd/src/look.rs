@@ -8,7 +8,7 @@ use quorlock::node::places::Owner;
 use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
 use quorlock::protocol::{FencingToken, Token};
 
-use crate::error::{Trouble, failed};
+use crate::error::{Failure, failed};
 use crate::layout::{decode_counter, is_place, places, tombstone};
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, TimeToLive, TimeToLiveResponse, Txn};
@@ -80,7 +80,7 @@ impl Session {
         locks: impl Iterator<Item = &Arc<str>>,
         counters: BTreeSet<Vec<u8>>,
         token: Option<&Token>,
-    ) -> Result<Look, Trouble> {
+    ) -> Result<Look, Failure> {
         let locks: Vec<Arc<str>> = locks.cloned().collect();
         let mut success: Vec<RequestOp> = locks.iter().map(|lock| RequestOp::range(page(lock, 0))).collect();
         success.extend(token.map(|token| RequestOp::range(Range::of(tombstone(token)))));
@@ -109,7 +109,7 @@ impl Session {
     }
 
     /// Returns the places of the lock among keys that were read, and reads further where the first page has none.
-    async fn direct(&self, lock: &str, found: &[KeyValue]) -> Result<Vec<KeyValue>, Trouble> {
+    async fn direct(&self, lock: &str, found: &[KeyValue]) -> Result<Vec<KeyValue>, Failure> {
         let mut last = page_end(found);
         let only_places = |found: &[KeyValue]| -> Vec<KeyValue> {
             found.iter().filter(|kv| is_place(lock, &kv.key)).cloned().collect()
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Returns who holds the lock, of which this is the first place.
-    pub(crate) async fn holding(&self, lock: &str, first: &KeyValue) -> Result<Holding, Trouble> {
+    pub(crate) async fn holding(&self, lock: &str, first: &KeyValue) -> Result<Holding, Failure> {
         let token = match Owner::of(&first.value) {
             Owner::Attempt(token, _) => token,
             Owner::Waiter(..) => Token::found(&first.value),
@@ -151,7 +151,7 @@ impl Session {
         lock: &Arc<str>,
         first: &KeyValue,
         is_several: bool,
-    ) -> Result<Vote, Trouble> {
+    ) -> Result<Vote, Failure> {
         if Owner::of(&first.value).is_waiter() {
             return Ok(Vote::NotYourTurn);
         }

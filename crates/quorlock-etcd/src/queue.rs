@@ -9,7 +9,7 @@ use quorlock::node::{QueueListing, Queued, Vote};
 use quorlock::protocol::{MOST_PLACES, Moment, WaiterId};
 use tonic::Code;
 
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::{self, is_place, listed, places};
 use crate::leases::Beat;
 use crate::own::{Own, Stored};
@@ -59,7 +59,7 @@ impl Session {
             };
             return self.stand(lock, (&key, waiter), (&found, at), (patience, turn.max(LEAST_TURN))).await;
         }
-        Err(Fault::Trouble(Trouble::Lost("the place in the queue is lost again and again".into())))
+        Err(Fault::Failure(Failure::Lost("the place in the queue is lost again and again".into())))
     }
 
     /// Puts a place at the end of the queue. Returns its key, and all places.
@@ -80,7 +80,7 @@ impl Session {
             RequestOp::range(Range::by_creation(start, end, 0)),
         ];
         let put = self.txn(Txn { success, ..Txn::default() }).await;
-        if let Err(Trouble::Refused(Code::NotFound, _)) = &put {
+        if let Err(Failure::Refused(Code::NotFound, _)) = &put {
             self.memory.leases.forget(attached).await;
         }
         let put = put?;
@@ -172,7 +172,7 @@ impl Session {
     }
 
     /// Deletes what has ended, although its lease lives on for others.
-    pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Trouble> {
+    pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Failure> {
         let txn = Txn {
             compare: vec![Compare::value_is(own.key.as_slice(), own.stored.value.as_slice())],
             success: vec![RequestOp::delete(own.key.as_slice())],

@@ -12,7 +12,7 @@ use quorlock::node::{
 use quorlock::protocol::{Claim, FencingToken, Moment, NoNumber};
 use tonic::Code;
 
-use crate::error::{Trouble, failed};
+use crate::error::{Failure, failed};
 use crate::layout::{self, RESERVED, counter, digits_of};
 use crate::leases::{Attached, LEAST};
 use crate::session::Session;
@@ -46,15 +46,15 @@ pub(crate) struct Answer {
 
 /// Why a request has no answer.
 pub(crate) enum Fault {
-    Trouble(Trouble),
+    Failure(Failure),
     Error(NodeError),
 }
 
 pub(crate) type Outcome = Result<Answer, Fault>;
 
-impl From<Trouble> for Fault {
-    fn from(trouble: Trouble) -> Fault {
-        Fault::Trouble(trouble)
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Fault {
+        Fault::Failure(failure)
     }
 }
 
@@ -86,7 +86,7 @@ struct Target {
 
 impl Session {
     /// Carries out a request.
-    pub(crate) async fn carry_out(self: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
+    pub(crate) async fn execute(self: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
         capabilities().check(request)?;
         if let Some(key) = request.keys().find(|key| key.starts_with(RESERVED)) {
             let words =
@@ -97,7 +97,7 @@ impl Session {
             return Err(NodeError::Unreachable { reason: format!("{ended:#}").into() });
         }
         let mut outcome = self.apply(request).await;
-        if let Err(Fault::Trouble(Trouble::Refused(Code::NotFound, _))) = &outcome {
+        if let Err(Fault::Failure(Failure::Refused(Code::NotFound, _))) = &outcome {
             // A lease had ended, so nothing was done.
             outcome = self.apply(request).await;
         }
@@ -109,7 +109,7 @@ impl Session {
                 Ok(from.into_iter().fold(response, Response::counting_from))
             }
             Err(Fault::Error(error)) => Err(error),
-            Err(Fault::Trouble(trouble)) => Err(self.note(trouble)),
+            Err(Fault::Failure(failure)) => Err(self.note(failure)),
         }
     }
 
@@ -160,7 +160,7 @@ impl Session {
 
     /// Forgets the lease, if that is what etcd does not know.
     async fn without_ended_lease(&self, outcome: Outcome, attached: Attached) -> Outcome {
-        if let Err(Fault::Trouble(Trouble::Refused(Code::NotFound, _))) = &outcome {
+        if let Err(Fault::Failure(Failure::Refused(Code::NotFound, _))) = &outcome {
             self.memory.leases.forget(attached).await;
         }
         outcome

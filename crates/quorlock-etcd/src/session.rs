@@ -14,7 +14,7 @@ use tonic::{Status as Refusal, Streaming};
 
 use crate::address::{EtcdAddress, Member};
 use crate::client::Client;
-use crate::error::{Trouble, failed, unmet};
+use crate::error::{Failure, failed, unmet};
 use crate::layout::{HISTORY, MAX_TTL, YOUNG};
 use crate::leases::Leases;
 use crate::own::Owned;
@@ -119,12 +119,12 @@ impl Session {
         let status: Status = client
             .call("/etcdserverpb.Maintenance/Status", StatusRequest {})
             .await
-            .map_err(|trouble| unmet(trouble, member))?;
+            .map_err(|failure| unmet(failure, member))?;
         check(&status, member)?;
         let (identity, header, round_trip) = history(&client, memory).await?;
         let (sender, requests) = mpsc::unbounded_channel();
         let watches = Watches::new(sender);
-        let stream = client.watch(requests).await.map_err(Trouble::before_anything_changed)?;
+        let stream = client.watch(requests).await.map_err(Failure::before_anything_changed)?;
         let mut facts = Facts::default();
         facts.software = Some(Software::new("etcd", status.version.as_str()));
         facts.identity = Some((&*identity.id).into());
@@ -156,7 +156,7 @@ impl Session {
     }
 
     /// Sends a transaction, which changes something or reads the latest state.
-    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Trouble> {
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
         let answer: TxnResponse = self.client.call("/etcdserverpb.KV/Txn", txn).await?;
         let header = answer.header.unwrap_or_default();
         self.term.fetch_max(header.raft_term, Ordering::Relaxed);
@@ -165,9 +165,9 @@ impl Session {
     }
 
     /// Passes the trouble on, and ends the session if another connection may do better.
-    pub(crate) fn note(&self, trouble: Trouble) -> NodeError {
-        let ends = trouble.ends_connection();
-        let error = NodeError::from(trouble);
+    pub(crate) fn note(&self, failure: Failure) -> NodeError {
+        let ends = failure.ends_connection();
+        let error = NodeError::from(failure);
         if ends {
             self.stop(error.clone());
         }
@@ -203,7 +203,7 @@ impl Session {
                 return false;
             }
             Err(status) => {
-                drop(self.note(Trouble::from(status)));
+                drop(self.note(Failure::from(status)));
                 return false;
             }
         };
@@ -262,7 +262,7 @@ fn check(status: &Status, member: &Member) -> Result<(), NodeError> {
 
 /// Reads the history of the data, and begins a new one if there is none, or if these data were written elsewhere.
 async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, Duration), NodeError> {
-    let unread = Trouble::before_anything_changed;
+    let unread = Failure::before_anything_changed;
     let guarded = memory.seams.guards_restarts();
     for _ in 0..5 {
         let sent = memory.now();
@@ -330,7 +330,7 @@ async fn begin(
     memory: &Memory,
     old: Option<&KeyValue>,
     (header, quarantine): (Header, Duration),
-) -> Result<(), Trouble> {
+) -> Result<(), Failure> {
     let seconds = quarantine.as_secs().max(1);
     // A second longer, because it is reported in whole seconds.
     let ttl = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_add(1);
@@ -351,7 +351,7 @@ async fn compare_max_ttls(
     client: &Client,
     memory: &Memory,
     recorded: Option<&KeyValue>,
-) -> Result<Duration, Trouble> {
+) -> Result<Duration, Failure> {
     let millis = |kv: &KeyValue| Some(u64::from_be_bytes(kv.value.as_slice().try_into().ok()?));
     let theirs = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
     let notes = memory.seams.max_ttls().filter(|_| memory.seams.guards_restarts());

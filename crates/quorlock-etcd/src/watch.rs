@@ -12,7 +12,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::{HISTORY, is_place, places};
 use crate::wire::{WatchCancel, WatchCreate, WatchOp, WatchRequest, WatchResponse};
 
@@ -80,10 +80,10 @@ impl Watches {
         &self,
         locks: impl Iterator<Item = &Arc<str>>,
         now: Moment,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Failure> {
         let waits: Vec<_> = locks.filter_map(|lock| self.create(lock, now)).collect();
         if join_all(waits).await.iter().any(Result::is_err) {
-            return Err(Trouble::Unsent("the stream of watches has ended".into()));
+            return Err(Failure::Unsent("the stream of watches has ended".into()));
         }
         Ok(())
     }

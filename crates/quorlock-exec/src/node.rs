@@ -188,7 +188,7 @@ impl Worker {
         };
         loop {
             let clock = Arc::clone(self.seams.clock());
-            let trouble = match Child::start(&self.address, &*clock).await {
+            let failure = match Child::start(&self.address, &*clock).await {
                 Ok((child, hello)) => match hello.identity(clock.now()) {
                     Ok(identity) => {
                         self.least_ttl.store(hello.least_ttl_ms, Ordering::Relaxed);
@@ -202,15 +202,15 @@ impl Worker {
                 },
                 Err(error) => error,
             };
-            self.observers.notify(ConnectionState::Lost(trouble.clone()));
+            self.observers.notify(ConnectionState::Lost(failure.clone()));
             if let Some(job) = first.take() {
-                self.refuse(job, &trouble);
+                self.refuse(job, &failure);
             }
             let until = clock.now() + backoff.next(self.seams.entropy().next_u64());
             while clock.now() < until {
                 tokio::select! {
                     job = self.jobs.recv() => match job {
-                        Some(job) => self.refuse(job, &trouble),
+                        Some(job) => self.refuse(job, &failure),
                         None => return,
                     },
                     () = clock.sleep_until(until) => {}
@@ -318,12 +318,12 @@ impl Worker {
     }
 
     /// Answers without asking the child.
-    fn refuse(&mut self, job: Job, trouble: &NodeError) {
+    fn refuse(&mut self, job: Job, failure: &NodeError) {
         match job {
-            Job::Ask(_, responder) => responder.send(Err(trouble.clone())),
+            Job::Ask(_, responder) => responder.send(Err(failure.clone())),
             Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => self.observers.add(observer),
-            Job::Ready(to) => drop(to.send(Err(trouble.clone()))),
+            Job::Ready(to) => drop(to.send(Err(failure.clone()))),
         }
     }
 }

@@ -11,11 +11,11 @@ use quorlock::{
 };
 
 use crate::address::Database;
-use crate::error::{ServerError, Trouble};
+use crate::error::{Failure, ServerError};
 use crate::login::log_in;
 use crate::wire::{FIELD, Fields, Wire, broken};
 
-/// A connection to the server. After [`Trouble::Lost`] it must be dropped, as a late answer may still arrive.
+/// A connection to the server. After [`Failure::Lost`] it must be dropped, as a late answer may still arrive.
 pub(crate) struct Connection {
     wire: Wire,
     clock: Arc<dyn Clock>,
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Sends the statements in one packet, which the server executes in order.
-    pub(crate) async fn run(&mut self, statements: String) -> Result<ResultSets, Trouble> {
+    pub(crate) async fn run(&mut self, statements: String) -> Result<ResultSets, Failure> {
         let (limit, clock) = (self.limit, Arc::clone(&self.clock));
         let asked = async {
             self.wire.ask(&[QUERY, statements.as_bytes()].concat()).await?;
@@ -97,12 +97,12 @@ impl Connection {
             }
             Err(broken(format!("it sent more than {MOST_RESULTS} results")).into())
         };
-        let late = || Trouble::Lost(Reason::new(format!("it did not answer within {limit:?}")));
+        let late = || Failure::Lost(Reason::new(format!("it did not answer within {limit:?}")));
         within(&*clock, limit, asked).await.unwrap_or_else(|| Err(late()))
     }
 
     /// Reads the result of a statement, and whether another one follows.
-    async fn result(&mut self) -> Result<(Vec<Row>, bool), Trouble> {
+    async fn result(&mut self) -> Result<(Vec<Row>, bool), Failure> {
         let packet = self.wire.read().await?;
         let mut fields = Fields(&packet);
         match packet.first() {
@@ -112,7 +112,7 @@ impl Connection {
                 fields.length()?;
                 return Ok((Vec::new(), fields.number(2)? & MORE_RESULTS > 0));
             }
-            Some(0xff) => return Err(Trouble::refused(ServerError::read(&packet)?)),
+            Some(0xff) => return Err(Failure::refused(ServerError::read(&packet)?)),
             Some(0xfb) => return Err(broken("it asks for a file of this machine").into()),
             _ => {}
         }
@@ -139,7 +139,7 @@ impl Connection {
                 return Ok((rows, status? & MORE_RESULTS > 0));
             }
             if packet.first() == Some(&0xff) {
-                return Err(Trouble::refused(ServerError::read(&packet)?));
+                return Err(Failure::refused(ServerError::read(&packet)?));
             }
             self.wire.weigh(FIELD * columns.len())?;
             let mut fields = Fields(&packet);
@@ -152,7 +152,7 @@ impl Connection {
     }
 
     /// Runs one statement. Returns the number of changed rows.
-    pub(crate) async fn change(&mut self, statement: String) -> Result<u64, Trouble> {
+    pub(crate) async fn change(&mut self, statement: String) -> Result<u64, Failure> {
         self.run(statement).await?;
         Ok(self.changed)
     }

@@ -9,7 +9,7 @@ use crate::wire::Fields;
 
 /// Why a packet of statements was not executed, or may not have been.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// The server refused it and did not execute it. The connection remains usable.
     Refused(Refusal),
     /// The connection ended or was abandoned: the packet may have been executed.
@@ -20,9 +20,9 @@ pub(crate) enum Trouble {
 #[derive(Debug)]
 pub(crate) struct Refusal(ServerError);
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Lost(error.into())
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Lost(error.into())
     }
 }
 
@@ -105,38 +105,38 @@ impl Refusal {
     }
 }
 
-impl Trouble {
-    pub(crate) fn refused(error: ServerError) -> Trouble {
+impl Failure {
+    pub(crate) fn refused(error: ServerError) -> Failure {
         if ends_the_connection(error.code) {
-            Trouble::Lost(Reason::new("").because(error))
+            Failure::Lost(Reason::new("").because(error))
         } else {
-            Trouble::Refused(Refusal(error))
+            Failure::Refused(Refusal(error))
         }
     }
 
     /// Whether the table does not exist.
     pub(crate) fn is_table_missing(&self) -> bool {
-        matches!(self, Trouble::Refused(refusal) if refusal.0.code == NO_TABLE)
+        matches!(self, Failure::Refused(refusal) if refusal.0.code == NO_TABLE)
     }
 
     /// Whether the user lacks a privilege.
     pub(crate) fn is_denied(&self) -> bool {
-        matches!(self, Trouble::Refused(refusal) if matches!(refusal.kind(), NodeErrorKind::PermissionDenied(_)))
+        matches!(self, Failure::Refused(refusal) if matches!(refusal.kind(), NodeErrorKind::PermissionDenied(_)))
     }
 
     /// Converts to the error of a request that may have been executed if the connection was lost.
     pub(crate) fn into_node_error(self) -> NodeError {
         match self {
-            Trouble::Refused(refusal) => refusal.into_node_error(),
-            Trouble::Lost(reason) => NodeError::Disconnected { reason },
+            Failure::Refused(refusal) => refusal.into_node_error(),
+            Failure::Lost(reason) => NodeError::Disconnected { reason },
         }
     }
 
     /// Converts to the error of a request that had not yet sent any change.
     pub(crate) fn before_anything_changed(self) -> NodeError {
         match self {
-            Trouble::Refused(refusal) => refusal.into_node_error(),
-            Trouble::Lost(reason) => NodeError::Unreachable { reason },
+            Failure::Refused(refusal) => refusal.into_node_error(),
+            Failure::Lost(reason) => NodeError::Unreachable { reason },
         }
     }
 }
@@ -217,8 +217,8 @@ fn words(code: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    fn server_error(code: u16) -> Trouble {
-        Trouble::refused(ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() })
+    fn server_error(code: u16) -> Failure {
+        Failure::refused(ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() })
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         assert!(server_error(DURING_COMMIT).into_node_error().may_have_acted());
         // The server is shutting down, or has killed the connection.
         for code in [1053, 1927] {
-            assert!(matches!(server_error(code), Trouble::Lost(_)), "{code}");
+            assert!(matches!(server_error(code), Failure::Lost(_)), "{code}");
             assert!(server_error(code).into_node_error().may_have_acted(), "{code}");
             assert!(!server_error(code).before_anything_changed().may_have_acted(), "{code}");
         }

@@ -11,7 +11,7 @@ use quorlock::{
 
 use crate::address::Database;
 use crate::connection::{Connection, Row};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::server::Server;
 use crate::shedlock::{self, Predecessor};
 use crate::table::{COLUMNS, CREATE, HISTORY, Known, LOCKS, NOW, bytes, literal, number, text, unread};
@@ -104,7 +104,7 @@ async fn prepare_session(connection: &mut Connection) -> Result<(), NodeError> {
     let statements = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                       SET SESSION autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
                       sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'";
-    connection.run(statements.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
+    connection.run(statements.to_owned()).await.map(drop).map_err(Failure::before_anything_changed)
 }
 
 /// Queries the server's settings and status, in one round trip.
@@ -116,7 +116,7 @@ async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeErr
          SELECT CURRENT_USER(), {NOW}",
         Server::VARIABLES.map(|name| format!("'{name}'")).join(", ")
     );
-    let sets = connection.run(statements).await.map_err(Trouble::before_anything_changed)?;
+    let sets = connection.run(statements).await.map_err(Failure::before_anything_changed)?;
     let mut settings = HashMap::new();
     for row in sets.iter().take(2).flatten() {
         if let (Some(name), Some(value)) = (text(row, 0), text(row, 1)) {
@@ -137,7 +137,7 @@ async fn limit_statements(connection: &mut Connection, server: &Server) -> Resul
         return Ok(());
     }
     let statement = "SET SESSION max_statement_time = 1.5, idle_transaction_timeout = 2";
-    connection.run(statement.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
+    connection.run(statement.to_owned()).await.map(drop).map_err(Failure::before_anything_changed)
 }
 
 /// Returns the server from which this one replicates, if it does.
@@ -151,7 +151,7 @@ async fn replication_source(
 ) -> Result<Option<String>, NodeError> {
     let statement = if server.is_mariadb() { "SHOW ALL REPLICAS STATUS" } else { "SHOW REPLICA STATUS" };
     let mut asked = connection.run(statement.to_owned()).await;
-    if asked.as_ref().is_err_and(|trouble| matches!(trouble, Trouble::Refused(_)) && !trouble.is_denied()) {
+    if asked.as_ref().is_err_and(|failure| matches!(failure, Failure::Refused(_)) && !failure.is_denied()) {
         // MySQL before 8.0.22.
         asked = connection.run("SHOW SLAVE STATUS".to_owned()).await;
     }
@@ -164,7 +164,7 @@ async fn replication_source(
                 _ => Ok(None),
             };
         }
-        Err(trouble) => return Err(trouble.before_anything_changed()),
+        Err(failure) => return Err(failure.before_anything_changed()),
     };
     let named = |row: &Row, names: &[&str]| text(row, row.column(names)?);
     let source = sets.iter().flatten().find_map(|row| {
@@ -196,9 +196,9 @@ async fn create_tables(
 ) -> Result<(), NodeError> {
     if shape(connection).await? == Shape::Missing {
         for statement in CREATE {
-            if let Err(trouble) = connection.run(statement.to_owned()).await {
-                let denied = trouble.is_denied();
-                let error = trouble.into_node_error();
+            if let Err(failure) = connection.run(statement.to_owned()).await {
+                let denied = failure.is_denied();
+                let error = failure.into_node_error();
                 return Err(if denied { may_not_create(server, database, error) } else { error });
             }
         }
@@ -219,7 +219,7 @@ async fn check_rights(connection: &mut Connection) -> Result<(), NodeError> {
          INSERT INTO {HISTORY} (id, history, server, started, durable, noted_at) SELECT 1, x'', x'', 0, 0, 0 FROM DUAL \
          WHERE FALSE; UPDATE {HISTORY} SET durable = 0 WHERE id = 1 AND FALSE"
     );
-    connection.run(statements).await.map(drop).map_err(Trouble::before_anything_changed)
+    connection.run(statements).await.map(drop).map_err(Failure::before_anything_changed)
 }
 
 #[derive(PartialEq, Eq)]
@@ -234,7 +234,7 @@ async fn shape(connection: &mut Connection) -> Result<Shape, NodeError> {
          ('{LOCKS}', '{HISTORY}'); SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLUMN_KEY FROM \
          information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{LOCKS}', '{HISTORY}')"
     );
-    let sets = connection.run(statements).await.map_err(Trouble::before_anything_changed)?;
+    let sets = connection.run(statements).await.map_err(Failure::before_anything_changed)?;
     let (tables, columns) = (sets.first().into_iter().flatten(), sets.get(1).into_iter().flatten());
     let mut found = 0;
     for table in tables {
@@ -344,11 +344,11 @@ async fn note_history(
     );
     // Several clients may see the server for the first time at the same time; one of them writes.
     for _ in 0..8 {
-        let sets = connection.run(read.clone()).await.map_err(|trouble| {
-            if trouble.is_table_missing() {
+        let sets = connection.run(read.clone()).await.map_err(|failure| {
+            if failure.is_table_missing() {
                 return NodeError::Unreachable { reason: "its lock tables were dropped just now".into() };
             }
-            trouble.into_node_error()
+            failure.into_node_error()
         })?;
         let note = sets.first().and_then(|set| set.first());
         let here = sets.get(1).and_then(|set| set.first());
@@ -363,7 +363,7 @@ async fn note_history(
                 "INSERT IGNORE INTO {HISTORY} SET id = 1, history = '{new}', server = {id}, started = {started}, \
                  durable = {durable}, noted_at = {now}"
             );
-            connection.run(insert).await.map_err(Trouble::into_node_error)?;
+            connection.run(insert).await.map_err(Failure::into_node_error)?;
             continue;
         };
         let fields = (text(note, 0), bytes(note, 1), number(note, 2), number(note, 3), number(note, 4));
@@ -380,13 +380,13 @@ async fn note_history(
                 "UPDATE {HISTORY} SET history = '{new}', server = {id_literal}, started = {started}, durable = {durable}, \
                  noted_at = {now} WHERE id = 1 AND history = {old}"
             );
-            connection.run(update).await.map_err(Trouble::into_node_error)?;
+            connection.run(update).await.map_err(Failure::into_node_error)?;
         } else if note.durable && !server.durable() {
             // Must be stored before the first vote that may be lost.
             let update = format!(
                 "UPDATE {HISTORY} SET durable = 0, started = {started} WHERE id = 1 AND history = {old}"
             );
-            connection.run(update).await.map_err(Trouble::into_node_error)?;
+            connection.run(update).await.map_err(Failure::into_node_error)?;
         } else {
             let history = &note.history;
             let known = Known {

@@ -48,7 +48,7 @@ pub(crate) fn keys(
             };
             let statement = statement(prefix.as_bytes(), &listing.last, which);
             let sets =
-                listing.connection.run(statement).await.map_err(crate::error::Trouble::into_node_error)?;
+                listing.connection.run(statement).await.map_err(crate::error::Failure::into_node_error)?;
             let rows = sets.into_iter().next().unwrap_or_default();
             // After the last key with the prefix come others.
             let keys = rows.iter().filter_map(|row| bytes(row, 0));

@@ -154,7 +154,7 @@ async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
     let node = match MysqlNode::of(database.clone(), &seams) {
         Ok(node) => node,
         Err(reason) => {
-            facts.trouble = Some(ConnectFailure::new(NodeError::Unreachable { reason }));
+            facts.failure = Some(ConnectFailure::new(NodeError::Unreachable { reason }));
             return facts;
         }
     };

@@ -17,7 +17,7 @@ use quorlock::{
 
 use crate::address::Layout;
 use crate::connection::{Connection, ResultSets};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::server::Server;
 use crate::table::{number, text};
 
@@ -122,7 +122,7 @@ async fn end(
             }
             // It may have ended in the meantime.
             match connection.run(format!("KILL CONNECTION {id}")).await {
-                Ok(_) | Err(Trouble::Refused(_)) => {}
+                Ok(_) | Err(Failure::Refused(_)) => {}
                 Err(lost) => return Err(lost.before_anything_changed()),
             }
             clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
@@ -138,7 +138,7 @@ async fn end(
 }
 
 async fn run(connection: &mut Connection, statements: String) -> Result<ResultSets, NodeError> {
-    connection.run(statements).await.map_err(Trouble::before_anything_changed)
+    connection.run(statements).await.map_err(Failure::before_anything_changed)
 }
 
 /// Returns the number that the statement selects; `None` for NULL.

@@ -14,7 +14,7 @@ use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use quorlock::protocol::{FencingToken, Token};
 
 use crate::connection::{Connection, Row};
-use crate::error::Trouble;
+use crate::error::Failure;
 
 /// The server's clock in microseconds since 1970, in sessions whose time zone is UTC. `UNIX_TIMESTAMP` ends
 /// in 2038.
@@ -73,7 +73,7 @@ pub(crate) async fn read(
     connection: &mut Connection,
     keys: &[Arc<str>],
     known: &Known,
-) -> Result<Records, Trouble> {
+) -> Result<Records, Failure> {
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
     let statement = format!(
         "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters, NULL FROM {LOCKS} WHERE name IN ({}) \
@@ -86,7 +86,7 @@ pub(crate) async fn read(
     let about = of_clock.map(|place| found.swap_remove(place));
     if about.as_ref().is_some_and(|about| bytes(about, 2) != Some(known.value.as_bytes())) {
         let words = "its lock tables were restored or moved, or it follows another server, since the connection was made";
-        return Err(Trouble::Lost(Reason::new(words)));
+        return Err(Failure::Lost(Reason::new(words)));
     }
     let now = about.and_then(|about| number(&about, 9));
     let now = now.ok_or_else(|| unread("rows of locks, and the time"))?;
@@ -136,7 +136,7 @@ pub(crate) async fn swap(
     changes: &[Change<'_>],
     nonce: u64,
     known: Option<&Known>,
-) -> Result<bool, Trouble> {
+) -> Result<bool, Failure> {
     let only =
         |Known { expression, value }: &Known| format!(" AND {expression} = {}", literal(value.as_bytes()));
     let only = known.map(only).unwrap_or_default();
@@ -148,7 +148,7 @@ pub(crate) async fn swap(
         changes => swap_all(connection, changes, nonce, &only).await,
     };
     match done {
-        Err(Trouble::Refused(refusal)) if refusal.is_deadlock() || refusal.is_duplicate() => Ok(false),
+        Err(Failure::Refused(refusal)) if refusal.is_deadlock() || refusal.is_duplicate() => Ok(false),
         done => done,
     }
 }
@@ -158,7 +158,7 @@ async fn swap_one(
     change: &Change<'_>,
     nonce: u64,
     only: &str,
-) -> Result<bool, Trouble> {
+) -> Result<bool, Failure> {
     let name = literal(change.key.as_bytes());
     let statement = match change.version {
         Some(before) => {
@@ -178,7 +178,7 @@ async fn swap_both(
     changes: [&Change<'_>; 2],
     nonce: u64,
     only: &str,
-) -> Result<bool, Trouble> {
+) -> Result<bool, Failure> {
     let both = changes.iter().zip(["a", "b"]);
     let sets: Vec<String> = both.clone().map(|(change, alias)| set(change, nonce, alias)).collect();
     let are = |(change, alias): (&&Change<'_>, &str)| {
@@ -195,7 +195,7 @@ async fn swap_all(
     changes: &[Change<'_>],
     nonce: u64,
     only: &str,
-) -> Result<bool, Trouble> {
+) -> Result<bool, Failure> {
     let mut packet = "SET @same = 0; START TRANSACTION".to_owned();
     for Change { key, version: before, .. } in changes {
         let name = literal(key.as_bytes());
@@ -218,10 +218,10 @@ async fn swap_all(
     packet.push_str("; COMMIT; SELECT @same");
     let sets = match connection.run(packet).await {
         Ok(sets) => sets,
-        Err(Trouble::Refused(refusal)) => {
+        Err(Failure::Refused(refusal)) => {
             // A refused statement leaves its transaction open, unless it was a deadlock.
             connection.run("ROLLBACK".to_owned()).await?;
-            return Err(Trouble::Refused(refusal));
+            return Err(Failure::Refused(refusal));
         }
         Err(lost) => return Err(lost),
     };
@@ -261,7 +261,7 @@ fn null() -> String {
 const SWEPT: usize = 256;
 
 /// Deletes dead rows among those after `key`, which is empty for the first rows.
-pub(crate) async fn sweep(connection: &mut Connection, key: &str) -> Result<(), Trouble> {
+pub(crate) async fn sweep(connection: &mut Connection, key: &str) -> Result<(), Failure> {
     let statements = format!(
         "SELECT {NOW}; SELECT name, nonce, dead_at FROM {LOCKS} WHERE name > {} ORDER BY name LIMIT {SWEPT}",
         literal(key.as_bytes())
@@ -304,8 +304,8 @@ pub(crate) fn text(row: &Row, column: usize) -> Option<String> {
 }
 
 /// The error of an unreadable response. Later ones over this connection might be unreadable, too.
-pub(crate) fn unread(wanted: &str) -> Trouble {
-    Trouble::Lost(Reason::new(format!("it did not answer with {wanted}")))
+pub(crate) fn unread(wanted: &str) -> Failure {
+    Failure::Lost(Reason::new(format!("it did not answer with {wanted}")))
 }
 
 /// Returns the error of a key that is longer than the column.

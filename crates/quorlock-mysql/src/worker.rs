@@ -20,7 +20,7 @@ use tracing::debug;
 
 use crate::address::Database;
 use crate::connection::Connection;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::handshake::{Ready, connect};
 use crate::memory::Memory;
 use crate::shedlock::{self, Predecessor, Tombstones};
@@ -154,9 +154,9 @@ impl Worker {
             }
         };
         let mut waiting = vec![first];
-        let mut met = connect(&self.database, &self.seams, &mut self.predecessor).await;
+        let mut connected = connect(&self.database, &self.seams, &mut self.predecessor).await;
         loop {
-            let trouble = match met {
+            let failure = match connected {
                 Ok(ready) => {
                     let mut link = self.linked(ready);
                     match self.serve(&mut link, std::mem::take(&mut waiting)).await {
@@ -166,14 +166,14 @@ impl Worker {
                 }
                 Err(error) => error,
             };
-            debug!(node = %self.database, error = %format_args!("{trouble:#}"), "no connection");
+            debug!(node = %self.database, error = %format_args!("{failure:#}"), "no connection");
             self.deafen();
-            self.observers.notify(ConnectionState::Lost(trouble.clone()));
+            self.observers.notify(ConnectionState::Lost(failure.clone()));
             for job in waiting.drain(..) {
-                self.refuse(job, &trouble);
+                self.refuse(job, &failure);
             }
-            match self.connect_again(&trouble).await {
-                Some(again) => met = again,
+            match self.connect_again(&failure).await {
+                Some(again) => connected = again,
                 None => return,
             }
         }
@@ -193,7 +193,7 @@ impl Worker {
     }
 
     /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
-    async fn connect_again(&mut self, trouble: &NodeError) -> Option<Result<Ready, NodeError>> {
+    async fn connect_again(&mut self, failure: &NodeError) -> Option<Result<Ready, NodeError>> {
         let clock = Arc::clone(self.seams.clock());
         let wait = self.backoff.next(self.seams.entropy().next_u64());
         let (database, seams) = (self.database.clone(), self.seams.clone());
@@ -203,30 +203,30 @@ impl Worker {
             while clock.now() < end {
                 clock.sleep_until(end).await;
             }
-            let met = connect(&database, &seams, &mut predecessor).await;
-            (met, predecessor)
+            let connected = connect(&database, &seams, &mut predecessor).await;
+            (connected, predecessor)
         });
         let mut awaited = Vec::new();
-        let (met, predecessor) = loop {
+        let (connected, predecessor) = loop {
             let job = match select(pin!(self.jobs.recv()), connected).await {
                 Either::Left((job, pending)) => {
                     connected = pending;
                     job?
                 }
-                Either::Right((met, _)) => break met,
+                Either::Right((connected, _)) => break connected,
             };
             if let Job::Ready(to) = job {
                 // An attempt is in progress.
                 awaited.push(to);
             } else {
-                self.refuse(job, trouble);
+                self.refuse(job, failure);
             }
         };
         self.predecessor = predecessor;
         for to in awaited {
-            drop(to.send(met.as_ref().map(drop).map_err(NodeError::clone)));
+            drop(to.send(connected.as_ref().map(drop).map_err(NodeError::clone)));
         }
-        Some(met)
+        Some(connected)
     }
 
     /// Carries out requests until the connection is lost or no handle is left.
@@ -252,8 +252,8 @@ impl Worker {
             let idle = clock.now().since(link.used);
             let asks = waiting.iter().any(|job| matches!(job, Job::Ask(..) | Job::Ready(_)));
             if (idle > IDLE && asks) || (idle >= HEARTBEAT && waiting.is_empty()) {
-                if let Err(trouble) = link.connection.run("SELECT 1".to_owned()).await {
-                    let error = trouble.before_anything_changed();
+                if let Err(failure) = link.connection.run("SELECT 1".to_owned()).await {
+                    let error = failure.before_anything_changed();
                     return self.reconnect_for(link, waiting, error).await;
                 }
                 link.used = clock.now();
@@ -278,18 +278,18 @@ impl Worker {
                 continue;
             }
             if let Some(table) = link.shedlock.clone() {
-                let lost = self.carry_out_at(&table, link, batch).await;
+                let lost = self.execute_at(&table, link, batch).await;
                 link.used = clock.now();
                 if let Some(error) = lost {
                     return End::Lost(error);
                 }
                 continue;
             }
-            let done = self.carry_out(link, batch).await;
+            let done = self.execute(link, batch).await;
             link.used = clock.now();
             match done {
                 Ok(true) if self.seams.entropy().next_u64().is_multiple_of(SWEEP_ONE_OF) => {
-                    if let Err(Trouble::Lost(reason)) = sweep(&mut link.connection, &self.swept).await {
+                    if let Err(Failure::Lost(reason)) = sweep(&mut link.connection, &self.swept).await {
                         return End::Lost(NodeError::Unreachable { reason });
                     }
                 }
@@ -308,9 +308,9 @@ impl Worker {
         }
         let rows = match read(&mut link.connection, &due, &link.known).await {
             Ok(rows) => rows,
-            Err(trouble) => {
-                let lost = matches!(trouble, Trouble::Lost(_));
-                let error = trouble.before_anything_changed();
+            Err(failure) => {
+                let lost = matches!(failure, Failure::Lost(_));
+                let error = failure.before_anything_changed();
                 if lost || error.is_permanent() {
                     return Err(error);
                 }
@@ -354,14 +354,14 @@ impl Worker {
     }
 
     /// Answers without asking the server.
-    fn refuse(&mut self, job: Job, trouble: &NodeError) {
+    fn refuse(&mut self, job: Job, failure: &NodeError) {
         match job {
-            Job::Ask(_, responder) => self.answer(responder, Err(trouble.clone())),
+            Job::Ask(_, responder) => self.answer(responder, Err(failure.clone())),
             Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => {
                 self.observers.add(observer);
             }
-            Job::Ready(to) => drop(to.send(Err(trouble.clone()))),
+            Job::Ready(to) => drop(to.send(Err(failure.clone()))),
         }
     }
 

@@ -28,7 +28,7 @@ mod schema;
 mod server;
 
 use schema::{check_owners, check_schema, create, find_table};
-use server::{QUESTIONS, Server};
+use server::{SERVER_FACTS, Server};
 
 /// `lock_timeout` is the node timeout divided by this.
 const LOCK_PART: u32 = 2;
@@ -131,7 +131,7 @@ async fn introduce(
     client.batch_execute(&setting_up(settings.limit())).await.map_err(before)?;
     let sent = clock.now();
     let wall = clock.wall();
-    let row = client.query_one(QUESTIONS, &[]).await.map_err(before)?;
+    let row = client.query_one(SERVER_FACTS, &[]).await.map_err(before)?;
     let round_trip = clock.now().since(sent);
     let server = Server::read(&row).map_err(before)?;
     let mut facts = server.facts(&settings.url, wall, round_trip);

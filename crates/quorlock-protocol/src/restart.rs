@@ -67,7 +67,7 @@ pub enum Past {
     /// the promotion (rule I-17).
     Promoted {
         /// How long it has been known as master: a lower bound.
-        reign: Duration,
+        master_since: Duration,
     },
 }
 
@@ -96,8 +96,8 @@ pub fn believed(uptime: Duration, turns: Option<u64>, known: Option<Duration>) -
 #[must_use]
 pub fn age(uptime: Duration, past: Past, last_seen: Option<Moment>, now: Moment) -> Duration {
     let mut age = uptime.saturating_sub(Duration::from_secs(1));
-    if let Past::Promoted { reign } = past {
-        age = age.min(reign);
+    if let Past::Promoted { master_since } = past {
+        age = age.min(master_since);
     }
     match last_seen {
         Some(seen) => age.min(now.since(seen)),

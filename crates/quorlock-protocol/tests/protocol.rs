@@ -145,7 +145,7 @@ fn a_clock_set_forward_does_not_age_a_restarted_server() {
 #[test]
 fn i17_a_master_that_was_promoted_is_as_old_as_its_reign() {
     let second = Duration::from_secs(1);
-    let promoted = |reign: u32| Past::Promoted { reign: second * reign };
+    let promoted = |master_since: u32| Past::Promoted { master_since: second * master_since };
     assert_eq!(age(second * 3_600, promoted(5), None, at(0)), second * 5);
     assert_eq!(age(second * 10, promoted(3_600), None, at(0)), second * 9, "a note outlived its process");
     assert_eq!(age(second * 3_600, promoted(60), Some(at(3_000)), at(5_000)), second * 2);

@@ -229,7 +229,7 @@ impl Plan {
             schedule: Vec::new(),
         };
         plan.permits = plan.permits(&SeededRng::new(seed, "permits"));
-        plan.schedule = plan.trouble(&SeededRng::new(seed, "faults"), options);
+        plan.schedule = plan.faults(&SeededRng::new(seed, "faults"), options);
         plan.clients = clients.min(options.most_clients);
         plan
     }
@@ -283,7 +283,7 @@ impl Plan {
         self.nodes / 2 + 1
     }
 
-    fn trouble(&self, rng: &SeededRng, options: &Options) -> Vec<Entry> {
+    fn faults(&self, rng: &SeededRng, options: &Options) -> Vec<Entry> {
         // Half of the runs hit at most a minority at a time, the others any number of nodes.
         let most = if rng.percent(50) { self.nodes - self.quorum() } else { self.nodes };
         let pace = rng.pick(&[400, 1_000, 2_500]);

@@ -11,7 +11,7 @@ use quorlock_testkit::BuiltinServer;
 
 use crate::oracle::{Exclusion, Happening, Permits};
 use crate::plan::Plan;
-use crate::standing::Standings;
+use crate::standing::HoldingNodes;
 use crate::world::clock::HostClock;
 use crate::world::{Time, World};
 
@@ -59,7 +59,7 @@ struct State {
     exclusion: Exclusion,
     permits: Permits,
     /// For elections: which leaders the nodes have stored, and when last.
-    standings: Standings,
+    holding_nodes: HoldingNodes,
     /// The operation last reported as leader to each observer.
     last_leader: BTreeMap<(usize, usize), Option<usize>>,
     /// For the checks at the end.

@@ -221,18 +221,18 @@ impl Sim {
         let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         self.runtimes[host] = Some(runtime.expect("a current-thread runtime can be created"));
         self.world.with(|inside, _| {
-            let standing = &mut inside.hosts[host];
-            standing.life += 1;
-            standing.up = true;
+            let state = &mut inside.hosts[host];
+            state.life += 1;
+            state.up = true;
         });
     }
 
     /// Ends the process of a host. Its connections close, unless the machine died with it.
     pub(crate) fn kill(&mut self, host: Host, silently: bool) {
         self.world.with(|inside, now| {
-            let standing = &mut inside.hosts[host];
-            standing.up = false;
-            standing.life += 1;
+            let state = &mut inside.hosts[host];
+            state.up = false;
+            state.life += 1;
             inside.close_all(host, silently, now);
         });
         if let Some(client) = host.checked_sub(self.plan.nodes) {

@@ -6,11 +6,11 @@ use crate::world::Time;
 
 /// When each token was last seen on each node.
 #[derive(Debug, Default)]
-pub(crate) struct Standings {
+pub(crate) struct HoldingNodes {
     seen: BTreeMap<Vec<u8>, BTreeMap<usize, Time>>,
 }
 
-impl Standings {
+impl HoldingNodes {
     /// The node has this token now.
     pub(crate) fn see(&mut self, token: Vec<u8>, node: usize, now: Time) {
         self.seen.entry(token).or_default().insert(node, now);

@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Carries out a request, in one transaction.
-    pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Outcome, NodeError> {
+    pub(crate) fn execute(&mut self, request: &Request) -> Result<Outcome, NodeError> {
         // Most acquisitions of a contended lock change nothing.
         if matches!(request, Request::Acquire { .. } | Request::Inspect { .. }) {
             match self.read(|table| table.apply(request)) {

@@ -84,7 +84,7 @@ impl Worker {
                 let response = if request.may_create() && !responder.wanted() {
                     Err(NodeError::NotAsked)
                 } else {
-                    self.carry_out(&request)
+                    self.execute(&request)
                 };
                 responder.send(response);
             }
@@ -109,11 +109,11 @@ impl Worker {
         }
     }
 
-    fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
+    fn execute(&mut self, request: &Request) -> Result<Response, NodeError> {
         capabilities().check(request)?;
         let identity = self.ready()?;
         let Some(store) = &mut self.store else { return Err(NodeError::NotAsked) };
-        let outcome = store.carry_out(request);
+        let outcome = store.execute(request);
         if let Ok((vote, _)) = &outcome {
             if changes(request, vote) {
                 self.watch.touch();

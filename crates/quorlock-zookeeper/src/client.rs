@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::address::{Member, ZooKeeperAddress};
-use crate::error::{Trouble, no_zookeeper};
+use crate::error::{Failure, no_zookeeper};
 use crate::wire::{Access, Call, Done, Reader, Stat, Writer, broken, op};
 
 /// The longest answer that is read: the list of the nodes of a session, of which there may be hundreds of thousands.
@@ -139,7 +139,7 @@ impl Client {
             message.text("digest");
             message.text(&format!("{user}:{password}"));
             let sent = client.enlist(Some(LOGIN), op::LOGIN, |_| message.finish());
-            sent.done().await.map_err(Trouble::before_anything_changed)?;
+            sent.done().await.map_err(Failure::before_anything_changed)?;
         }
         Ok((client, granted))
     }
@@ -189,41 +189,41 @@ impl Drop for Inner {
 
 impl Sent {
     /// Waits for the answer, whatever it says.
-    async fn any(self) -> Result<Answer, Trouble> {
+    async fn any(self) -> Result<Answer, Failure> {
         if let Some(ended) = self.unsent {
-            return Err(Trouble::Unsent(ended));
+            return Err(Failure::Unsent(ended));
         }
         match within(&*self.clock, self.limit, self.answer).await {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(_)) => {
                 let ended = self.state.lock().ended.clone();
-                Err(Trouble::Lost(ended.unwrap_or_else(|| "the connection has ended".into())))
+                Err(Failure::Lost(ended.unwrap_or_else(|| "the connection has ended".into())))
             }
-            None => Err(Trouble::Silent(self.limit)),
+            None => Err(Failure::Silent(self.limit)),
         }
     }
 
     /// Waits for the answer.
-    pub(crate) async fn done(self) -> Result<Answer, Trouble> {
+    pub(crate) async fn done(self) -> Result<Answer, Failure> {
         let answer = self.any().await?;
-        if answer.code == 0 { Ok(answer) } else { Err(Trouble::of(answer.code)) }
+        if answer.code == 0 { Ok(answer) } else { Err(Failure::of(answer.code)) }
     }
 
     /// Waits for the answer; nothing if the node does not exist.
-    pub(crate) async fn found(self) -> Result<Option<Answer>, Trouble> {
+    pub(crate) async fn found(self) -> Result<Option<Answer>, Failure> {
         match self.done().await {
             Ok(answer) => Ok(Some(answer)),
-            Err(Trouble::Refused(crate::wire::code::NO_NODE)) => Ok(None),
-            Err(trouble) => Err(trouble),
+            Err(Failure::Refused(crate::wire::code::NO_NODE)) => Ok(None),
+            Err(failure) => Err(failure),
         }
     }
 
     /// Waits for the results of a transaction, which may have failed, and the change that it was.
-    pub(crate) async fn results(self) -> Result<(Vec<Done>, i64), Trouble> {
+    pub(crate) async fn results(self) -> Result<(Vec<Done>, i64), Failure> {
         debug_assert_eq!(self.op, op::MULTI, "only a transaction has several results");
         let answer = self.any().await?;
-        let refused = Trouble::of(answer.code);
-        if answer.code != 0 && (answer.body.is_empty() || matches!(refused, Trouble::Lost(_))) {
+        let refused = Failure::of(answer.code);
+        if answer.code != 0 && (answer.body.is_empty() || matches!(refused, Failure::Lost(_))) {
             return Err(refused);
         }
         Ok((answer.read(|mut body| body.results())?, answer.zxid))
@@ -231,23 +231,23 @@ impl Sent {
 }
 
 impl Answer {
-    fn read<'a, T>(&'a self, read: impl FnOnce(Reader<'a>) -> io::Result<T>) -> Result<T, Trouble> {
-        read(Reader(&self.body)).map_err(|error| Trouble::Lost(error.into()))
+    fn read<'a, T>(&'a self, read: impl FnOnce(Reader<'a>) -> io::Result<T>) -> Result<T, Failure> {
+        read(Reader(&self.body)).map_err(|error| Failure::Lost(error.into()))
     }
 
-    pub(crate) fn created(&self) -> Result<(&str, Stat), Trouble> {
+    pub(crate) fn created(&self) -> Result<(&str, Stat), Failure> {
         self.read(|mut body| Ok((body.text()?, body.stat()?)))
     }
 
-    pub(crate) fn data(&self) -> Result<(&[u8], Stat), Trouble> {
+    pub(crate) fn data(&self) -> Result<(&[u8], Stat), Failure> {
         self.read(|mut body| Ok((body.buffer()?, body.stat()?)))
     }
 
-    pub(crate) fn children(&self) -> Result<(Vec<&str>, Stat), Trouble> {
+    pub(crate) fn children(&self) -> Result<(Vec<&str>, Stat), Failure> {
         self.read(|mut body| Ok((body.texts()?, body.stat()?)))
     }
 
-    pub(crate) fn paths(&self) -> Result<Vec<&str>, Trouble> {
+    pub(crate) fn paths(&self) -> Result<Vec<&str>, Failure> {
         self.read(|mut body| body.texts())
     }
 }

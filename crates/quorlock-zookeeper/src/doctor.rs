@@ -8,7 +8,7 @@ use quorlock::redis::Endpoint;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::address::{Member, ZooKeeperAddress};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::list::open;
 use crate::wire::Call;
 
@@ -50,7 +50,7 @@ async fn version(address: &ZooKeeperAddress, member: &Member, seams: &Seams) -> 
         };
         #[cfg(not(feature = "tls"))]
         let (mut stream, _) = (stream, address);
-        let unread = |error: std::io::Error| Trouble::Lost(error.into()).before_anything_changed();
+        let unread = |error: std::io::Error| Failure::Lost(error.into()).before_anything_changed();
         stream.write_all(b"srvr").await.map_err(unread)?;
         stream.flush().await.map_err(unread)?;
         let mut replies = Vec::new();

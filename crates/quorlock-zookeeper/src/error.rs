@@ -9,7 +9,7 @@ use crate::wire::code;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// It was not sent.
     Unsent(Reason),
     /// The connection has ended: whether the request was carried out is unknown.
@@ -20,9 +20,9 @@ pub(crate) enum Trouble {
     Refused(i32),
 }
 
-impl Trouble {
+impl Failure {
     /// Returns the trouble for the code of an answer.
-    pub(crate) fn of(number: i32) -> Trouble {
+    pub(crate) fn of(number: i32) -> Failure {
         match number {
             code::MARSHALLING
             | code::UNIMPLEMENTED
@@ -39,42 +39,42 @@ impl Trouble {
             | code::NO_WATCHER
             | code::SASL_REQUIRED
             | code::QUOTA_EXCEEDED
-            | code::THROTTLED => Trouble::Refused(number),
-            code::SESSION_EXPIRED => Trouble::Lost("the session has expired".into()),
-            code::SESSION_MOVED => Trouble::Lost("the session has moved to another connection".into()),
-            other => Trouble::Lost(Reason::new(format!("ZooKeeper answers with the error {other}"))),
+            | code::THROTTLED => Failure::Refused(number),
+            code::SESSION_EXPIRED => Failure::Lost("the session has expired".into()),
+            code::SESSION_MOVED => Failure::Lost("the session has moved to another connection".into()),
+            other => Failure::Lost(Reason::new(format!("ZooKeeper answers with the error {other}"))),
         }
     }
 
     /// Whether another connection, to the next member, may do better.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
-            Trouble::Unsent(_) | Trouble::Lost(_) | Trouble::Silent(_) => true,
+            Failure::Unsent(_) | Failure::Lost(_) | Failure::Silent(_) => true,
             // A member that has lost its leader, and serves readers only.
-            Trouble::Refused(number) => *number == code::NOT_READ_ONLY,
+            Failure::Refused(number) => *number == code::NOT_READ_ONLY,
         }
     }
 
     /// Returns the error of a request that changes nothing before it is answered.
     pub(crate) fn before_anything_changed(self) -> NodeError {
         match self {
-            Trouble::Lost(reason) => NodeError::Unreachable { reason },
-            Trouble::Silent(waited) => {
+            Failure::Lost(reason) => NodeError::Unreachable { reason },
+            Failure::Silent(waited) => {
                 NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
             }
-            Trouble::Unsent(_) | Trouble::Refused(_) => self.into(),
+            Failure::Unsent(_) | Failure::Refused(_) => self.into(),
         }
     }
 }
 
 /// The error of a request that may have been carried out.
-impl From<Trouble> for NodeError {
-    fn from(trouble: Trouble) -> NodeError {
-        match trouble {
-            Trouble::Unsent(reason) => NodeError::Unreachable { reason },
-            Trouble::Lost(reason) => NodeError::Disconnected { reason },
-            Trouble::Silent(waited) => NodeError::Unanswered { waited },
-            Trouble::Refused(number) => {
+impl From<Failure> for NodeError {
+    fn from(failure: Failure) -> NodeError {
+        match failure {
+            Failure::Unsent(reason) => NodeError::Unreachable { reason },
+            Failure::Lost(reason) => NodeError::Disconnected { reason },
+            Failure::Silent(waited) => NodeError::Unanswered { waited },
+            Failure::Refused(number) => {
                 let (kind, words) = meaning(number);
                 failed(kind, format!("{words} (error {number})"))
             }

@@ -8,7 +8,7 @@ use quorlock::node::places::Owner;
 use quorlock::node::{ListedKeys, NodeError, Seams};
 
 use crate::address::ZooKeeperAddress;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::{places, sequence};
 use crate::memory::Memory;
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub(crate) fn keys(
                 listing.session.close().await;
                 return Ok(None);
             }
-            let listed = listing.page(&prefix, which).await.map_err(Trouble::before_anything_changed)?;
+            let listed = listing.page(&prefix, which).await.map_err(Failure::before_anything_changed)?;
             Ok(Some((listed, Some(listing))))
         }
     })
@@ -52,7 +52,7 @@ pub(crate) fn keys(
 
 impl Listing {
     /// Looks at some nodes, and returns those of them that are locks.
-    async fn page(&mut self, prefix: &str, which: ListedKeys) -> Result<Vec<Arc<str>>, Trouble> {
+    async fn page(&mut self, prefix: &str, which: ListedKeys) -> Result<Vec<Arc<str>>, Failure> {
         let session = &self.session;
         let dirs = self.dirs.split_off(self.dirs.len().saturating_sub(TOGETHER));
         let path = |dir: &str| if dir.is_empty() { "/".to_owned() } else { dir.to_owned() };
@@ -99,12 +99,12 @@ impl Listing {
 
 pub(crate) async fn open(address: &ZooKeeperAddress, seams: Seams) -> Result<Arc<Session>, NodeError> {
     let memory = Arc::new(Memory::new(address.clone(), seams));
-    let mut trouble = NodeError::Unreachable { reason: "no member is named".into() };
+    let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
     for member in address.members() {
         match Session::open(address, member, &memory).await {
             Ok(session) => return Ok(session),
-            Err(error) => trouble = error,
+            Err(error) => failure = error,
         }
     }
-    Err(trouble)
+    Err(failure)
 }

@@ -7,7 +7,7 @@ use quorlock::node::places::Owner;
 use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
 use quorlock::protocol::Token;
 
-use crate::error::{Trouble, failed};
+use crate::error::{Failure, failed};
 use crate::layout::{Counter, Place, decode_counter, places};
 use crate::session::Session;
 use crate::wire::{Call, Stat};
@@ -58,14 +58,14 @@ pub(crate) fn created(stat: &Stat) -> i32 {
 
 impl Session {
     /// Reads the places of a lock, the first of them, and a counter, as the leader knows them.
-    pub(crate) async fn look(&self, lock: &str, counter: Option<&str>) -> Result<Look, Trouble> {
+    pub(crate) async fn look(&self, lock: &str, counter: Option<&str>) -> Result<Look, Failure> {
         // A member may be behind its leader.
         drop(self.client.send(&Call::Sync { path: self.memory.layout.base_or_root() }));
         self.glance(lock, counter).await
     }
 
     /// The same as this member knows them, for what is refused if they have changed.
-    pub(crate) async fn glance(&self, lock: &str, counter: Option<&str>) -> Result<Look, Trouble> {
+    pub(crate) async fn glance(&self, lock: &str, counter: Option<&str>) -> Result<Look, Failure> {
         let dir = self.memory.layout.dir(lock);
         loop {
             let children = self.client.send(&Call::GetChildren { path: dir.clone() });

@@ -9,7 +9,7 @@ use quorlock::node::{QueueListing, Queued, Vote};
 use quorlock::protocol::{MOST_PLACES, WaiterId};
 
 use crate::client::Answer;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::{self, Place, listed, places};
 use crate::look::First;
 use crate::memory::{Own, Stored};
@@ -50,10 +50,10 @@ impl Session {
             };
             return self.stand((lock, &dir), &path, (&found, at), (patience, turn.max(LEAST_TURN))).await;
         }
-        Err(Fault::Trouble(Trouble::Lost("the place in the queue is lost again and again".into())))
+        Err(Fault::Failure(Failure::Lost("the place in the queue is lost again and again".into())))
     }
 
-    async fn read(&self, dir: &str) -> Result<Vec<Place>, Trouble> {
+    async fn read(&self, dir: &str) -> Result<Vec<Place>, Failure> {
         let children = self.client.send(&Call::GetChildren { path: dir.to_owned() }).found().await?;
         let Some(children) = children else { return Ok(Vec::new()) };
         let (names, _) = children.children()?;
@@ -76,7 +76,7 @@ impl Session {
         let (mut created, mut children) = create();
         let mut put = created.at;
         let mut answer = created.done().await;
-        if let Err(Trouble::Refused(code::NO_NODE)) = answer {
+        if let Err(Failure::Refused(code::NO_NODE)) = answer {
             self.make(dir);
             (created, children) = create();
             put = created.at;
@@ -91,7 +91,7 @@ impl Session {
         let stored = Stored { czxid: stat.czxid, put };
         let own = Own::new(Arc::clone(&path), role, self.memory.now() + patience, stored);
         if !self.memory.keep(lock, own, self.generation) {
-            return Err(Fault::Trouble(Trouble::Lost("another connection has begun since".into())));
+            return Err(Fault::Failure(Failure::Lost("another connection has begun since".into())));
         }
         let children = children.found().await?;
         let names = children.as_ref().map(Answer::children).transpose()?;
@@ -138,7 +138,7 @@ impl Session {
         Ok(Vote::from(Queued::new(ahead, holding)).into())
     }
 
-    async fn first(&self, place: &Place) -> Result<Option<First>, Trouble> {
+    async fn first(&self, place: &Place) -> Result<Option<First>, Failure> {
         let (path, watch) = (place.path.to_string(), false);
         let Some(answer) = self.client.send(&Call::GetData { path, watch }).found().await? else {
             return Ok(None);
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Deletes what has ended, although the session lives on for others.
-    pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Trouble> {
+    pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Failure> {
         self.client.send(&Call::Delete { path: own.key.to_string() }).found().await.map(drop)
     }
 }

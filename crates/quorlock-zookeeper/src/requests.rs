@@ -13,7 +13,7 @@ use quorlock::node::{
 };
 use quorlock::protocol::{Claim, FencingToken, Moment, NoNumber, Token};
 
-use crate::error::{Trouble, failed};
+use crate::error::{Failure, failed};
 use crate::layout::{Counter, RESERVED};
 use crate::look::{First, Look};
 use crate::memory::Own;
@@ -48,15 +48,15 @@ pub(crate) struct Answer {
 
 /// Why a request has no answer.
 pub(crate) enum Fault {
-    Trouble(Trouble),
+    Failure(Failure),
     Error(NodeError),
 }
 
 pub(crate) type Outcome = Result<Answer, Fault>;
 
-impl From<Trouble> for Fault {
-    fn from(trouble: Trouble) -> Fault {
-        Fault::Trouble(trouble)
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Fault {
+        Fault::Failure(failure)
     }
 }
 
@@ -104,7 +104,7 @@ struct Stood {
 
 impl Session {
     /// Carries out a request.
-    pub(crate) async fn carry_out(self: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
+    pub(crate) async fn execute(self: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
         capabilities().check(request)?;
         if let Some(key) = request.keys().find(|key| key.starts_with(RESERVED)) {
             let words =
@@ -122,7 +122,7 @@ impl Session {
                 Ok(from.into_iter().fold(response, Response::counting_from))
             }
             Err(Fault::Error(error)) => Err(error),
-            Err(Fault::Trouble(trouble)) => Err(self.note(trouble)),
+            Err(Fault::Failure(failure)) => Err(self.note(failure)),
         }
     }
 
@@ -256,6 +256,6 @@ fn contended() -> NodeError {
     failed(NodeErrorKind::Busy, "other clients keep changing what the request depends on")
 }
 
-fn unexpected() -> Trouble {
-    Trouble::Lost("a transaction has other results than were asked for".into())
+fn unexpected() -> Failure {
+    Failure::Lost("a transaction has other results than were asked for".into())
 }

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use crate::address::{Member, ZooKeeperAddress};
 use crate::client::{Client, Event, Granted, Wanted};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::memory::{Life, Memory, Ticks};
 use crate::proof::Proof;
 use crate::watch::Watches;
@@ -96,7 +96,7 @@ impl Session {
         let opened = Opened { client, memory, id, is_same };
         let (identity, zxid, round_trip) = opened.history().await?;
         if is_same {
-            opened.reconcile().await.map_err(Trouble::before_anything_changed)?;
+            opened.reconcile().await.map_err(Failure::before_anything_changed)?;
         }
         let client = opened.client;
         let mut facts = Facts::default();
@@ -143,9 +143,9 @@ impl Session {
     }
 
     /// Passes the trouble on, and ends the connection if another one may do better.
-    pub(crate) fn note(&self, trouble: Trouble) -> NodeError {
-        let ends = trouble.ends_connection();
-        let error = NodeError::from(trouble);
+    pub(crate) fn note(&self, failure: Failure) -> NodeError {
+        let ends = failure.ends_connection();
+        let error = NodeError::from(failure);
         if ends {
             self.stop(error.clone());
         }
@@ -202,7 +202,7 @@ impl Session {
         let note = Call::GetData { path: self.memory.layout.history(), watch: false };
         let note = match self.client.send(&note).found().await {
             Ok(note) => note,
-            Err(trouble) => return drop(self.note(trouble)),
+            Err(failure) => return drop(self.note(failure)),
         };
         let name = note.and_then(|answer| Some(Note::of(answer.data().ok()?.0)?.name));
         if name.as_deref() != self.identity.id.strip_prefix(ID) {
@@ -211,7 +211,7 @@ impl Session {
     }
 
     /// Keeps the session, by a write.
-    async fn beat(&self) -> Result<(), Trouble> {
+    async fn beat(&self) -> Result<(), Failure> {
         let path = self.memory.layout.alive(self.id);
         let (data, version) = (self.memory.seams.label().as_bytes().to_vec(), -1);
         let beat = self.client.send(&Call::SetData { path: path.clone(), data: data.clone(), version });
@@ -252,8 +252,8 @@ async fn listen(session: Weak<Session>, mut events: UnboundedReceiver<Event>) {
 async fn keep(session: Weak<Session>, pause: Duration) {
     loop {
         let Some(kept) = session.upgrade() else { return };
-        if let Err(trouble) = kept.beat().await {
-            drop(kept.note(trouble));
+        if let Err(failure) = kept.beat().await {
+            drop(kept.note(failure));
             return;
         }
         // Counted from the answer, so that the next one proves this one.
@@ -286,7 +286,7 @@ async fn in_time<T>(
 }
 
 /// Lists what lives with the session, below the path of the node.
-pub(crate) async fn list(client: &Client, memory: &Memory) -> Result<HashSet<Arc<str>>, Trouble> {
+pub(crate) async fn list(client: &Client, memory: &Memory) -> Result<HashSet<Arc<str>>, Failure> {
     let found = client.send(&Call::GetEphemerals { below: memory.layout.base_or_root() }).done().await?;
     Ok(found.paths()?.into_iter().map(Arc::from).collect())
 }
@@ -320,17 +320,17 @@ impl Memory {
 
     /// Opens another session, at any member.
     async fn another_session(&self, timeout: Duration) -> Result<(Client, Granted), NodeError> {
-        let mut trouble = NodeError::Unreachable { reason: Reason::new("no member is named") };
+        let mut failure = NodeError::Unreachable { reason: Reason::new("no member is named") };
         for member in self.address.members() {
             let wanted = (Wanted { old: None, timeout }, CALL_LIMIT);
             let events = unbounded_channel().0;
             let opening = Client::connect(&self.address, member, &self.seams, wanted, events);
             match in_time(self, member, CONNECT_LIMIT, opening).await {
                 Ok(opened) => return Ok(opened),
-                Err(error) => trouble = error,
+                Err(error) => failure = error,
             }
         }
-        Err(trouble)
+        Err(failure)
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

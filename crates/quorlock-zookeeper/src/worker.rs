@@ -90,18 +90,18 @@ impl Worker {
         let mut waiting = vec![first];
         let mut wait = Duration::ZERO;
         loop {
-            let Some(met) = self.connect(wait, &mut waiting).await else { return };
-            let trouble = match met {
+            let Some(connected) = self.connect(wait, &mut waiting).await else { return };
+            let failure = match connected {
                 Ok(session) => match self.serve(&session, std::mem::take(&mut waiting)).await {
                     // What lives with the session is deleted immediately.
                     None => return session.close().await,
-                    Some(trouble) => {
+                    Some(failure) => {
                         session.leave();
                         // The next member may be better off.
                         self.member += 1;
                         wait = Duration::ZERO;
                         self.memory.tell(Hint::Unsubscribed);
-                        trouble
+                        failure
                     }
                 },
                 Err(error) => {
@@ -109,10 +109,10 @@ impl Worker {
                     error
                 }
             };
-            debug!(node = %self.address, error = %format_args!("{trouble:#}"), "no connection");
+            debug!(node = %self.address, error = %format_args!("{failure:#}"), "no connection");
             self.current.send_replace(None);
-            self.observers.notify(ConnectionState::Lost(trouble.clone()));
-            waiting.drain(..).for_each(|job| self.refuse(job, &trouble));
+            self.observers.notify(ConnectionState::Lost(failure.clone()));
+            waiting.drain(..).for_each(|job| self.refuse(job, &failure));
         }
     }
 
@@ -130,28 +130,28 @@ impl Worker {
                 memory.clock().sleep_until(end).await;
             }
             let members = address.members();
-            let mut trouble = NodeError::Unreachable { reason: "no member is named".into() };
+            let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
             for offset in 0..members.len() {
                 let at = (first + offset) % members.len().max(1);
                 let Some(member) = members.get(at) else { continue };
                 match Session::open(&address, member, &memory).await {
                     Ok(session) => return Ok((session, at)),
                     // A permanent error says more than that another member is down.
-                    Err(error) if offset == 0 || error.is_permanent() || !trouble.is_permanent() => {
-                        trouble = error;
+                    Err(error) if offset == 0 || error.is_permanent() || !failure.is_permanent() => {
+                        failure = error;
                     }
                     Err(_) => {}
                 }
             }
-            Err(trouble)
+            Err(failure)
         });
-        let met = loop {
+        let connected = loop {
             let job = match select(pin!(self.jobs.recv()), connected).await {
                 Either::Left((job, pending)) => {
                     connected = pending;
                     job?
                 }
-                Either::Right((met, _)) => break met,
+                Either::Right((connected, _)) => break connected,
             };
             match job {
                 Job::Listen(listener) => self.memory.listeners.lock().push(listener),
@@ -159,7 +159,7 @@ impl Worker {
                 job @ (Job::Ask(..) | Job::Ready(_)) => waiting.push(job),
             }
         };
-        Some(met.map(|(session, member)| {
+        Some(connected.map(|(session, member)| {
             self.member = member;
             session
         }))
@@ -178,8 +178,8 @@ impl Worker {
             self.take(session, job);
         }
         loop {
-            if let Some(trouble) = session.ended() {
-                return Some(trouble);
+            if let Some(failure) = session.ended() {
+                return Some(failure);
             }
             let asked = match select(pin!(self.jobs.recv()), pin!(session.end.notified())).await {
                 Either::Left((job, _)) => Some(job?),
@@ -199,7 +199,7 @@ impl Worker {
                 }
                 let session = Arc::clone(session);
                 tokio::spawn(async move {
-                    let answer = session.carry_out(&request).await;
+                    let answer = session.execute(&request).await;
                     drop(counted);
                     responder.send(answer);
                 });
@@ -214,15 +214,15 @@ impl Worker {
     }
 
     /// Answers without asking the server.
-    fn refuse(&mut self, job: Job, trouble: &NodeError) {
+    fn refuse(&mut self, job: Job, failure: &NodeError) {
         match job {
             Job::Ask(_, responder, counted) => {
                 drop(counted);
-                responder.send(Err(trouble.clone()));
+                responder.send(Err(failure.clone()));
             }
             Job::Listen(listener) => self.memory.listeners.lock().push(listener),
             Job::Observe(observer) => self.observers.add(observer),
-            Job::Ready(to) => drop(to.send(Err(trouble.clone()))),
+            Job::Ready(to) => drop(to.send(Err(failure.clone()))),
         }
     }
 }

@@ -16,7 +16,7 @@ const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, evict
 
 /// The checks that need the settings, or requests of their own.
 const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 17] = [
-    trouble,
+    failure,
     several_servers,
     role,
     loading,
@@ -56,9 +56,9 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     sheet.findings
 }
 
-fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
-    let Some(trouble) = &facts.trouble else { return };
-    let check = match trouble.error.kind() {
+fn failure(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
+    let Some(failure) = &facts.failure else { return };
+    let check = match failure.error.kind() {
         NodeErrorKind::Unreachable => Check::Unreachable,
         NodeErrorKind::TimedOut => Check::Unresponsive,
         NodeErrorKind::Login => Check::Login,
@@ -74,8 +74,8 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         | NodeErrorKind::Misconfigured
         | NodeErrorKind::Other => Check::Failed,
     };
-    let cure = trouble.cure.unwrap_or(check.cure());
-    sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", trouble.error), cure);
+    let cure = failure.cure.unwrap_or(check.cure());
+    sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", failure.error), cure);
 }
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
@@ -427,15 +427,15 @@ fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 
 /// Reports a promotion whose time nothing records, because the restart guard is off.
 fn unguarded(facts: &Facts, sheet: &mut Findings<'_>) {
-    if facts.promoted == Some(true) && facts.role == Some(Role::Master) && facts.reign.is_none() {
+    if facts.promoted == Some(true) && facts.role == Some(Role::Master) && facts.master_since.is_none() {
         let evidence = "was a replica and was promoted (master_replid2 is set): locks may not have been replicated to it";
         sheet.note(Severity::Warning, Check::Promoted, evidence);
     }
 }
 
 fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
-    let Some(reign) = facts.reign else { return };
-    let (known, left) = (duration::format(reign), quarantined(facts, setting));
+    let Some(master_since) = facts.master_since else { return };
+    let (known, left) = (duration::format(master_since), quarantined(facts, setting));
     if left.is_zero() {
         let evidence =
             format!("was promoted at least {known} ago, and the locks that it may lack have expired since");
@@ -477,7 +477,7 @@ fn memory_full(facts: &Facts, sheet: &mut Findings<'_>) {
 }
 
 fn untold(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
-    if facts.trouble.is_some() {
+    if facts.failure.is_some() {
         return;
     }
     let fsync_matters = !setting.guarded() && facts.append_only == Some(true);

@@ -99,11 +99,11 @@ fn a_healthy_deployment_has_no_findings() {
 
 /// A fault of one node and its finding, with the restart guard on.
 const OF_A_NODE: [(Change, Severity, Check); 42] = [
-    (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
-    (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
-    (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
-    (|it| it.trouble = Some(down(NodeErrorKind::Tls)), Severity::Warning, Check::Tls),
-    (|it| it.trouble = Some(down(NodeErrorKind::Other)), Severity::Warning, Check::Failed),
+    (|it| it.failure = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
+    (|it| it.failure = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
+    (|it| it.failure = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
+    (|it| it.failure = Some(down(NodeErrorKind::Tls)), Severity::Warning, Check::Tls),
+    (|it| it.failure = Some(down(NodeErrorKind::Other)), Severity::Warning, Check::Failed),
     (|it| it.role = Some(Role::Replica), Severity::Warning, Check::Replica),
     (|it| it.role = Some(Role::Sentinel), Severity::Warning, Check::Sentinel),
     (|it| it.role = Some(Role::ClusterMember), Severity::Unsafe, Check::ClusterMember),
@@ -121,11 +121,11 @@ const OF_A_NODE: [(Change, Severity, Check); 42] = [
     (|it| (it.service, it.falls_silent) = (Some("m".into()), Some(false)), Severity::Note, Check::TwoMasters),
     (|it| it.promoted = Some(true), Severity::Warning, Check::Promoted),
     (
-        |it| (it.promoted, it.reign) = (Some(true), Some(Duration::from_secs(9))),
+        |it| (it.promoted, it.master_since) = (Some(true), Some(Duration::from_secs(9))),
         Severity::Warning,
         Check::Promoted,
     ),
-    (|it| (it.promoted, it.reign) = (Some(true), Some(HOUR)), Severity::Note, Check::Promoted),
+    (|it| (it.promoted, it.master_since) = (Some(true), Some(HOUR)), Severity::Note, Check::Promoted),
     (|it| it.memory = Some(memory(1, "volatile-ttl")), Severity::Unsafe, Check::Eviction),
     (|it| it.memory = Some(memory(900, "noeviction")), Severity::Warning, Check::MemoryFull),
     (|it| it.exposure = Some(Exposure::Readable("its mode".into())), Severity::Warning, Check::ExposedFiles),

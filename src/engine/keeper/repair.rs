@@ -50,7 +50,7 @@ impl Keeper {
     pub(super) fn check_late_answers(&mut self) {
         if self.repair.is_none()
             && self.state.wants_repair()
-            && let Some(key_states) = self.state.settled_standings()
+            && let Some(key_states) = self.state.settled_key_states()
         {
             self.schedule_repair(key_states);
         }
@@ -65,7 +65,7 @@ impl Keeper {
     pub(super) fn repair(&mut self, now: Moment) {
         let Some(mut repair) = self.repair.take() else { return };
         let (quorum, before) = (self.shared.nodes.quorum, self.key_states);
-        let (latest, on_its_way_since) = self.state.latest_standings();
+        let (latest, on_its_way_since) = self.state.latest_key_states();
         let key_state = |node: usize| match (before.get(node), latest.get(node)) {
             (KeyState::Holds, _) | (_, KeyState::Holds) => KeyState::Holds,
             (_, latest) => latest,

@@ -28,7 +28,7 @@ impl Facts {
     /// [facts](Node::facts) of the connection, measures round trips, and acquires, renews, transfers (if the node can) and
     /// releases `key`, which has to be free.
     ///
-    /// Takes at most `limit`. If the node has not done all of it by then, or fails, [`trouble`](Facts::trouble)
+    /// Takes at most `limit`. If the node has not done all of it by then, or fails, [`failure`](Facts::failure)
     /// says so, and what is known by then is kept.
     ///
     /// # Cancel safety
@@ -44,7 +44,7 @@ impl Facts {
     ) {
         let probed = within(&**seams.clock(), limit, self.use_node(node, seams, key, lock)).await;
         let probed = probed.unwrap_or(Err(NodeError::Unanswered { waited: limit }));
-        self.trouble = probed.err().map(ConnectFailure::new);
+        self.failure = probed.err().map(ConnectFailure::new);
     }
 
     async fn use_node(

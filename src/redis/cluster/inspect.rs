@@ -23,8 +23,8 @@ pub(super) async fn examine(inner: Arc<Inner>, key: Arc<str>) -> Facts {
     let map = match request_map(&inner, &mut None, 0).await {
         Ok(map) => map,
         Err(error) => {
-            let trouble = Some(ConnectFailure::new(error));
-            return Facts { trouble, role: Some(Role::Cluster), ..Facts::default() };
+            let failure = Some(ConnectFailure::new(error));
+            return Facts { failure, role: Some(Role::Cluster), ..Facts::default() };
         }
     };
     let masters = map.masters.iter().filter_map(|master| Some((master, probe(&key, master)?)));
@@ -74,7 +74,7 @@ fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
     facts.role = Some(Role::Cluster);
     facts.identity = map.members.first().cloned();
     facts.replicas = Some(map.masters.iter().map(|master| master.replicas).sum());
-    facts.trouble = if of_each().all(|facts| facts.trouble.is_some()) { facts.trouble } else { None };
+    facts.failure = if of_each().all(|facts| facts.failure.is_some()) { facts.failure } else { None };
     facts.round_trips = of_each()
         .map(|facts| &facts.round_trips)
         .max_by_key(|trips| trips.iter().max().copied())

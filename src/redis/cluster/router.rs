@@ -8,7 +8,7 @@ use super::slot_map::Map;
 use crate::doctor::rules::on_sight;
 use crate::node::facts::Facts;
 use crate::node::{ConnectionState, Identity, Node, NodeError, Request, Responder, SharedRequest};
-use crate::redis::admission::QUESTIONS;
+use crate::redis::admission::MAX_REQUESTS;
 use crate::redis::error::unserved;
 use crate::redis::replicas::must_last;
 use quorlock_protocol::{Moment, SENTINELS_WORD, Slot};
@@ -21,7 +21,7 @@ pub(super) struct SlotRouter {
     kept: Vec<(SharedRequest, Responder)>,
     pub(super) map: Option<Arc<Map>>,
     /// Why there is no map.
-    trouble: Option<NodeError>,
+    failure: Option<NodeError>,
     /// One shard for each master of the map, in the same order.
     pub(super) shards: Vec<Arc<Shard>>,
     /// The index in `shards` of the master of each slot.
@@ -59,7 +59,7 @@ impl SlotRouter {
         reply: Responder,
     ) -> Routed {
         if !self.opened {
-            if self.kept.len() >= QUESTIONS {
+            if self.kept.len() >= MAX_REQUESTS {
                 let error = NodeError::Overloaded { waiting: self.kept.len() };
                 return Routed::Nowhere { error, reply };
             }
@@ -86,7 +86,7 @@ impl SlotRouter {
     fn owner(&mut self, now: Moment, slot: Slot, request: &Request) -> Result<Arc<Shard>, NodeError> {
         let place = self.owners.get(usize::from(slot.number())).copied().flatten();
         let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
-            return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
+            return Err(self.failure.clone().unwrap_or_else(|| unserved(slot)));
         };
         // A master that was stopped while another took its place still answers for a moment.
         if must_last(request) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
@@ -146,7 +146,7 @@ impl SlotRouter {
         }
         self.owners = owners;
         self.map = Some(Arc::new(map));
-        self.trouble = None;
+        self.failure = None;
         let before = std::mem::replace(&mut self.shards, shards);
         let gone = |shard: &Arc<Shard>| !self.shards.iter().any(|kept| Arc::ptr_eq(kept, shard));
         let gone: Vec<_> = before.into_iter().filter(gone).collect();
@@ -162,9 +162,9 @@ impl SlotRouter {
     }
 
     /// Records that no member could be asked for the map.
-    pub(super) fn fail(&mut self, trouble: NodeError) {
+    pub(super) fn fail(&mut self, failure: NodeError) {
         if self.map.is_none() {
-            self.trouble = Some(trouble);
+            self.failure = Some(failure);
         }
     }
 
@@ -180,7 +180,7 @@ impl SlotRouter {
 
     /// Returns the state of the cluster, once it is known.
     pub(super) fn contact(&self) -> Option<ConnectionState> {
-        let Some(map) = &self.map else { return self.trouble.clone().map(ConnectionState::Lost) };
+        let Some(map) = &self.map else { return self.failure.clone().map(ConnectionState::Lost) };
         let mut youngest: Option<(&Shard, &Arc<Identity>)> = None;
         let mut away = Vec::new();
         for (shard, master) in self.shards.iter().zip(&map.masters) {
@@ -345,7 +345,7 @@ mod tests {
     fn requests_before_the_map_are_kept_and_bounded() {
         let (slot, mut router) = (Slot::of("r"), SlotRouter::default());
         let inspect = || Request::inspect("r");
-        for _ in 0..QUESTIONS {
+        for _ in 0..MAX_REQUESTS {
             assert!(matches!(router.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
         }
         let error = number_of(router.route(NOW, slot, inspect().into(), reply())).unwrap_err();

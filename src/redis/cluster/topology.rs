@@ -94,27 +94,27 @@ pub(super) async fn request_map(
     let clock = &*inner.settings.clock;
     let mut asked: FuturesUnordered<_> =
         members.next().map(|member| ask(inner, member)).into_iter().collect();
-    let (mut trouble, mut behind) = (NodeError::NotAsked, Vec::new());
+    let (mut failure, mut behind) = (NodeError::NotAsked, Vec::new());
     while !asked.is_empty() {
         if let Some(Some(answer)) = within(clock, NEXT_MEMBER, asked.next()).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
-                    trouble = unexpected("its map of the cluster is older than the known one");
+                    failure = unexpected("its map of the cluster is older than the known one");
                     behind.push(map);
                 }
                 Ok((map, identity_of)) => {
                     *source = Some(identity_of);
                     return Ok(map);
                 }
-                Err(error) => trouble = error,
+                Err(error) => failure = error,
             }
         }
         asked.extend(members.next().map(|member| ask(inner, member)));
     }
     if behind.len() * 2 > count {
-        return behind.into_iter().max_by_key(|map| map.epoch).ok_or(trouble);
+        return behind.into_iter().max_by_key(|map| map.epoch).ok_or(failure);
     }
-    Err(trouble)
+    Err(failure)
 }
 
 /// Returns whether the map is older than the known one: a member that was cut off still reports what it knew

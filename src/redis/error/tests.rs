@@ -254,7 +254,7 @@ fn asked(peer: Peer) -> SentCommand<'static> {
 }
 
 fn finding(error: &NodeError) -> Check {
-    let facts = Facts { trouble: Some(ConnectFailure::new(error.clone())), ..Facts::default() };
+    let facts = Facts { failure: Some(ConnectFailure::new(error.clone())), ..Facts::default() };
     of_node(&Arc::from("a"), &facts, &setting(3)).first().expect("trouble is a finding").check
 }
 

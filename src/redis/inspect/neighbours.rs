@@ -30,22 +30,22 @@ pub(super) async fn ask(
     let all = join_all((0..CONNECTIONS).map(|_| meet(address, settings)));
     let limit = settings.connect_timeout.step().min(session.end.since(settings.clock.now()));
     // A server without room for more connections proves nothing.
-    let Some(met) = within(&*settings.clock, limit, all).await else { return Ok(()) };
-    let met: Vec<_> = met.into_iter().flatten().collect();
-    for neighbour in &met {
+    let Some(neighbours) = within(&*settings.clock, limit, all).await else { return Ok(()) };
+    let neighbours: Vec<_> = neighbours.into_iter().flatten().collect();
+    for neighbour in &neighbours {
         let known = facts.others.iter().chain(&facts.identity).any(|known| *known == neighbour.process);
         if !known {
             facts.others.push(neighbour.process.clone());
         }
     }
     // They stay open until one of them was ended.
-    let number = met.iter().find_map(|neighbour| neighbour.connection.client);
+    let number = neighbours.iter().find_map(|neighbour| neighbour.connection.client);
     if let Some(number) = number
         && let Value::Int(ended) = session.ask(&["CLIENT", "KILL", "ID", &number.to_string()]).await?
     {
         facts.finds_connections = Some(ended > 0);
     }
-    drop(met);
+    drop(neighbours);
     Ok(())
 }
 

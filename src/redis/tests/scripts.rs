@@ -16,16 +16,16 @@ use quorlock_protocol::{WaiterId, fence_counter};
 async fn i17_a_note_from_the_future_is_ignored() {
     let Some(server) = Server::start(&[]) else { return };
     let words = promotion::request("the-gate", "abc", "f00");
-    let reign = || server.cli(&words.each_ref().map(String::as_str)).parse::<u64>().unwrap();
+    let master_since = || server.cli(&words.each_ref().map(String::as_str)).parse::<u64>().unwrap();
     let now = || u64::try_from(SystemClock.wall().as_millis()).unwrap();
     server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() + 3_600_000)]);
-    assert_eq!(reign(), 0);
+    assert_eq!(master_since(), 0);
     let noted: u64 = server.cli(&["get", "the-gate"]).rsplit(' ').next().unwrap().parse().unwrap();
     assert!(noted <= now(), "it is recorded again");
     server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() - 3_600_000)]);
-    assert!(reign() >= 3_600_000, "one from the past counts");
+    assert!(master_since() >= 3_600_000, "one from the past counts");
     server.cli(&["set", "the-gate", &format!("abc:f11 {}", now() - 3_600_000)]);
-    assert_eq!(reign(), 0, "of another promotion");
+    assert_eq!(master_since(), 0, "of another promotion");
 }
 
 /// Between the two steps of an acquisition, its key may have expired and be held by another client.

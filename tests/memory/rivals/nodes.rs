@@ -18,12 +18,12 @@ async fn a_sick_minority_delays_no_call() {
         |node| node.lose_replies(true),
         |node| node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed when used memory > 'maxmemory'"),
     ];
-    for (number, trouble) in troubles.into_iter().enumerate() {
+    for (number, failure) in troubles.into_iter().enumerate() {
         for sick in 1..=2 {
             let bench = bench(5);
             drop(bench.lock().acquire().await.unwrap());
             bench.settle().await;
-            bench.nodes[..sick].iter().for_each(trouble);
+            bench.nodes[..sick].iter().for_each(failure);
             for _ in 0..20 {
                 let before = bench.clock.now();
                 let lease = bench.lock().acquire().await.unwrap();

@@ -19,10 +19,10 @@ async fn a_failed_renewal_never_releases_a_valid_lease() {
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     let end = bench.clock.now() + lease.remaining();
-    for trouble in [MemoryNode::hang, MemoryNode::disconnect, |node: &MemoryNode| {
+    for failure in [MemoryNode::hang, MemoryNode::disconnect, |node: &MemoryNode| {
         node.fail(NodeErrorKind::Busy, "LOADING");
     }] {
-        bench.nodes[..2].iter().for_each(trouble);
+        bench.nodes[..2].iter().for_each(failure);
         let error = lease.renew().await.unwrap_err();
         assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
         for node in &bench.nodes {
@@ -148,12 +148,12 @@ async fn a_hiccup_during_a_renewal_does_not_stop_renewing() {
         |node| node.fail(NodeErrorKind::Busy, "LOADING Redis is loading the dataset in memory"),
         |node| node.lose_replies(true),
     ];
-    for (number, trouble) in troubles.into_iter().enumerate() {
+    for (number, failure) in troubles.into_iter().enumerate() {
         let bench = bench(5);
         let lease = bench.lock().acquire().await.unwrap();
         for _ in 0..5 {
             bench.pass(TTL / 3 - 200 * MS).await;
-            bench.nodes.iter().for_each(trouble);
+            bench.nodes.iter().for_each(failure);
             bench.pass(Duration::from_millis(1_200)).await;
             for node in &bench.nodes {
                 node.recover();

@@ -85,8 +85,8 @@ fn no_exception_is_out_of_date() {
     for exception in EXCEPTIONS {
         let page = pages.iter().find(|page| page.path.to_str() == Some(exception.page));
         let page = page.unwrap_or_else(|| panic!("there is no page {}", exception.page));
-        let met = script::all_steps(page).iter().any(|step| exception.is_of(step));
-        assert!(met, "{} has no command `{}` any more", exception.page, exception.begins);
+        let reached = script::all_steps(page).iter().any(|step| exception.is_of(step));
+        assert!(reached, "{} has no command `{}` any more", exception.page, exception.begins);
     }
 }
 

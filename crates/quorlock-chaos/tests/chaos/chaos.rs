@@ -284,7 +284,7 @@ fn children_of(parent: nix::unistd::Pid) -> Vec<PathBuf> {
     processes.filter(is_child).collect()
 }
 
-fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(eventually(what, patience(), async || met())).unwrap();
+    runtime.block_on(eventually(what, patience(), async || reached())).unwrap();
 }

@@ -29,7 +29,7 @@ pub(super) use length::Length;
 pub(super) struct Slot {
     length: Option<Length>,
     /// Notified when the wait meets a retained lock.
-    met: Arc<Notify>,
+    found: Arc<Notify>,
 }
 
 /// The longest that a lock stays taken after a run that was longer than its slot, so that those who waited through it
@@ -51,7 +51,7 @@ impl Run {
 
 impl Slot {
     pub(super) fn of(length: Option<Length>) -> Slot {
-        Slot { length, met: Arc::default() }
+        Slot { length, found: Arc::default() }
     }
 
     /// Registers a listener that records the `place` in the queue, and notices a retained lock.
@@ -59,13 +59,13 @@ impl Slot {
         if self.length.is_none() && !place.is_shown() {
             return wanted;
         }
-        let (met, place) = (self.length.map(|_| self.met.clone()), place.clone());
+        let (found, place) = (self.length.map(|_| self.found.clone()), place.clone());
         wanted.on_wait(move |waiting| {
             place.note(waiting);
-            if let Some(met) = &met
+            if let Some(found) = &found
                 && waiting.holder.as_ref().is_some_and(|holder| holder.token.is_retained())
             {
-                met.notify_one();
+                found.notify_one();
             }
         })
     }
@@ -74,7 +74,7 @@ impl Slot {
     /// permits: there is nothing to wait for then (rule R-12). While the job still runs it may crash, and that is waited for.
     pub(super) async fn has_had_its_run(&self, wanted: &Wanted, wall: Duration) -> Result<Acquired, Refusal> {
         loop {
-            self.met.notified().await;
+            self.found.notified().await;
             if let Some(outcome) = wanted.ask_once_if(|holder| self.is_of(holder, wall)).await {
                 return outcome;
             }

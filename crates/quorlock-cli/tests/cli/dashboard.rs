@@ -60,7 +60,7 @@ async fn a_real_prometheus_has_data_for_each_panel() {
     tokio::select! {
         () = answered => {}
         () = work(exporter.coordinator(&servers)) => unreachable!("it works forever"),
-        () = trouble(&servers) => unreachable!("there is always trouble"),
+        () = failure(&servers) => unreachable!("there is always trouble"),
     }
     prometheus.end().await;
 }
@@ -109,7 +109,7 @@ async fn work(coordinator: Coordinator) {
 }
 
 /// Restarts one node without its data, then lets a quorum hang for longer than a lease lives, and repeats.
-async fn trouble(servers: &Servers) {
+async fn failure(servers: &Servers) {
     loop {
         pause(2000).await;
         servers[2].restart_empty().await.unwrap();

@@ -76,8 +76,8 @@ async fn a_command_gets_databases_that_end_with_it() {
         assert!(fence.parse::<u64>().is_ok_and(|fence| fence > 0), "{ended:?}");
         let ports = nodes.split(',').map(|url| url.rsplit_once(':').unwrap().1.split('/').next().unwrap());
         for port in ports {
-            let met = std::net::TcpStream::connect(format!("127.0.0.1:{port}"));
-            assert!(met.is_err(), "a server at {port} has outlived the demonstration");
+            let reached = std::net::TcpStream::connect(format!("127.0.0.1:{port}"));
+            assert!(reached.is_err(), "a server at {port} has outlived the demonstration");
         }
     }
 }

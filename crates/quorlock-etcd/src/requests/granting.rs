@@ -8,7 +8,7 @@ use quorlock::node::{NodeError, NodeErrorKind, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
 
 use super::{ATTEMPTS, Answer, Fault, Found, Outcome, Target, contended, find_target};
-use crate::error::{Trouble, failed};
+use crate::error::{Failure, failed};
 use crate::layout::{self, counter, counters, digits_of, encode_counter, places, tombstone};
 use crate::leases::Attached;
 use crate::look::Look;
@@ -142,7 +142,7 @@ impl Session {
         targets: &[Target],
         (seen, mut compare): (&Look, Vec<Compare>),
         attached: Attached,
-    ) -> Result<Option<i64>, Trouble> {
+    ) -> Result<Option<i64>, Failure> {
         compare.extend(targets.iter().map(|target| seen.same_places(&target.lock)));
         compare.push(Compare::is_missing(tombstone(claim.token())));
         let value = Owner::attempt(claim.token(), number);
@@ -252,7 +252,7 @@ impl Session {
         (lock, place): (&Arc<str>, &KeyValue),
         (seen, mut compare): (&Look, Vec<Compare>),
         attached: Attached,
-    ) -> Result<Option<i64>, Trouble> {
+    ) -> Result<Option<i64>, Failure> {
         compare.push(Compare::is_missing(tombstone(claim.token())));
         let value = Owner::attempt(claim.token(), number);
         let mut success = vec![RequestOp::put(place.key.as_slice(), value.as_slice(), attached.lease)];
@@ -302,7 +302,7 @@ impl Session {
         own: &[(&Arc<str>, &KeyValue)],
         number: FencingToken,
         seen: &Look,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, Failure> {
         let same =
             own.iter().map(|(_, place)| Compare::value_is(place.key.as_slice(), place.value.as_slice()));
         let compare = same.chain(seen.same_counters()).collect();

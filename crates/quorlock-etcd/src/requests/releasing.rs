@@ -10,7 +10,7 @@ use quorlock::protocol::{Claim, Token};
 use tonic::Code;
 
 use super::Outcome;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::{self, places, tombstone};
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, Txn};
@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// Finds the places of a token that this process does not know.
-    pub(super) async fn find(&self, token: &Token, own: &mut [Known]) -> Result<(), Trouble> {
+    pub(super) async fn find(&self, token: &Token, own: &mut [Known]) -> Result<(), Failure> {
         let seen = self.look(own.iter().map(|(lock, _)| lock), BTreeSet::new(), None).await?;
         for ((_, known), (_, places)) in own.iter_mut().zip(&seen.locks) {
             let is_of =
@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// Deletes these keys if they have these values. Tells whether that is anybody's turn.
-    pub(super) async fn delete(&self, own: Vec<Known>) -> Result<Vote, Trouble> {
+    pub(super) async fn delete(&self, own: Vec<Known>) -> Result<Vote, Failure> {
         let mut success = Vec::new();
         for (lock, known) in &own {
             let Some((key, value)) = known else { continue };
@@ -84,7 +84,7 @@ impl Session {
             self.txn(Txn { success, ..Txn::default() }).await
         };
         let buried = bury().await;
-        if let Err(Trouble::Refused(Code::NotFound, _)) = &buried {
+        if let Err(Failure::Refused(Code::NotFound, _)) = &buried {
             self.memory.leases.forget_tombs().await;
         }
         buried?;

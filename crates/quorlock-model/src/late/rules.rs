@@ -57,14 +57,14 @@ impl Late {
             }
             Step::Arrive => {
                 let request = next.line.as_mut()?.remove(0);
-                let key_state = self.carry_out(&mut next, request);
+                let key_state = self.execute(&mut next, request);
                 self.learn(&mut next, request, key_state);
             }
             Step::Break { carried_out } => {
                 let mut line = next.line.take()?;
                 let asked = line.clone();
                 for request in line.drain(..carried_out) {
-                    self.carry_out(&mut next, request);
+                    self.execute(&mut next, request);
                 }
                 next.breaks += 1;
                 next.late.append(&mut line);
@@ -82,7 +82,7 @@ impl Late {
             Step::ArriveLate(request) => {
                 let at = next.late.iter().position(|late| *late == request)?;
                 next.late.remove(at);
-                self.carry_out(&mut next, request);
+                self.execute(&mut next, request);
             }
             Step::Expire => next.kept = next.kept.ticked(),
         }
@@ -122,7 +122,7 @@ impl Late {
     }
 
     /// Executes the request in one step, and returns the node's state of the claim after it.
-    fn carry_out(&self, state: &mut State, request: Request) -> KeyState {
+    fn execute(&self, state: &mut State, request: Request) -> KeyState {
         let before = state.kept;
         let ask = match request {
             Request::Vote => Ask::acquire(Who::First as usize, TTL),

@@ -7,7 +7,7 @@ use quorlock::protocol::{Claim, Moment, Token};
 
 use super::{NOW, Table, Tombstones, capabilities};
 use crate::connection::{Connection, ResultSets};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::table::{bytes, literal, number, unread};
 
 type Outcome = Result<Vote, Failed>;
@@ -17,12 +17,12 @@ pub(crate) enum Failed {
     /// Nothing of the request was executed.
     Refused(NodeError),
     /// The server or the connection failed; the request may have been executed.
-    Trouble(Trouble),
+    Failure(Failure),
 }
 
-impl From<Trouble> for Failed {
-    fn from(trouble: Trouble) -> Failed {
-        Failed::Trouble(trouble)
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Failed {
+        Failed::Failure(failure)
     }
 }
 
@@ -32,7 +32,7 @@ impl Failed {
     pub(crate) fn into_node_error(self) -> NodeError {
         match self {
             Failed::Refused(error) => error,
-            Failed::Trouble(Trouble::Refused(refusal)) => {
+            Failed::Failure(Failure::Refused(refusal)) => {
                 let error = refusal.into_node_error();
                 if let NodeError::Failed { kind: NodeErrorKind::Other | NodeErrorKind::Busy, reason } = error
                 {
@@ -41,13 +41,13 @@ impl Failed {
                     error
                 }
             }
-            Failed::Trouble(lost) => lost.into_node_error(),
+            Failed::Failure(lost) => lost.into_node_error(),
         }
     }
 
     /// Returns why the connection is unusable, if it is.
     pub(crate) fn lost(&self) -> Option<NodeError> {
-        if let Failed::Trouble(Trouble::Lost(reason)) = self {
+        if let Failed::Failure(Failure::Lost(reason)) = self {
             return Some(NodeError::Unreachable { reason: reason.clone() });
         }
         None
@@ -67,7 +67,7 @@ impl Table {
     ///
     /// Why there is no vote.
     #[expect(clippy::wildcard_enum_match_arm, reason = "refused above, or newer than this node")]
-    pub(crate) async fn carry_out(
+    pub(crate) async fn execute(
         &self,
         connection: &mut Connection,
         request: &Request,

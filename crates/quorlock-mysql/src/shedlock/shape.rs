@@ -160,7 +160,7 @@ pub(super) async fn try_rights(
     );
     match connection.run(statements).await {
         Ok(_) => Ok(()),
-        Err(trouble) if trouble.is_denied() => {
+        Err(failure) if failure.is_denied() => {
             let words = format!(
                 "the user may not use the table `{table}`: `GRANT SELECT, INSERT, UPDATE ON {table} TO {}`",
                 server.quoted_user()
@@ -168,6 +168,6 @@ pub(super) async fn try_rights(
             let kind = NodeErrorKind::PermissionDenied(Access::Key);
             Err(NodeError::Failed { kind, reason: words.into() })
         }
-        Err(trouble) => Err(trouble.before_anything_changed()),
+        Err(failure) => Err(failure.before_anything_changed()),
     }
 }

@@ -7,7 +7,7 @@ use quorlock::node::record::{Outcome, Records};
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
 use super::{ATTEMPTS, Session, Worker, capabilities};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::shedlock;
 use crate::table::{read, swap, too_long};
 
@@ -37,7 +37,7 @@ impl Worker {
 
     /// Carries out requests on `ShedLock`'s table, one after the other. Returns why the connection was lost,
     /// if it was.
-    pub(super) async fn carry_out_at(
+    pub(super) async fn execute_at(
         &mut self,
         table: &shedlock::Table,
         link: &mut Session,
@@ -51,7 +51,7 @@ impl Worker {
             }
             let now = self.seams.clock().now();
             let connection = &mut link.connection;
-            let answer = match table.carry_out(connection, &request, &mut self.tombstones, now).await {
+            let answer = match table.execute(connection, &request, &mut self.tombstones, now).await {
                 Ok(vote) => Ok(Response::new(vote, Arc::clone(&link.identity))),
                 Err(failed) => {
                     gone = failed.lost();
@@ -70,7 +70,7 @@ impl Worker {
 
     /// Carries out requests together, in the order asked. Returns whether any row was written, or why the
     /// connection was lost.
-    pub(super) async fn carry_out(
+    pub(super) async fn execute(
         &mut self,
         link: &mut Session,
         batch: Vec<(SharedRequest, Responder)>,
@@ -85,7 +85,7 @@ impl Worker {
                 Some(rows) => rows,
                 None => match read(&mut link.connection, &names, &link.known).await {
                     Ok(rows) => rows,
-                    Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
+                    Err(failure) => return self.failed(batch, failure, Failure::before_anything_changed),
                 },
             };
             if is_read {
@@ -125,9 +125,9 @@ impl Worker {
                     return Ok(wrote);
                 }
                 Ok(false) => self.memory.forget(&names),
-                Err(trouble) => {
+                Err(failure) => {
                     self.memory.forget(&names);
-                    return self.failed(batch, trouble, Trouble::into_node_error);
+                    return self.failed(batch, failure, Failure::into_node_error);
                 }
             }
         }
@@ -144,14 +144,14 @@ impl Worker {
     fn failed(
         &self,
         batch: Vec<(SharedRequest, Responder)>,
-        trouble: Trouble,
-        meaning: impl FnOnce(Trouble) -> NodeError,
+        failure: Failure,
+        meaning: impl FnOnce(Failure) -> NodeError,
     ) -> Result<bool, NodeError> {
-        let lost = match &trouble {
-            Trouble::Lost(reason) => Some(NodeError::Unreachable { reason: reason.clone() }),
-            Trouble::Refused(_) => None,
+        let lost = match &failure {
+            Failure::Lost(reason) => Some(NodeError::Unreachable { reason: reason.clone() }),
+            Failure::Refused(_) => None,
         };
-        let error = meaning(trouble);
+        let error = meaning(failure);
         for (_, responder) in batch {
             self.answer(responder, Err(error.clone()));
         }

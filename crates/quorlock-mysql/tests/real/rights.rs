@@ -105,7 +105,7 @@ async fn a_read_only_server_does_not_vote() {
     let error = refusal(&server.url()).await;
     assert!(matches!(error, NodeError::Unfit { kind: NodeErrorKind::ReadOnly, .. }), "{error:?}");
     let facts = node.examine("doctor".into()).await.unwrap();
-    assert!(facts.trouble.is_some(), "{facts:?}");
+    assert!(facts.failure.is_some(), "{facts:?}");
     server.sql("SET GLOBAL read_only = OFF").await;
     until("it votes again", async || acquire(&node, &claim("c")).await.is_ok()).await;
 }
@@ -152,7 +152,7 @@ async fn doctor_finds_no_fault_in_a_healthy_server() {
     need_server!();
     let server = Server::start(&[]).await;
     let facts = node(&server).examine("doctor".into()).await.unwrap();
-    assert!(facts.trouble.is_none() && facts.unfit.is_none(), "{facts:?}");
+    assert!(facts.failure.is_none() && facts.unfit.is_none(), "{facts:?}");
     assert_eq!(facts.lock, Some(Ok(())));
     assert_eq!(facts.software.as_ref().map(|software| software.name), Some("mariadb"));
     assert!(facts.round_trips.len() == 5 && facts.clock.is_some() && facts.identity.is_some(), "{facts:?}");

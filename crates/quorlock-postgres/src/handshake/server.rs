@@ -17,7 +17,7 @@ const OLDEST: i32 = 120_000;
 
 /// Queries everything about the server in one round trip. The timeline is not from `pg_control_checkpoint()`,
 /// which still reports the old one between a promotion and the next checkpoint.
-pub(super) const QUESTIONS: &str = "
+pub(super) const SERVER_FACTS: &str = "
     SELECT current_setting('server_version_num')::int,
         current_setting('server_version'),
         pg_backend_pid(),

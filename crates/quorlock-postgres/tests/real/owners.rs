@@ -36,7 +36,7 @@ async fn refused(server: &Server, client: &Client, thing: &str) {
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured, "{error:#}");
             error.to_string()
         } else {
-            node.examine("doctor".into()).await.unwrap().trouble.unwrap().error.to_string()
+            node.examine("doctor".into()).await.unwrap().failure.unwrap().error.to_string()
         };
         for word in [thing, "mallory", "DROP SCHEMA quorlock CASCADE", "docs/postgres.md"] {
             assert!(message.contains(word), "{what}: {message}");

@@ -27,12 +27,12 @@ impl Recorder {
             // disappeared.
             for (key, token) in server.take_replaced() {
                 if self.plan.keys().into_iter().any(|resource| self.plan.key(resource).as_bytes() == key) {
-                    state.standings.see(token, node, now);
+                    state.holding_nodes.see(token, node, now);
                 }
             }
             for resource in self.plan.keys() {
                 if let Some(token) = server.holder(&self.plan.key(resource)) {
-                    state.standings.see(token, node, now);
+                    state.holding_nodes.see(token, node, now);
                 }
             }
         }
@@ -57,7 +57,7 @@ impl Recorder {
             // If it is not known to have acquired yet, there is nothing to compare.
             let fencing_token = fencing_token.filter(|_| hold.is_some());
             number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
-            let nodes = state.standings.since(token.as_bytes(), asked);
+            let nodes = state.holding_nodes.since(token.as_bytes(), asked);
             if nodes < self.plan.quorum() {
                 found = Some(format!(
                     "client {client} observed the leader {token}, but only {nodes} of {} nodes had it stored while it asked",

@@ -23,7 +23,7 @@ pub(crate) struct Nemesis {
     /// Faults in effect, with the hosts that they hit.
     active: BTreeMap<usize, Hit>,
     /// The faults between each client and each node.
-    trouble: Vec<Vec<Trouble>>,
+    counters: Vec<Vec<FaultCounter>>,
     over: bool,
 }
 
@@ -33,7 +33,7 @@ struct Hit {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Trouble {
+struct FaultCounter {
     /// How many faults are in effect.
     faults: u32,
     /// Since when there has been one.
@@ -52,14 +52,14 @@ impl Nemesis {
             armed: Vec::new(),
             subjects: BTreeMap::new(),
             active: BTreeMap::new(),
-            trouble: vec![vec![Trouble::default(); plan.nodes]; plan.clients],
+            counters: vec![vec![FaultCounter::default(); plan.nodes]; plan.clients],
             over: false,
         }
     }
 
     /// Since when there has been no fault between a client and a node; `None` if there is one.
     pub(crate) fn calm_since(&self, client: usize, node: usize) -> Option<Time> {
-        let Trouble { faults, until, .. } = self.trouble[client][node];
+        let FaultCounter { faults, until, .. } = self.counters[client][node];
         (faults == 0).then_some(until)
     }
 }
@@ -109,11 +109,11 @@ impl Sim {
             let Entry { kind, lasts, size, flavour, number, .. } = &entry;
             format!("{number}: {} client {client} nodes {nodes:?} for {lasts:?}, size {size:?}, flavour {flavour}", kind.name())
         });
-        self.count_trouble(entry.kind, client, &nodes, |trouble, now| {
-            if trouble.faults == 0 {
-                trouble.since = now;
+        self.count_fault(entry.kind, client, &nodes, |counter, now| {
+            if counter.faults == 0 {
+                counter.since = now;
             }
-            trouble.faults += 1;
+            counter.faults += 1;
         });
         let now = self.world.now();
         self.world.schedule(now + nanos(entry.lasts), Event::Relief(index));
@@ -230,9 +230,9 @@ impl Sim {
             }
             Kind::Suspend => {
                 self.world.with(|inside, now| {
-                    let standing = &mut inside.hosts[host];
-                    standing.frozen += now - standing.frozen_since.take().unwrap_or(now);
-                    for timer in std::mem::take(&mut standing.overdue) {
+                    let state = &mut inside.hosts[host];
+                    state.frozen += now - state.frozen_since.take().unwrap_or(now);
+                    for timer in std::mem::take(&mut state.overdue) {
                         inside.schedule(now, Event::Timer(timer));
                     }
                 });
@@ -268,10 +268,10 @@ impl Sim {
         // Clean-up continues for one TTL. A server stopped for longer than the shortest TTL may
         // later execute a request that no client takes back: a known limitation.
         let shortest = nanos(self.plan.max_ttl / 4);
-        self.count_trouble(entry.kind, client, &nodes, |trouble, now| {
-            trouble.faults -= 1;
-            let left = if now > trouble.since + shortest { later.max(forever) } else { later };
-            trouble.until = trouble.until.max(now + left);
+        self.count_fault(entry.kind, client, &nodes, |counter, now| {
+            counter.faults -= 1;
+            let left = if now > counter.since + shortest { later.max(forever) } else { later };
+            counter.until = counter.until.max(now + left);
         });
     }
 
@@ -292,19 +292,19 @@ impl Sim {
         self.world.with(|inside, _| inside.hosts[self.host(client)].frozen_since.is_some())
     }
 
-    fn count_trouble(
+    fn count_fault(
         &mut self,
         kind: Kind,
         client: usize,
         nodes: &[usize],
-        count: impl Fn(&mut Trouble, Time),
+        count: impl Fn(&mut FaultCounter, Time),
     ) {
         let now = self.world.now();
         let one_client = !matches!(
             kind,
             Kind::Slow | Kind::Pause | Kind::Restart | Kind::Amnesia | Kind::Fail | Kind::Step | Kind::Flush
         );
-        for (number, row) in self.nemesis.trouble.iter_mut().enumerate() {
+        for (number, row) in self.nemesis.counters.iter_mut().enumerate() {
             if number == client || !one_client {
                 for node in nodes {
                     count(&mut row[*node], now);

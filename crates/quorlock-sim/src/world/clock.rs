@@ -122,19 +122,19 @@ impl Timer {
     /// Fires if it is still awaited, and returns its host. A timer that was stopped with its host
     /// is due later by as much.
     pub(crate) fn fire(self: Arc<Timer>, inside: &mut Inside) -> Option<Host> {
-        let standing = &mut inside.hosts[self.host];
+        let host = &mut inside.hosts[self.host];
         let mut state = self.state.lock();
-        if standing.life != self.life || !matches!(state.waiting, Waiting::For(_)) {
+        if host.life != self.life || !matches!(state.waiting, Waiting::For(_)) {
             return None;
         }
-        if standing.frozen_since.is_some() {
+        if host.frozen_since.is_some() {
             drop(state);
-            standing.overdue.push(self);
+            host.overdue.push(self);
             return None;
         }
-        if standing.frozen > state.frozen {
-            state.due += standing.frozen - state.frozen;
-            state.frozen = standing.frozen;
+        if host.frozen > state.frozen {
+            state.due += host.frozen - state.frozen;
+            state.frozen = host.frozen;
             let due = state.due;
             drop(state);
             inside.schedule(due, Event::Timer(self));

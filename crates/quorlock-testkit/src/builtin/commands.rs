@@ -21,10 +21,10 @@ impl Connection {
             self.over = true;
             return None;
         }
-        Some(self.carry_out(&name, arguments, &mut state))
+        Some(self.execute(&name, arguments, &mut state))
     }
 
-    fn carry_out(&mut self, name: &str, arguments: &[Vec<u8>], state: &mut State) -> Resp {
+    fn execute(&mut self, name: &str, arguments: &[Vec<u8>], state: &mut State) -> Resp {
         match name {
             "HELLO" => self.hello(arguments, state),
             "AUTH" => self.auth(arguments),

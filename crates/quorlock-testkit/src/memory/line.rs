@@ -240,7 +240,7 @@ impl Connection {
         while let Some(Sent { request, reply, .. }) = self.arrived(now) {
             let inboxes = self.listeners.iter().filter_map(|listener| listener.inbox());
             server.offers.listen(inboxes.filter(|_| self.hearing()));
-            let answer = server.carry_out(&request);
+            let answer = server.execute(&request);
             if self.hearing() {
                 watch(server, &request, &answer);
             }
@@ -249,7 +249,7 @@ impl Connection {
         }
         while !self.hung && self.orphans.front().is_some_and(|orphan| orphan.due <= now) {
             // No client receives the response.
-            drop(self.orphans.pop_front().map(|orphan| server.carry_out(&orphan.request)));
+            drop(self.orphans.pop_front().map(|orphan| server.execute(&orphan.request)));
             self.notify_changes(now, server);
         }
         while !self.replies_lost && self.outbox.front().is_some_and(|coming| coming.due <= now) {

@@ -45,7 +45,7 @@ impl Server {
         }
     }
 
-    pub(super) fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
+    pub(super) fn execute(&mut self, request: &Request) -> Result<Response, NodeError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }

@@ -7,7 +7,7 @@ use quorlock::node::Vote;
 use quorlock::node::places::Owner;
 
 use super::{Outcome, Target};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::layout::{attempt, sequence};
 use crate::session::Session;
 use crate::wire::Call;
@@ -32,7 +32,7 @@ impl Session {
     }
 
     /// Finds the places of an attempt that this process does not know: by the names that it gives, or by what the first says.
-    async fn find(&self, target: &Target<'_>) -> Result<Vec<Arc<str>>, Trouble> {
+    async fn find(&self, target: &Target<'_>) -> Result<Vec<Arc<str>>, Failure> {
         let look = self.look(target.lock, None).await?;
         let name = attempt(&target.dir, target.claim.token());
         let mut found: Vec<Arc<str>> =
@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// Deletes these places. Tells whether that is anybody's turn.
-    async fn delete(&self, target: &Target<'_>, paths: Vec<Arc<str>>) -> Result<Vote, Trouble> {
+    async fn delete(&self, target: &Target<'_>, paths: Vec<Arc<str>>) -> Result<Vote, Failure> {
         if paths.is_empty() {
             return Ok(Vote::Free);
         }
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Remembers a lock that has no places, and tells whether it has some.
-    fn note_left(&self, dir: &str, left: &crate::client::Answer) -> Result<bool, Trouble> {
+    fn note_left(&self, dir: &str, left: &crate::client::Answer) -> Result<bool, Failure> {
         let (names, stat) = left.children()?;
         let waits = names.iter().any(|name| sequence(name).is_some());
         let mut cache = self.memory.cache.lock();

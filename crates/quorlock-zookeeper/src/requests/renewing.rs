@@ -7,7 +7,7 @@ use quorlock::node::{Response, Vote};
 use quorlock::protocol::{Claim, FencingToken};
 
 use super::{ATTEMPTS, Answer, Fault, Found, Outcome, Target, contended, find, usable};
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::memory::Own;
 use crate::session::{Session, list};
 
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// Lists what the session has, unless another request has just done so.
-    pub(crate) async fn list(&self) -> Result<(), Trouble> {
+    pub(crate) async fn list(&self) -> Result<(), Failure> {
         let asked = self.memory.now();
         let _alone = self.listing.lock().await;
         if self.memory.life.lock().as_ref().is_some_and(|life| life.listed_at > asked) {

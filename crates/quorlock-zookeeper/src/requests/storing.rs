@@ -7,7 +7,7 @@ use quorlock::node::places::{Owner, Role};
 use quorlock::protocol::{FencingToken, Moment};
 
 use super::{Fault, Stale, Stood, Target, contended, unexpected};
-use crate::error::{Trouble, failed};
+use crate::error::{Failure, failed};
 use crate::layout::{Counter, attempt, encode_counter, numbered, with_parents};
 use crate::look::{First, Look};
 use crate::memory::{Own, Stored};
@@ -44,7 +44,7 @@ impl Session {
                 Some(Done::Failed(code::NO_NODE | code::BAD_VERSION | code::NODE_EXISTS)) => {
                     Ok(Err(if cause < own { Stale::Places } else { Stale::Counter }))
                 }
-                Some(Done::Failed(other)) => Err(Trouble::of(*other).into()),
+                Some(Done::Failed(other)) => Err(Failure::of(*other).into()),
                 Some(Done::Created(..) | Done::Set(_) | Done::Nothing) | None => Err(contended().into()),
             };
         }
@@ -182,12 +182,12 @@ impl Session {
     }
 
     /// Remembers what was stored.
-    pub(super) fn keep(&self, target: &Target<'_>, stood: Stood, until: Moment) -> Result<(), Trouble> {
+    pub(super) fn keep(&self, target: &Target<'_>, stood: Stood, until: Moment) -> Result<(), Failure> {
         let stored = Stored { czxid: stood.czxid, put: stood.sent };
         let own = Own::new(stood.path, Role::Holder(target.claim.token().clone()), until, stored);
         if self.memory.keep(target.lock, own, self.generation) {
             return Ok(());
         }
-        Err(Trouble::Lost("another connection has begun since".into()))
+        Err(Failure::Lost("another connection has begun since".into()))
     }
 }

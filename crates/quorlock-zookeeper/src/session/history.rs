@@ -10,7 +10,7 @@ use quorlock::protocol::Drift;
 
 use super::{ID, list};
 use crate::client::Client;
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::memory::Memory;
 use crate::wire::{Call, Create, Stat, code};
 
@@ -56,7 +56,7 @@ impl Opened<'_> {
     /// Reads the history of the data, and begins a new one if there is none, or if these data are older than those that this
     /// client has seen.
     pub(super) async fn history(&self) -> Result<(Identity, i64, Duration), NodeError> {
-        let unread = Trouble::before_anything_changed;
+        let unread = Failure::before_anything_changed;
         let layout = &self.memory.layout;
         let guarded = self.memory.seams.guards_restarts();
         for _ in 0..8 {
@@ -124,22 +124,22 @@ impl Opened<'_> {
     }
 
     /// Whether that node is there; not if those above are missing.
-    async fn made(&self, alive: crate::client::Sent) -> Result<bool, Trouble> {
+    async fn made(&self, alive: crate::client::Sent) -> Result<bool, Failure> {
         match alive.done().await {
-            Ok(_) | Err(Trouble::Refused(code::NODE_EXISTS)) => Ok(true),
-            Err(Trouble::Refused(code::NO_NODE)) => Ok(false),
-            Err(trouble) => Err(trouble),
+            Ok(_) | Err(Failure::Refused(code::NODE_EXISTS)) => Ok(true),
+            Err(Failure::Refused(code::NO_NODE)) => Ok(false),
+            Err(failure) => Err(failure),
         }
     }
 
-    async fn make_roots(&self) -> Result<(), Trouble> {
+    async fn make_roots(&self) -> Result<(), Failure> {
         let create =
             |path| self.client.send(&Call::Create { path, data: Vec::new(), how: Create::Persistent });
         let created: Vec<_> = self.memory.layout.roots().into_iter().map(create).collect();
         for created in created {
             match created.done().await {
-                Ok(_) | Err(Trouble::Refused(code::NODE_EXISTS)) => {}
-                Err(trouble) => return Err(trouble),
+                Ok(_) | Err(Failure::Refused(code::NODE_EXISTS)) => {}
+                Err(failure) => return Err(failure),
             }
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Opened<'_> {
     /// Writes the note of a history, which is young for as long as a session lasts that no client keeps alive.
     async fn begin(&self, note: Note, version: Option<i32>, is_young: bool) -> Result<(), NodeError> {
         let layout = &self.memory.layout;
-        let unread = Trouble::before_anything_changed;
+        let unread = Failure::before_anything_changed;
         // What follows is no news.
         self.client.send(&Call::RemoveWatches { path: layout.history() }).done().await.map_err(unread)?;
         let left = note.quarantine.saturating_sub(note.passed);
@@ -168,7 +168,7 @@ impl Opened<'_> {
 
     /// Compares the largest `max_ttl` of the clients with ours, and records ours if it is larger. Returns for how long a new
     /// history must not vote.
-    async fn compare_max_ttls(&self, recorded: Option<(&[u8], Stat)>) -> Result<Duration, Trouble> {
+    async fn compare_max_ttls(&self, recorded: Option<(&[u8], Stat)>) -> Result<Duration, Failure> {
         let seams = &self.memory.seams;
         let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
         let theirs =
@@ -188,8 +188,8 @@ impl Opened<'_> {
                     Some((_, stat)) => Call::SetData { path, data, version: stat.version },
                 };
                 match self.client.send(&write).done().await {
-                    Ok(_) | Err(Trouble::Refused(code::NODE_EXISTS | code::BAD_VERSION | code::NO_NODE)) => {}
-                    Err(trouble) => return Err(trouble),
+                    Ok(_) | Err(Failure::Refused(code::NODE_EXISTS | code::BAD_VERSION | code::NO_NODE)) => {}
+                    Err(failure) => return Err(failure),
                 }
             }
         }
@@ -199,7 +199,7 @@ impl Opened<'_> {
     }
 
     /// Deletes what the session has without anybody knowing, from requests whose outcome was lost, and forgets what it lacks.
-    pub(super) async fn reconcile(&self) -> Result<(), Trouble> {
+    pub(super) async fn reconcile(&self) -> Result<(), Failure> {
         debug_assert!(self.is_same, "a new session has nothing");
         let listed = list(&self.client, self.memory).await?;
         let orphans: Vec<Call> = {

@@ -111,8 +111,8 @@ impl Hosts {
     pub(crate) async fn logged(&self, word: &str, count: usize) {
         let what = format!("{count} lines with {word}");
         let lines = || self.log().iter().filter(|line| line.starts_with(word)).count();
-        let met = eventually(&what, patience(), async || lines() >= count).await;
-        met.unwrap_or_else(|error| panic!("{error}: {:?}", self.log()));
+        let reached = eventually(&what, patience(), async || lines() >= count).await;
+        reached.unwrap_or_else(|error| panic!("{error}: {:?}", self.log()));
         assert_eq!(lines(), count, "{:?}", self.log());
     }
 
@@ -133,15 +133,15 @@ impl Hosts {
     /// Waits until this many processes wait for the lock: they handle signals then.
     pub(crate) async fn waited_for(&self, resource: &str, count: usize) {
         let waiters = || self.status(resource)["waiters"].as_array().map_or(0, Vec::len);
-        let met = eventually("waiters", patience(), async || waiters() == count).await;
-        met.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
+        let reached = eventually("waiters", patience(), async || waiters() == count).await;
+        reached.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
     }
 
     /// Waits until the lock is free.
     pub(crate) async fn free(&self, resource: &str) {
-        let met =
+        let reached =
             eventually("a free lock", patience(), async || self.status(resource)["state"] == "free").await;
-        met.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
+        reached.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
     }
 }
 

@@ -18,27 +18,29 @@ const ALONE: Duration = Duration::from_secs(60);
 
 /// The processes that have answered at an address, the last one last.
 #[derive(Default)]
-pub(super) struct Met {
+pub(super) struct SeenProcesses {
     processes: Vec<(String, Option<String>)>,
     /// When one came back after another, and which they were.
     by_turns: Option<(Moment, NodeError)>,
 }
 
-impl Met {
+impl SeenProcesses {
     /// Records that this process answered at `now`. Returns an error if processes alternate.
     pub(super) fn note(&mut self, process: &Process, now: Moment) -> Result<(), NodeError> {
         // A promotion makes another process of it, which may well come back.
-        let met = (process.run_id.clone(), process.history.clone());
+        let seen_processes = (process.run_id.clone(), process.history.clone());
         let last = self.processes.last();
-        if last != Some(&met) {
-            if let (Some(known), Some(last)) = (self.processes.iter().position(|known| *known == met), last) {
-                self.by_turns = Some((now, by_turns(&met.0, &last.0)));
+        if last != Some(&seen_processes) {
+            if let (Some(known), Some(last)) =
+                (self.processes.iter().position(|known| *known == seen_processes), last)
+            {
+                self.by_turns = Some((now, by_turns(&seen_processes.0, &last.0)));
                 self.processes.remove(known);
             }
             if self.processes.len() >= MOST {
                 self.processes.remove(0);
             }
-            self.processes.push(met);
+            self.processes.push(seen_processes);
         }
         match &self.by_turns {
             Some((seen, error)) if now.since(*seen) < ALONE => Err(error.clone()),
@@ -76,8 +78,8 @@ mod tests {
 
     #[test]
     fn i23_a_process_that_comes_back_after_another_shows_a_balancer() {
-        let mut met = Met::default();
-        let mut note = |run_id, at| met.note(&process(run_id, None), seconds(at));
+        let mut seen_processes = SeenProcesses::default();
+        let mut note = |run_id, at| seen_processes.note(&process(run_id, None), seconds(at));
         assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "one restart");
         let error = note("a", 4).unwrap_err();
         assert!(error.is_permanent() && error.to_string().contains("run_id a…, b…, and a… again"), "{error}");
@@ -89,14 +91,17 @@ mod tests {
 
     #[test]
     fn restarts_and_promotions_show_none() {
-        let mut met = Met::default();
+        let mut seen_processes = SeenProcesses::default();
         for restart in 0..100 {
-            assert!(met.note(&process(&restart.to_string(), None), seconds(restart)).is_ok());
+            assert!(seen_processes.note(&process(&restart.to_string(), None), seconds(restart)).is_ok());
         }
-        assert!(met.processes.len() <= MOST);
-        let mut met = Met::default();
+        assert!(seen_processes.processes.len() <= MOST);
+        let mut seen_processes = SeenProcesses::default();
         for (run_id, history) in [("a", None), ("b", Some("1")), ("a", Some("2")), ("b", Some("3"))] {
-            assert!(met.note(&process(run_id, history), seconds(1)).is_ok(), "{run_id} was promoted");
+            assert!(
+                seen_processes.note(&process(run_id, history), seconds(1)).is_ok(),
+                "{run_id} was promoted"
+            );
         }
     }
 }
