@@ -39,7 +39,7 @@ mod builder;
 /// ```
 #[derive(Clone)]
 pub struct Coordinator {
-    pub(crate) shared: Arc<EngineContext>,
+    pub(crate) engine: Arc<EngineContext>,
     /// The context of `MultiLock`s, which have queues of their own.
     together: Arc<OnceLock<Arc<EngineContext>>>,
     #[expect(dead_code, reason = "keeps tasks that no runtime drives for as long as there is a coordinator")]
@@ -55,7 +55,7 @@ impl Coordinator {
     /// Returns a lock on `resource`. Sends nothing; a name that cannot work is refused when the lock is acquired or
     /// [validated](Lock::validate).
     pub fn lock(&self, resource: impl AsRef<str>) -> Lock {
-        Lock::new(self.shared.clone(), resource.as_ref())
+        Lock::new(self.engine.clone(), resource.as_ref())
     }
 
     /// Returns a lock on all of `resources`, acquired as one: all or none of them, in one round, with one lease, one
@@ -88,7 +88,7 @@ impl Coordinator {
     /// ```
     pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         let names = resources.into_iter().map(|name| name.as_ref().into()).collect();
-        MultiLock::of(&self.shared, self.together.get_or_init(|| self.shared.aside()), names)
+        MultiLock::of(&self.engine, self.together.get_or_init(|| self.engine.aside()), names)
     }
 
     /// Examines the deployment, as `quorlock doctor` does: asks each node for everything that bears on locks, over a
@@ -103,14 +103,14 @@ impl Coordinator {
     ///
     /// Dropping the future ends the check-up; its keys expire.
     pub async fn doctor(&self) -> Report {
-        let nodes = self.shared.nodes.iter().map(|node| {
+        let nodes = self.engine.nodes.iter().map(|node| {
             // A key for each node: two addresses may lead to the same server.
-            let random = self.shared.entropy.next_u64();
-            let key = format!("{}quorlock-doctor-{random:016x}", self.shared.key_prefix);
+            let random = self.engine.entropy.next_u64();
+            let key = format!("{}quorlock-doctor-{random:016x}", self.engine.key_prefix);
             let (name, facts) = (Arc::from(node.name()), node.examine(key.into()));
             async move { (name, facts.await) }
         });
-        Report::of(&join_all(nodes).await, &setting(&self.shared))
+        Report::of(&join_all(nodes).await, &setting(&self.engine))
     }
 
     /// Returns the warnings about the connected nodes, as they described themselves: eviction, replicas, a promotion,
@@ -118,13 +118,13 @@ impl Coordinator {
     /// are logged for each connection. [`doctor`](Coordinator::doctor) finds far more.
     #[must_use]
     pub fn warnings(&self) -> Vec<Finding> {
-        let known = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
+        let known = self.engine.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
         let of_nodes = known.flat_map(|(name, facts)| rules::on_sight(&name, &facts));
-        let max_ttls = &self.shared.nodes.max_ttls;
+        let max_ttls = &self.engine.nodes.max_ttls;
         let differs = max_ttls.differing().map(|theirs| rules::max_ttl_differs(max_ttls.ours(), theirs));
-        let lists = &self.shared.lists;
+        let lists = &self.engine.lists;
         let lists = lists
-            .differing(self.shared.now())
+            .differing(self.engine.now())
             .map(|(ours, theirs)| rules::lists_differ(&ours, lists.quorum(), &theirs, None));
         differs.into_iter().chain(lists).chain(of_nodes).collect()
     }
@@ -132,7 +132,7 @@ impl Coordinator {
     /// Returns the status of the nodes, now and whenever it changes. Sends nothing.
     #[must_use]
     pub fn health(&self) -> Health {
-        Health::of(&self.shared.nodes)
+        Health::of(&self.engine.nodes)
     }
 
     /// Returns an election of one leader, under the name of `resource`: see [`Election`]. Sends nothing.
@@ -142,7 +142,7 @@ impl Coordinator {
 
     /// Returns a semaphore of `permits`, under the name of `resource`: see [`Semaphore`]. Sends nothing.
     pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
-        Semaphore::new(&self.shared, resource.as_ref(), permits)
+        Semaphore::new(&self.engine, resource.as_ref(), permits)
     }
 
     /// Returns how many permits the semaphore of this name has, as most of the nodes that answer in time store it.
@@ -156,7 +156,7 @@ impl Coordinator {
     ///
     /// Outside a Tokio runtime.
     pub async fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
-        Box::pin(crate::semaphore::permits(&self.shared, resource.as_ref())).await
+        Box::pin(crate::semaphore::permits(&self.engine, resource.as_ref())).await
     }
 
     /// Lists the names of locks that begin with `prefix`, as the nodes store them: held, or with waiters. What a name's
@@ -176,7 +176,7 @@ impl Coordinator {
     ///
     /// When it is polled outside a Tokio runtime.
     pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> BoxStream<'static, ListedPage> {
-        listing::list(&self.shared, prefix.as_ref(), which)
+        listing::list(&self.engine, prefix.as_ref(), which)
     }
 
     /// Ends and releases every lease, refuses new ones, and waits until all nodes have confirmed, for at most
@@ -187,15 +187,15 @@ impl Coordinator {
     ///
     /// The closing continues when the future is dropped.
     pub async fn close(&self, timeout: Duration) {
-        self.shared.closing.cancel();
-        self.shared.nodes.timers.fire_all();
-        withdraw_all(&self.shared);
-        self.shared.tasks.tracker.close();
-        let end = self.shared.now() + timeout;
+        self.engine.closing.cancel();
+        self.engine.nodes.timers.fire_all();
+        withdraw_all(&self.engine);
+        self.engine.tasks.tracker.close();
+        let end = self.engine.now() + timeout;
         tokio::select! {
             biased;
-            () = Helped::new(self.shared.tasks.registry(), Box::pin(self.shared.tasks.tracker.wait())) => {}
-            () = self.shared.sleep_until(end) => {}
+            () = Helped::new(self.engine.tasks.registry(), Box::pin(self.engine.tasks.tracker.wait())) => {}
+            () = self.engine.sleep_until(end) => {}
         }
     }
 }
@@ -204,31 +204,31 @@ impl Coordinator {
     /// How many keys, or sets of keys, are held or contended for by this coordinator.
     fn queues(&self) -> usize {
         let together = self.together.get().map_or(0, |together| together.queues.len());
-        self.shared.queues.len() + self.shared.readers.len() + together
+        self.engine.queues.len() + self.engine.readers.len() + together
     }
 }
 
 impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.shared.nodes.iter().map(|node| node.name().to_owned());
+        let names = self.engine.nodes.iter().map(|node| node.name().to_owned());
         f.debug_struct("Coordinator")
             .field("nodes", &names.collect::<Vec<_>>())
-            .field("quorum", &self.shared.nodes.quorum)
+            .field("quorum", &self.engine.nodes.quorum)
             .field("queues", &self.queues())
             .finish_non_exhaustive()
     }
 }
 
 /// The settings that a check-up judges by.
-fn setting(shared: &EngineContext) -> Setting {
+fn setting(engine: &EngineContext) -> Setting {
     Setting {
-        quorum: shared.nodes.quorum,
-        ttl: shared.ttl,
-        max_ttl: shared.max_ttl,
-        drift: shared.drift,
-        quarantine: shared.nodes.quarantine(),
-        node_timeout: shared.nodes.set_timeout,
-        one_host: shared.nodes.iter().any(|node| node.capabilities().reach == Reach::OneHost),
-        risk_of_one: shared.nodes.iter().next().and_then(|node| risk_of_one(node.capabilities())),
+        quorum: engine.nodes.quorum,
+        ttl: engine.ttl,
+        max_ttl: engine.max_ttl,
+        drift: engine.drift,
+        quarantine: engine.nodes.quarantine(),
+        node_timeout: engine.nodes.set_timeout,
+        one_host: engine.nodes.iter().any(|node| node.capabilities().reach == Reach::OneHost),
+        risk_of_one: engine.nodes.iter().next().and_then(|node| risk_of_one(node.capabilities())),
     }
 }

@@ -56,7 +56,7 @@ pub use multi::MultiLock;
 /// ```
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock<K = Single> {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     name: Arc<str>,
     keys: Keys,
     /// The names of a `MultiLock`. A thin pointer: each waiter keeps a lock, most of one name.
@@ -69,7 +69,7 @@ pub struct Lock<K = Single> {
 impl<K> Clone for Lock<K> {
     fn clone(&self) -> Lock<K> {
         Lock {
-            shared: self.shared.clone(),
+            engine: self.engine.clone(),
             name: self.name.clone(),
             keys: self.keys.clone(),
             together: self.together.clone(),
@@ -80,21 +80,21 @@ impl<K> Clone for Lock<K> {
 }
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<EngineContext>, name: &str) -> Lock {
+    pub(crate) fn new(engine: Arc<EngineContext>, name: &str) -> Lock {
         let name: Arc<str> = name.into();
-        let keys = Keys::one(shared.key(&name));
-        Lock::of_keys(shared, name, keys, None)
+        let keys = Keys::one(engine.key(&name));
+        Lock::of_keys(engine, name, keys, None)
     }
 
     /// The same options for another resource.
     pub(crate) fn renamed(&self, name: &str) -> Lock {
         let name: Arc<str> = name.into();
-        Lock { keys: Keys::one(self.shared.key(&name)), name, ..self.clone() }
+        Lock { keys: Keys::one(self.engine.key(&name)), name, ..self.clone() }
     }
 
     /// The context of its coordinator, and the key.
     pub(crate) fn parts(&self) -> (&Arc<EngineContext>, &Arc<str>) {
-        (&self.shared, self.keys.first())
+        (&self.engine, self.keys.first())
     }
 
     /// Makes it a lock for readers: any number of readers hold it at the same time, and no writer does. A
@@ -179,13 +179,13 @@ impl Lock {
 
 impl<K> Lock<K> {
     fn of_keys(
-        shared: Arc<EngineContext>,
+        engine: Arc<EngineContext>,
         name: Arc<str>,
         keys: Keys,
         together: Option<Arc<Vec<Arc<str>>>>,
     ) -> Lock<K> {
-        let options = shared.options.clone();
-        Lock { shared, name, keys, together, options, kind: PhantomData }
+        let options = engine.options.clone();
+        Lock { engine, name, keys, together, options, kind: PhantomData }
     }
 
     /// The options of this lock alone, to be changed.
@@ -238,7 +238,7 @@ impl<K> Lock<K> {
     /// Each class is counted separately and kept for as long as the coordinator. Use a few constant
     /// names, never a name that comes from input, such as the resource's.
     pub fn metrics_class(mut self, class: &str) -> Self {
-        let meter = self.shared.meters.lock(class);
+        let meter = self.engine.meters.lock(class);
         self.options().meter = meter;
         self
     }
@@ -410,7 +410,7 @@ impl<K> Lock<K> {
     /// Outside a Tokio runtime.
     pub async fn inspect(&self) -> Result<VoteReport, ConfigError> {
         self.check()?;
-        self.shared.introduced().await;
+        self.engine.introduced().await;
         Ok(Box::pin(self.inspect_each()).await)
     }
 
@@ -435,7 +435,7 @@ impl<K> Lock<K> {
     /// Outside a Tokio runtime.
     pub async fn waiters(&self) -> Result<QueueListing, ConfigError> {
         self.check()?;
-        self.shared.introduced().await;
+        self.engine.introduced().await;
         Ok(Box::pin(self.list_waiters()).await)
     }
 }

@@ -65,7 +65,7 @@ pub struct Semaphore {
     name: Arc<str>,
     permits: usize,
     wait: Wait,
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
 }
 
 /// A held permit of a semaphore. It is a [`Lease`] with a number.
@@ -143,13 +143,13 @@ impl Deref for PermitWatch {
 const MOST_PERMITS: usize = 64;
 
 impl Semaphore {
-    pub(crate) fn new(shared: &Arc<EngineContext>, name: &str, permits: usize) -> Semaphore {
-        let limit = limit::claim(&format!("{}{name}", shared.key_prefix), permits);
+    pub(crate) fn new(engine: &Arc<EngineContext>, name: &str, permits: usize) -> Semaphore {
+        let limit = limit::claim(&format!("{}{name}", engine.key_prefix), permits);
         let limited = |node: Arc<dyn Node>| Arc::new(Limited { node, limit: limit.clone() }) as Arc<dyn Node>;
         // With queues of its own: that of a plain lock of the same name does not ask for the limit.
-        let shared = shared.over(shared.nodes.each(limited));
-        let lock = Lock::new(shared.clone(), name);
-        Semaphore { lock, name: name.into(), permits, wait: Wait::default(), shared }
+        let engine = engine.over(engine.nodes.each(limited));
+        let lock = Lock::new(engine.clone(), name);
+        Semaphore { lock, name: name.into(), permits, wait: Wait::default(), engine }
     }
 
     /// As [`Lock::ttl`].
@@ -202,7 +202,7 @@ impl Semaphore {
         if self.permits == 0 || self.permits > MOST_PERMITS {
             return Err(ConfigError::Permits { given: self.permits, most: MOST_PERMITS });
         }
-        if let Some(node) = self.shared.nodes.in_order_of_entry() {
+        if let Some(node) = self.engine.nodes.in_order_of_entry() {
             return Err(ConfigError::NoSemaphores { node });
         }
         // The longest name.
@@ -227,7 +227,7 @@ impl Semaphore {
     /// Outside a Tokio runtime.
     pub async fn acquire(&self) -> Result<Permit, PermitError> {
         self.validate()?;
-        let since = self.shared.now();
+        let since = self.engine.now();
         // Where other waiters of this process wait already, it is not this one's turn.
         let hopeless = (0..self.permits).all(|number| self.is_taken_here(number));
         if self.wait == Wait::Never || !hopeless {
@@ -239,7 +239,7 @@ impl Semaphore {
             }
         }
         let wait = match self.wait {
-            Wait::UpTo(longest) => Wait::UpTo((since + longest).since(self.shared.now())),
+            Wait::UpTo(longest) => Wait::UpTo((since + longest).since(self.engine.now())),
             Wait::Never | Wait::Forever => self.wait,
         };
         let mut slots: FuturesUnordered<_> = self
@@ -336,7 +336,7 @@ impl Semaphore {
     /// Acquires a permit that is free, or fails with [`PermitError::Full`].
     async fn take_a_free_one(&self) -> Result<Permit, PermitError> {
         self.validate()?;
-        let since = self.shared.now();
+        let since = self.engine.now();
         let order = self.order();
         // Where most permits are free, one request is enough.
         let first = order.iter().find(|number| !self.is_taken_here(**number));
@@ -368,7 +368,7 @@ impl Semaphore {
     fn is_taken_here(&self, number: usize) -> bool {
         let slot = self.slot(number);
         let (_, key) = slot.parts();
-        self.shared.queues.is_taken(key)
+        self.engine.queues.is_taken(key)
     }
 
     async fn try_slot(&self, number: usize) -> Result<Option<Permit>, PermitError> {
@@ -417,7 +417,7 @@ impl Semaphore {
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.permits).collect();
         for last in (1..order.len()).rev() {
-            let other = fraction(Duration::from_nanos(last as u64 + 1), self.shared.entropy.next_u64());
+            let other = fraction(Duration::from_nanos(last as u64 + 1), self.engine.entropy.next_u64());
             order.swap(last, usize::try_from(other.as_nanos()).unwrap_or(last).min(last));
         }
         order
@@ -428,7 +428,7 @@ impl Semaphore {
         let silent = reports.iter().find(|report| report.verdict() == Verdict::Unavailable);
         match (silent, Resource::share(&self.name)) {
             (Some(silent), Ok(resource)) => {
-                let (report, waited) = (Box::new(silent.clone()), self.shared.now().since(since));
+                let (report, waited) = (Box::new(silent.clone()), self.engine.now().since(since));
                 PermitError::Unavailable { resource, report, waited }
             }
             _ => self.full(reports.iter().map(VoteReport::holder).collect(), since),
@@ -437,18 +437,18 @@ impl Semaphore {
 
     fn full(&self, holders: Vec<Option<Holder>>, since: Moment) -> PermitError {
         match Resource::share(&self.name) {
-            Ok(resource) => PermitError::Full { resource, holders, waited: self.shared.now().since(since) },
+            Ok(resource) => PermitError::Full { resource, holders, waited: self.engine.now().since(since) },
             Err(error) => ConfigError::from(error).into(),
         }
     }
 }
 
 /// The number of permits that the nodes store for the semaphore called `name`.
-pub(crate) async fn permits(shared: &Arc<EngineContext>, name: &str) -> Option<usize> {
-    shared.introduced().await;
-    let key: Arc<str> = semaphore_limit(&format!("{}{name}", shared.key_prefix)).into();
+pub(crate) async fn permits(engine: &Arc<EngineContext>, name: &str) -> Option<usize> {
+    engine.introduced().await;
+    let key: Arc<str> = semaphore_limit(&format!("{}{name}", engine.key_prefix)).into();
     let request = |_| Some(Request::inspect(key.clone()));
-    let round = Round::start(&shared.nodes, Expect::AnyAnswer, shared.max_ttl, request);
+    let round = Round::start(&engine.nodes, Expect::AnyAnswer, engine.max_ttl, request);
     round.settled().await;
     str::from_utf8(round.report().holder()?.token.as_bytes()).ok()?.parse().ok()
 }

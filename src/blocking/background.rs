@@ -50,7 +50,7 @@ impl Background {
                 thread
             }
         };
-        Ok(Background { thread, clock: coordinator.shared.nodes.clock.clone() })
+        Ok(Background { thread, clock: coordinator.engine.nodes.clock.clone() })
     }
 
     /// Runs `work` on the calling thread. What it starts runs in the background: connections, timers, and tasks that

@@ -341,7 +341,7 @@ impl Builder {
         let nodes =
             Nodes::new(nodes, quorum, self.seams.clock, (quarantine, max_ttls), self.seams.node_timeout);
         let (tasks, registry) = Tasks::new(nodes.timers.clone());
-        let shared = EngineContext {
+        let engine = EngineContext {
             nodes: Arc::new(nodes),
             lists,
             entropy: self.seams.entropy,
@@ -364,8 +364,8 @@ impl Builder {
             renewals: Arc::default(),
             meters,
         };
-        shared.check_ttl(ttl)?;
-        Ok(Coordinator { shared: Arc::new(shared), together: Arc::default(), registry })
+        engine.check_ttl(ttl)?;
+        Ok(Coordinator { engine: Arc::new(engine), together: Arc::default(), registry })
     }
 
     fn make_nodes(

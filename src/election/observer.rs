@@ -58,8 +58,8 @@ enum Known {
 
 impl Observer {
     pub(crate) fn new(lock: &Lock) -> Observer {
-        let (shared, key) = lock.parts();
-        Observer { watch: KeyWatch::new(shared, key), last: None }
+        let (engine, key) = lock.parts();
+        Observer { watch: KeyWatch::new(engine, key), last: None }
     }
 
     /// Waits until the leader is another than last time, none, or unknown, and returns it. The first call returns the

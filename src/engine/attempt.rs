@@ -54,10 +54,10 @@ impl Preference {
 /// Dropped before it has become a lease, it is withdrawn from every node that it may have reached
 /// (rules I-5 and I-20).
 pub(crate) struct Attempt {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     /// Runs the clean-up: the attempt may be dropped outside a runtime.
     runtime: Handle,
-    plan: Arc<AcquireRequest>,
+    acquisition: Arc<AcquireRequest>,
     claim: Arc<Claim>,
     round: Arc<Round>,
     /// The node that was asked first, alone, and the request it was sent.
@@ -87,48 +87,48 @@ impl Attempt {
     ///
     /// Outside a Tokio runtime.
     pub(crate) fn start(
-        shared: &Arc<EngineContext>,
-        plan: &Arc<AcquireRequest>,
+        engine: &Arc<EngineContext>,
+        acquisition: &Arc<AcquireRequest>,
         order: AskOrder,
         (seen, place): (Option<FencingToken>, Option<WaiterId>),
     ) -> Attempt {
         let runtime = Handle::current();
-        let fence_hint = shared.fence_hint(plan, seen);
-        let claim = new_claim(shared, plan, fence_hint);
+        let fence_hint = engine.fence_hint(acquisition, seen);
+        let claim = new_claim(engine, acquisition, fence_hint);
         let claim = match place {
             Some(waiter) => Arc::new(Claim::clone(&claim).in_place_of(waiter)),
             None => claim,
         };
-        let request = Request::Acquire { claim: claim.clone(), ttl: plan.ttl, fence_hint };
+        let request = Request::Acquire { claim: claim.clone(), ttl: acquisition.ttl, fence_hint };
         let (request, expect) = (SharedRequest::from(request), expect(fence_hint));
         let preferred = match order {
             AskOrder::PreferredFirst(preference) => {
-                let nodes = shared.nodes.quorum.nodes();
+                let nodes = engine.nodes.quorum.nodes();
                 Some((preference.first(claim.preferred_node(nodes), nodes), request.clone()))
             }
             AskOrder::AllAtOnce => None,
         };
         let round = match &preferred {
-            Some((first, request)) => Round::start_at(&shared.nodes, expect, plan.ttl, *first, request),
-            None => Round::start(&shared.nodes, expect, plan.ttl, |_| Some(request.clone())),
+            Some((first, request)) => Round::start_at(&engine.nodes, expect, acquisition.ttl, *first, request),
+            None => Round::start(&engine.nodes, expect, acquisition.ttl, |_| Some(request.clone())),
         };
-        let (shared, plan, ttl) = (shared.clone(), plan.clone(), plan.ttl);
+        let (engine, acquisition, ttl) = (engine.clone(), acquisition.clone(), acquisition.ttl);
         let origin = Origin::Asked;
-        Attempt { shared, runtime, plan, claim, round, preferred, decision: None, kept: false, ttl, origin }
+        Attempt { engine, runtime, acquisition, claim, round, preferred, decision: None, kept: false, ttl, origin }
     }
 
     /// Creates an attempt from offered votes, which last for `life` at most, counted from the
     /// beginning of the round.
     pub(super) fn offered(
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         runtime: &Handle,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         (claim, round, life): (Arc<Claim>, Arc<Round>, Duration),
     ) -> Attempt {
         Attempt {
-            shared: shared.clone(),
+            engine: engine.clone(),
             runtime: runtime.clone(),
-            plan: plan.clone(),
+            acquisition: acquisition.clone(),
             claim,
             round,
             preferred: None,
@@ -166,24 +166,24 @@ impl Attempt {
             }
             self.round.ask_rest(request);
         }
-        let decision = fencing::decide(&self.shared, &self.claim, &self.round).await;
+        let decision = fencing::decide(&self.engine, &self.claim, &self.round).await;
         self.decision.insert(decision).verdict
     }
 
     /// The moment after which a lease from this attempt must not be trusted.
     pub(crate) fn deadline(&self) -> Moment {
-        self.shared.drift.deadline(self.round.counts_from(), self.ttl)
+        self.engine.drift.deadline(self.round.counts_from(), self.ttl)
     }
 
     /// Whether a verdict that is known at `now` is in time.
     pub(crate) fn in_time(&self, now: Moment) -> bool {
-        fencing::in_time(&self.shared, &self.round, self.deadline(), now)
+        fencing::in_time(&self.engine, &self.round, self.deadline(), now)
     }
 
     /// The nodes that have granted so far.
     pub(super) fn granted(&self) -> NodeSet {
         let key_states = self.round.key_states();
-        (0..self.shared.nodes.quorum.nodes())
+        (0..self.engine.nodes.quorum.nodes())
             .filter(|node| key_states.get(*node) == KeyState::Holds)
             .collect()
     }
@@ -219,44 +219,44 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.kept {
             self.round.abandon();
-            let in_a_queue = self.plan.mode == Mode::Exclusive && !self.plan.keys.are_several();
+            let in_a_queue = self.acquisition.mode == Mode::Exclusive && !self.acquisition.keys.are_several();
             let of = if in_a_queue && !self.is_offered() { CleanupOf::Attempt } else { CleanupOf::Lease };
-            clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.round.key_states(), of);
+            clean_up(&self.engine, &self.runtime, &self.claim, self.ttl, self.round.key_states(), of);
         }
     }
 }
 
 /// Returns a new, unique claim, with a token made for `fence_hint`.
 pub(crate) fn new_claim(
-    shared: &EngineContext,
-    plan: &AcquireRequest,
+    engine: &EngineContext,
+    acquisition: &AcquireRequest,
     fence_hint: Option<FenceHint>,
 ) -> Arc<Claim> {
-    let (random, context) = (shared.entropy.next_u128(), &shared.context(&plan.label));
+    let (random, context) = (engine.entropy.next_u128(), &engine.context(&acquisition.label));
     // The mark in the token lets the node notify the holder of who is next.
-    let random = shared.offers.as_ref().map_or(random, |offers| offers.mark(random));
-    let claim = match (plan.mode, fence_hint) {
+    let random = engine.offers.as_ref().map_or(random, |offers| offers.mark(random));
+    let claim = match (acquisition.mode, fence_hint) {
         (Mode::Exclusive, Some(fence_hint)) => {
-            plan.keys.claim(Token::numbered(random, fence_hint.usual(), context))
+            acquisition.keys.claim(Token::numbered(random, fence_hint.usual(), context))
         }
-        (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),
+        (Mode::Exclusive, None) => acquisition.keys.claim(Token::new(random, context)),
         // Readers draw no fencing token.
-        (Mode::Shared, _) => plan.keys.claim(Token::new(random, context)).shared(),
+        (Mode::Shared, _) => acquisition.keys.claim(Token::new(random, context)).shared(),
     };
-    Arc::new(claim.below(shared.key_prefix.len()))
+    Arc::new(claim.below(engine.key_prefix.len()))
 }
 
 /// Withdraws `claim` from all nodes in the background.
 pub(crate) fn clean_up(
-    shared: &Arc<EngineContext>,
+    engine: &Arc<EngineContext>,
     runtime: &Handle,
     claim: &Arc<Claim>,
     ttl: Duration,
     key_states: KeyStates,
     of: CleanupOf,
 ) {
-    if let Some(cleanup) = Cleanup::start(shared, claim, ttl, key_states, of) {
-        shared.tasks.spawn(cleanup.finish(), runtime);
+    if let Some(cleanup) = Cleanup::start(engine, claim, ttl, key_states, of) {
+        engine.tasks.spawn(cleanup.finish(), runtime);
     }
 }
 

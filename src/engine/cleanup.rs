@@ -25,7 +25,7 @@ use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, rel
 /// It outlives the caller. It ends when every node has confirmed, or when the keys on the
 /// unreachable nodes have expired.
 pub(crate) struct Cleanup {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     claim: Arc<Claim>,
     ttl: Duration,
     round: Arc<Round>,
@@ -57,7 +57,7 @@ impl Cleanup {
     /// cancel: its tombstone stops a late arrival. So does a node whose release fails. A node that
     /// refused, or to which nothing was written, holds nothing (rule I-5).
     pub(crate) fn start(
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         claim: &Arc<Claim>,
         ttl: Duration,
         key_states: KeyStates,
@@ -65,7 +65,7 @@ impl Cleanup {
     ) -> Option<Cleanup> {
         // Before anything is sent: offers for this claim that arrive from now on are given back,
         // too (rule O-6).
-        if let Some(offers) = &shared.offers {
+        if let Some(offers) = &engine.offers {
             offers.give_up(claim.token());
         }
         if key_states.all_without() {
@@ -79,35 +79,35 @@ impl Cleanup {
                 CleanupOf::Attempt => Request::Cancel { claim: claim.clone(), linger: Duration::ZERO },
             })
         });
-        let cancel = LazyCell::new(|| SharedRequest::from(cancel(shared, claim)));
-        let nodes = shared.nodes.quorum.nodes();
+        let cancel = LazyCell::new(|| SharedRequest::from(cancel(engine, claim)));
+        let nodes = engine.nodes.quorum.nodes();
         let at_all =
             || (0..nodes).all(|node| matches!(key_states.get(node), KeyState::Holds | KeyState::InFlight));
-        let offer = if let CleanupOf::Release(number) = of { Offer::of(shared, claim, number) } else { None };
+        let offer = if let CleanupOf::Release(number) = of { Offer::of(engine, claim, number) } else { None };
         let round = if offer.is_none()
             && of != CleanupOf::Attempt
-            && shared.queues.is_contended(claim.key(), || shared.now())
+            && engine.queues.is_contended(claim.key(), || engine.now())
             && at_all()
         {
             // The preferred node comes last: the next client is notified by it, and then finds the
             // others free.
             let last = claim.preferred_node(nodes);
             let first = (last + 1) % nodes;
-            let round = Round::start_at(&shared.nodes, Expect::Released, ttl, first, &release);
+            let round = Round::start_at(&engine.nodes, Expect::Released, ttl, first, &release);
             (2..=nodes).for_each(|step| round.ask((last + step) % nodes, release.clone()));
             round
         } else {
-            Round::start(&shared.nodes, Expect::Released, ttl, |index| match key_states.get(index) {
+            Round::start(&engine.nodes, Expect::Released, ttl, |index| match key_states.get(index) {
                 KeyState::Without => None,
                 KeyState::Holds | KeyState::InFlight => {
-                    let offer = offer.as_ref().and_then(|offer| offer.request(shared, index));
+                    let offer = offer.as_ref().and_then(|offer| offer.request(engine, index));
                     Some(offer.unwrap_or_else(|| release.clone()))
                 }
                 KeyState::Unknown => Some(cancel.clone()),
             })
         };
-        let until = round.sent + shared.drift.stretch(ttl);
-        Some(Cleanup { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
+        let until = round.sent + engine.drift.stretch(ttl);
+        Some(Cleanup { engine: engine.clone(), claim: claim.clone(), ttl, round, until })
     }
 
     /// Waits until a quorum has released the key, or the nodes have timed out, and returns the
@@ -126,14 +126,14 @@ impl Cleanup {
     /// that has not answered, earlier contention counts.
     pub(crate) fn is_wanted(&self) -> bool {
         let wanted = self.note_contention();
-        let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
+        let preferred = self.claim.preferred_node(self.engine.nodes.quorum.nodes());
         let in_a_queue = self.claim.mode() == Mode::Exclusive
             && !self.claim.is_several()
-            && self.shared.nodes.can(preferred, Capability::Queue);
+            && self.engine.nodes.can(preferred, Capability::Queue);
         wanted
             || (!in_a_queue
                 && self.round.key_states().get(preferred) == KeyState::InFlight
-                && self.shared.queues.is_contended(self.claim.key(), || self.shared.now()))
+                && self.engine.queues.is_contended(self.claim.key(), || self.engine.now()))
     }
 
     /// Records contention that a node has reported, and returns whether several clients were
@@ -143,7 +143,7 @@ impl Cleanup {
         if (wanted || self.round.has_vote(&Vote::Notified))
             && let Some(key) = self.claim.keys().next()
         {
-            self.shared.queues.mark_contended(key, self.shared.now());
+            self.engine.queues.mark_contended(key, self.engine.now());
         }
         wanted
     }
@@ -172,7 +172,7 @@ impl Cleanup {
         if self.is_done() {
             return;
         }
-        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.retry(index))).await;
+        join_all(self.engine.nodes.iter().enumerate().map(|(index, _)| self.retry(index))).await;
     }
 
     async fn retry(&self, index: usize) {
@@ -183,20 +183,20 @@ impl Cleanup {
         let Some(mut answer) = self.in_time(first).await else { return };
         while let Err(error) = answer {
             if error.is_permanent() {
-                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released");
+                debug!(key = self.claim.key(), node = %self.engine.nodes.name(index), error = format_args!("{error:#}"), "not released");
                 return;
             }
-            let pause = backoff.next(self.shared.entropy.next_u64());
-            let again = self.shared.now() + pause;
+            let pause = backoff.next(self.engine.entropy.next_u64());
+            let again = self.engine.now() + pause;
             if again >= self.until {
                 // An unreachable node fails immediately, each time.
-                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the key will expire");
+                debug!(key = self.claim.key(), node = %self.engine.nodes.name(index), error = format_args!("{error:#}"), "not released; the key will expire");
                 return;
             }
-            self.shared.rest_until(again).await;
-            let Some(node) = self.shared.nodes.iter().nth(index) else { return };
+            self.engine.rest_until(again).await;
+            let Some(node) = self.engine.nodes.iter().nth(index) else { return };
             drop(node.ready());
-            let again = async { ask(&**node, cancel(&self.shared, &self.claim)).await.map(|a| a.vote) };
+            let again = async { ask(&**node, cancel(&self.engine, &self.claim)).await.map(|a| a.vote) };
             match self.in_time(again).await {
                 Some(next) => answer = next,
                 None => return,
@@ -209,7 +209,7 @@ impl Cleanup {
         tokio::select! {
             biased;
             outcome = outcome => Some(outcome),
-            () = self.shared.rest_until(self.until) => {
+            () = self.engine.rest_until(self.until) => {
                 debug!(key = self.claim.key(), "release unanswered; the key has expired");
                 None
             }
@@ -233,21 +233,21 @@ struct Left {
 
 impl CleanupTail {
     fn begin(cleanup: Cleanup, runtime: Handle) {
-        let (shared, round, token) =
-            (cleanup.shared.clone(), cleanup.round.clone(), cleanup.shared.tasks.tracker.token());
+        let (engine, round, token) =
+            (cleanup.engine.clone(), cleanup.round.clone(), cleanup.engine.tasks.tracker.token());
         let left = Left { cleanup, timer: Timer::default(), runtime, token };
         let remainder = Arc::new(CleanupTail { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
         let context = Context::from_waker(&waker);
         let Some(limit) = round.listen(&context) else { return waker.wake() };
         let mut timer = Timer::default();
-        shared.nodes.timers.set(&mut timer, limit, &context);
+        engine.nodes.timers.set(&mut timer, limit, &context);
         if let Some(left) = &mut *remainder.left.lock() {
             left.timer = timer;
             return;
         }
         // The last answer had already arrived.
-        shared.nodes.timers.stop(&mut timer);
+        engine.nodes.timers.stop(&mut timer);
     }
 }
 
@@ -255,11 +255,11 @@ impl CleanupTail {
 impl Wake for CleanupTail {
     fn wake(self: Arc<Self>) {
         let Some(Left { cleanup, mut timer, runtime, token }) = self.left.lock().take() else { return };
-        let shared = cleanup.shared.clone();
-        shared.nodes.timers.stop(&mut timer);
+        let engine = cleanup.engine.clone();
+        engine.nodes.timers.stop(&mut timer);
         cleanup.note_contention();
         if !cleanup.is_done() {
-            shared.tasks.spawn(cleanup.finish(), &runtime);
+            engine.tasks.spawn(cleanup.finish(), &runtime);
         }
         // Only now, when the task has a token of its own.
         drop(token);
@@ -277,13 +277,13 @@ struct Offer {
 impl Offer {
     /// Returns `None` if the next waiter is not known, or the lock must be free for a moment (rule
     /// O-9).
-    fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
-        let (offers, key) = (shared.offers.as_ref()?, claim.key());
-        let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || shared.now())?;
-        if releases_openly(shared.entropy.next_u64(), others_seen || shared.saw_outsider(key)) {
+    fn of(engine: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
+        let (offers, key) = (engine.offers.as_ref()?, claim.key());
+        let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || engine.now())?;
+        if releases_openly(engine.entropy.next_u64(), others_seen || engine.saw_outsider(key)) {
             return None;
         }
-        let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));
+        let fence_hint = waiter.terms.fenced.then(|| engine.fence_hint_of(&waiter.terms.token, number));
         let offer = |queued| {
             let (claim, next) = (claim.clone(), waiter.clone());
             SharedRequest::from(Request::Offer { claim, next, queued, fence_hint })
@@ -292,14 +292,14 @@ impl Offer {
     }
 
     /// The request for the node at `index`, if the node supports offers.
-    fn request(&self, shared: &EngineContext, index: usize) -> Option<SharedRequest> {
+    fn request(&self, engine: &EngineContext, index: usize) -> Option<SharedRequest> {
         let (home, at_home) = &self.home;
         let request = if index == *home { at_home } else { &self.request };
-        shared.nodes.can(index, Capability::Offer).then(|| request.clone())
+        engine.nodes.can(index, Capability::Offer).then(|| request.clone())
     }
 }
 
 /// The tombstone must outlive every request of the claim that may still arrive.
-pub(super) fn cancel(shared: &EngineContext, claim: &Arc<Claim>) -> Request {
-    Request::Cancel { claim: claim.clone(), linger: shared.max_ttl }
+pub(super) fn cancel(engine: &EngineContext, claim: &Arc<Claim>) -> Request {
+    Request::Cancel { claim: claim.clone(), linger: engine.max_ttl }
 }

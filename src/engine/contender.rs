@@ -30,7 +30,7 @@ mod turn;
 /// One process's attempts to acquire one key. Lives on from waiter to waiter, and keeps what was
 /// learnt about the contention.
 pub(crate) struct Contender {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     keys: Keys,
     order: AskOrder,
     preference: Preference,
@@ -65,10 +65,10 @@ const ASKED_AGAIN: Duration = Duration::from_secs(1);
 const SPLITS: usize = 5;
 
 impl Contender {
-    pub(crate) fn new(shared: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contender {
-        let contended = shared.queues.is_contended(keys.queue_key(), || shared.now());
+    pub(crate) fn new(engine: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contender {
+        let contended = engine.queues.is_contended(keys.queue_key(), || engine.now());
         Contender {
-            shared: shared.clone(),
+            engine: engine.clone(),
             keys: keys.clone(),
             order: AskOrder::AllAtOnce,
             preference: Preference::default(),
@@ -78,7 +78,7 @@ impl Contender {
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
             intent: None,
-            queue: NodeQueue::new(Accepts::Offers, &*shared.entropy),
+            queue: NodeQueue::new(Accepts::Offers, &*engine.entropy),
             places: Vec::new(),
             holder: None,
         }
@@ -89,39 +89,39 @@ impl Contender {
         self.seen.is_some()
     }
 
-    /// Contends until `plan` has the lock or has failed.
+    /// Contends until `acquisition` has the lock or has failed.
     ///
     /// # Cancel safety
     ///
     /// If dropped, the attempt is withdrawn, and so is every trace of a waiter.
-    pub(crate) async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
+    pub(crate) async fn win(&mut self, acquisition: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
-        let subscription = Subscription::open(self.shared.queues_of(self.mode), &self.keys);
-        let mut guard = ContendGuard { contender: self, plan, won: false };
-        let outcome = guard.contender.contend(plan, &subscription).await;
+        let subscription = Subscription::open(self.engine.queues_of(self.mode), &self.keys);
+        let mut guard = ContendGuard { contender: self, acquisition, won: false };
+        let outcome = guard.contender.contend(acquisition, &subscription).await;
         guard.won = outcome.is_ok();
         outcome
     }
 
     async fn contend(
         &mut self,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         subscription: &Subscription,
     ) -> Result<Attempt, AcquireError> {
         let (mut splits, mut is_silent) = (0, false);
         // When our turn ends.
         let mut turn: Option<Moment> = None;
         loop {
-            if self.shared.closing.is_cancelled() {
+            if self.engine.closing.is_cancelled() {
                 return Err(AcquireError::Closed);
             }
-            let is_over = |turn: Moment| turn <= self.shared.now();
+            let is_over = |turn: Moment| turn <= self.engine.now();
             let mut offered = None;
             if self.queue.has_offers() {
                 // An offer may also arrive during our turn.
-                offered = self.take_offer(subscription, plan).await?;
-            } else if self.may_queue(plan) && self.is_contended() && turn.is_none_or(is_over) {
-                turn = match self.turn(plan, subscription).await? {
+                offered = self.take_offer(subscription, acquisition).await?;
+            } else if self.may_queue(acquisition) && self.is_contended() && turn.is_none_or(is_over) {
+                turn = match self.turn(acquisition, subscription).await? {
                     Chance::Turn(until) => Some(until),
                     Chance::Offer(attempt) => {
                         offered = Some(*attempt);
@@ -133,22 +133,22 @@ impl Contender {
                     }
                 };
             }
-            if plan.wait == Wait::Never || self.may_queue(plan) {
+            if acquisition.wait == Wait::Never || self.may_queue(acquisition) {
                 // A call that asks once needs the verdict of all nodes, not one node's refusal; and
                 // in our turn there is no competition.
                 self.order = AskOrder::AllAtOnce;
             }
             let mut attempt = offered.unwrap_or_else(|| {
                 subscription.clear_hints();
-                Attempt::start(&self.shared, plan, self.order, (self.seen, self.place()))
+                Attempt::start(&self.engine, acquisition, self.order, (self.seen, self.place()))
             });
             let asked = attempt.sent();
             let verdict = attempt.verdict().await;
-            let now = self.shared.now();
+            let now = self.engine.now();
             self.rounds += attempt.rounds();
             if verdict == Verdict::Won && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-                if let Some(offers) = &self.shared.offers {
+                if let Some(offers) = &self.engine.offers {
                     offers.acquired(self.keys.first(), self.queue.waiter, attempt.token());
                 }
                 if self.is_contended() {
@@ -162,13 +162,13 @@ impl Contender {
             // Even if no node has reported a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
             if verdict == Verdict::Contended {
-                self.shared.queues.mark_contended(self.keys.queue_key(), now);
+                self.engine.queues.mark_contended(self.keys.queue_key(), now);
             }
             self.learn(&report);
             self.queue.waits |= verdict == Verdict::Contended && report.holder().is_some();
             drop(attempt);
             trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
-            let asks_once = plan.wait == Wait::Never;
+            let asks_once = acquisition.wait == Wait::Never;
             if asks_once && splits < SPLITS && report.is_split() {
                 if splits == 0 {
                     // Longer than the others' votes are in flight, or all would collide again.
@@ -176,27 +176,27 @@ impl Contender {
                     self.pauses = Backoff::new(first, LONGEST_PAUSE.max(first * 4));
                 }
                 splits += 1;
-            } else if let Some(error) = last_word(plan, verdict, &report, now) {
+            } else if let Some(error) = last_word(acquisition, verdict, &report, now) {
                 return Err(error);
             }
             let mut pause = self.pause(verdict, &report, subscription, now);
             if !asks_once {
-                self.announce_intent(plan, &report, now);
-                self.report(plan, News { verdict, report: Box::new(report) }, None, now);
+                self.announce_intent(acquisition, &report, now);
+                self.report(acquisition, News { verdict, report: Box::new(report) }, None, now);
             }
             self.order = AskOrder::PreferredFirst(self.preference);
-            if self.keeps_places(plan) && verdict == Verdict::Contended {
-                let closing = self.shared.closing.clone();
+            if self.keeps_places(acquisition) && verdict == Verdict::Contended {
+                let closing = self.engine.closing.clone();
                 tokio::select! {
                     biased;
                     () = closing.cancelled() => return Err(AcquireError::Closed),
-                    is_due = self.rest_in_places(plan, &mut pause, subscription) => if is_due {
+                    is_due = self.rest_in_places(acquisition, &mut pause, subscription) => if is_due {
                         self.order = AskOrder::AllAtOnce;
                         continue;
                     },
                 }
             }
-            if self.may_queue(plan) && verdict == Verdict::Contended {
+            if self.may_queue(acquisition) && verdict == Verdict::Contended {
                 // The other nodes may have released a moment after the one that hinted. If not, we
                 // queue.
                 match turn {
@@ -209,7 +209,7 @@ impl Contender {
             }
             tokio::select! {
                 biased;
-                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = self.rest(&pause, pause.until, subscription, || false) => {}
             }
         }
@@ -217,36 +217,36 @@ impl Contender {
 
     /// Whether waiters use the queue of a node. Readers do not, since they do not wait for each
     /// other; nor do callers that want several locks, each of which has its own queue.
-    fn may_queue(&self, plan: &AcquireRequest) -> bool {
+    fn may_queue(&self, acquisition: &AcquireRequest) -> bool {
         let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
-        alone && plan.wait != Wait::Never && !self.queue.closed
+        alone && acquisition.wait != Wait::Never && !self.queue.closed
     }
 
     /// The waiter whose places an attempt may take, on nodes that serve waiters in the order of their places.
     fn place(&self) -> Option<WaiterId> {
-        (self.shared.nodes.capabilities.grants == Grants::FirstCome).then_some(self.queue.waiter)
+        (self.engine.nodes.capabilities.grants == Grants::FirstCome).then_some(self.queue.waiter)
     }
 
     /// Pauses so that clients which wanted the lock while this process had it go first.
     pub(crate) async fn back_off(&mut self) {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
-        let pause = COOLDOWN + fraction(COOLDOWN, self.shared.entropy.next_u64());
-        self.shared.rest_until(self.shared.now() + pause).await;
+        let pause = COOLDOWN + fraction(COOLDOWN, self.engine.entropy.next_u64());
+        self.engine.rest_until(self.engine.now() + pause).await;
     }
 
     /// Reports the holder to the waiters of this process, and how many processes wait before it, if
     /// a node has said so.
-    fn report(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
+    fn report(&mut self, acquisition: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
         if let Some(holder) = news.report.holder() {
             self.holder = Some(holder);
         }
         let holder = self.holder.clone();
-        if let Some(on_wait) = &plan.on_wait {
-            let waited = now.since(plan.since);
+        if let Some(on_wait) = &acquisition.on_wait {
+            let waited = now.since(acquisition.since);
             notify_listener(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.shared.queues_of(self.mode).report(
+        self.engine.queues_of(self.mode).report(
             self.keys.queue_key(),
             Some(news),
             || (holder, processes),
@@ -258,40 +258,40 @@ impl Contender {
 /// A caller that contends, until that is decided or the future is dropped.
 struct ContendGuard<'a> {
     contender: &'a mut Contender,
-    plan: &'a Arc<AcquireRequest>,
+    acquisition: &'a Arc<AcquireRequest>,
     won: bool,
 }
 
 impl Drop for ContendGuard<'_> {
     fn drop(&mut self) {
-        self.contender.withdraw_intent(self.plan);
+        self.contender.withdraw_intent(self.acquisition);
         // A waiter that has the lock or has given up must not hold up the others.
         let (key, waiter) = (self.contender.keys.first().clone(), self.contender.queue.waiter);
-        let shared = self.contender.shared.clone();
-        self.contender.queue.give_back(&shared, self.plan);
-        let queues = self.contender.queue.end(self.won, &*self.contender.shared.entropy);
-        places::leave(&shared, self.plan, (key, waiter), queues);
-        self.contender.leave_places(self.plan, self.won);
+        let engine = self.contender.engine.clone();
+        self.contender.queue.give_back(&engine, self.acquisition);
+        let queues = self.contender.queue.end(self.won, &*self.contender.engine.entropy);
+        places::leave(&engine, self.acquisition, (key, waiter), queues);
+        self.contender.leave_places(self.acquisition, self.won);
     }
 }
 
 /// Returns the error for a caller that does not wait, or for which waiting is pointless.
 fn last_word(
-    plan: &AcquireRequest,
+    acquisition: &AcquireRequest,
     verdict: Verdict,
     report: &VoteReport,
     now: Moment,
 ) -> Option<AcquireError> {
     if report.misconfigured() {
-        let (resource, report) = (plan.resource.clone(), Box::new(report.clone()));
+        let (resource, report) = (acquisition.resource.clone(), Box::new(report.clone()));
         return Some(AcquireError::Misconfigured { resource, report });
     }
-    let in_vain = match plan.wait {
+    let in_vain = match acquisition.wait {
         Wait::Never => true,
         // Quarantines end at a known time. Better to fail now than after the wait.
-        Wait::UpTo(longest) => !report.may_win_within((plan.since + longest).since(now)),
+        Wait::UpTo(longest) => !report.may_win_within((acquisition.since + longest).since(now)),
         Wait::Forever => false,
     };
     let news = || News { verdict, report: Box::new(report.clone()) };
-    in_vain.then(|| plan.not_acquired(news(), now.since(plan.since)))
+    in_vain.then(|| acquisition.not_acquired(news(), now.since(acquisition.since)))
 }

@@ -109,8 +109,8 @@ impl EngineContext {
     }
 
     /// How the nodes draw the fencing token of a new attempt; `None` if fencing is off.
-    pub(crate) fn fence_hint(&self, plan: &AcquireRequest, seen: Option<FencingToken>) -> Option<FenceHint> {
-        match plan.fencing {
+    pub(crate) fn fence_hint(&self, acquisition: &AcquireRequest, seen: Option<FencingToken>) -> Option<FenceHint> {
+        match acquisition.fencing {
             Fencing::On => Some(FenceHint::at(self.nodes.clock.wall(), seen, self.clock_bound())),
             Fencing::Off => None,
         }

@@ -23,13 +23,13 @@ async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
         let won = tokio::select! {
             biased;
             () = waiter.sender.closed() => None,
-            won = dispatcher.win(&waiter.plan) => Some(won),
+            won = dispatcher.win(&waiter.acquisition) => Some(won),
         };
         match won {
             Some(Ok((attempt, rounds))) => {
                 dispatcher.by = ServedBy::Holder;
-                let shared = dispatcher.shared.clone();
-                let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(dispatcher.rest());
+                let engine = dispatcher.engine.clone();
+                let keeper = Keeper::new(&engine, &waiter.acquisition, attempt).succeeded_by(dispatcher.rest());
                 return keeper.deliver_to(waiter, rounds);
             }
             Some(Err(error)) => drop(waiter.sender.send(Err(error.into()))),
@@ -44,7 +44,7 @@ async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
 
 /// Serves one wait queue. Dropped, it continues in a task, or closes the queue if that is empty.
 pub(crate) struct Dispatcher {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     key: Arc<str>,
     mode: Mode,
     by: ServedBy,
@@ -64,9 +64,9 @@ pub(crate) enum ServedBy {
 }
 
 impl Dispatcher {
-    /// Starts to serve the queue in which this `plan` is first.
-    pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Dispatcher {
-        Dispatcher { shared, key: plan.queue_key().clone(), mode: plan.mode, by, contender: None }
+    /// Starts to serve the queue in which this `acquisition` is first.
+    pub(crate) fn begin(engine: Arc<EngineContext>, acquisition: &AcquireRequest, by: ServedBy) -> Dispatcher {
+        Dispatcher { engine, key: acquisition.queue_key().clone(), mode: acquisition.mode, by, contender: None }
     }
 
     /// Stops serving while the lock is held. The keeper resumes the returned succession after the
@@ -83,13 +83,13 @@ impl Dispatcher {
     /// Serves the queue of `key` after an exclusive lease. Readers do not pause: a task serves
     /// their queue.
     fn resumed(
-        shared: Arc<EngineContext>,
+        engine: Arc<EngineContext>,
         key: Arc<str>,
         contender: Option<Box<Contender>>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
         // Built before the future is polled, so that dropping the future closes the queue.
-        let dispatcher = Dispatcher { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
+        let dispatcher = Dispatcher { engine, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
         Box::pin(serve(dispatcher, first))
     }
 
@@ -98,12 +98,12 @@ impl Dispatcher {
     /// # Cancel safety
     ///
     /// If dropped, the attempt is withdrawn, and a task serves the waiters behind it.
-    pub(crate) async fn lead(mut self, plan: Arc<AcquireRequest>) -> Result<Hold, AcquireError> {
+    pub(crate) async fn lead(mut self, acquisition: Arc<AcquireRequest>) -> Result<Hold, AcquireError> {
         // Closing the coordinator waits for this as for a task.
-        let _open = self.shared.tasks.tracker.token();
-        let (attempt, rounds) = self.win(&plan).await?;
-        let shared = self.shared.clone();
-        Ok(Keeper::new(&shared, &plan, attempt).succeeded_by(self.rest()).deliver(&plan, rounds))
+        let _open = self.engine.tasks.tracker.token();
+        let (attempt, rounds) = self.win(&acquisition).await?;
+        let engine = self.engine.clone();
+        Ok(Keeper::new(&engine, &acquisition, attempt).succeeded_by(self.rest()).deliver(&acquisition, rounds))
     }
 
     /// Acquires the lock for this plan. Also returns the number of rounds.
@@ -111,15 +111,15 @@ impl Dispatcher {
     /// # Cancel safety
     ///
     /// If dropped, the attempt is withdrawn.
-    async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
-        let shared = &self.shared;
-        shared.introduced().await;
-        let new = || Box::new(Contender::new(shared, &plan.keys, self.mode));
+    async fn win(&mut self, acquisition: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
+        let engine = &self.engine;
+        engine.introduced().await;
+        let new = || Box::new(Contender::new(engine, &acquisition.keys, self.mode));
         let contender = self.contender.get_or_insert_with(new);
-        if shared.queues.take_cooldown(&self.key, || shared.now()) {
+        if engine.queues.take_cooldown(&self.key, || engine.now()) {
             contender.back_off().await;
         }
-        let won = contender.win(plan).instrument(plan.span.get()).await;
+        let won = contender.win(acquisition).instrument(acquisition.span.get()).await;
         let rounds = contender.rounds;
         if !contender.is_contended() {
             self.contender = None;
@@ -129,7 +129,7 @@ impl Dispatcher {
 
     /// Returns the next waiter, or closes the queue if there is none.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
-        let next = self.shared.queues_of(self.mode).next_or_end(&self.key);
+        let next = self.engine.queues_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
             self.by = ServedBy::None;
         }
@@ -141,11 +141,11 @@ impl Dispatcher {
 impl Succession for Contender {
     fn serve(
         self: Box<Self>,
-        shared: Arc<EngineContext>,
+        engine: Arc<EngineContext>,
         key: Arc<str>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
-        Dispatcher::resumed(shared, key, Some(self), first)
+        Dispatcher::resumed(engine, key, Some(self), first)
     }
 }
 
@@ -155,11 +155,11 @@ struct Uncontended;
 impl Succession for Uncontended {
     fn serve(
         self: Box<Self>,
-        shared: Arc<EngineContext>,
+        engine: Arc<EngineContext>,
         key: Arc<str>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
-        Dispatcher::resumed(shared, key, None, first)
+        Dispatcher::resumed(engine, key, None, first)
     }
 }
 
@@ -170,13 +170,13 @@ impl Drop for Dispatcher {
                 if let Some(waiter) = self.next() {
                     // As far as is known, the waiter's runtime is driven.
                     let runtime = waiter.runtime.clone();
-                    let (shared, key) = (self.shared.clone(), self.key.clone());
+                    let (engine, key) = (self.engine.clone(), self.key.clone());
                     let (mode, contender) = (self.mode, self.contender.take());
-                    let dispatcher = Dispatcher { shared, key, mode, by: ServedBy::Task, contender };
-                    self.shared.tasks.spawn(serve(dispatcher, waiter), &runtime);
+                    let dispatcher = Dispatcher { engine, key, mode, by: ServedBy::Task, contender };
+                    self.engine.tasks.spawn(serve(dispatcher, waiter), &runtime);
                 }
             }
-            ServedBy::Task => self.shared.queues_of(self.mode).end(&self.key),
+            ServedBy::Task => self.engine.queues_of(self.mode).end(&self.key),
             ServedBy::None => {}
         }
     }

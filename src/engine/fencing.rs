@@ -34,20 +34,20 @@ impl Decision {
 /// # Cancel safety
 ///
 /// May be called again.
-pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
+pub(crate) async fn decide(engine: &EngineContext, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
     let verdict = votes.verdict().await;
     let drawn = if verdict == Verdict::Won { votes.drawn() } else { None };
     let Some(drawn) = drawn else {
         return Decision { verdict, fence: None, round: votes.clone() };
     };
-    if drawn.stands(shared.nodes.quorum) {
+    if drawn.stands(engine.nodes.quorum) {
         return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
     }
     let fencing_token = drawn.next();
     debug!(key = claim.key(), %fencing_token, "the nodes issued different fencing tokens; raising them to the next");
-    shared.meters.wrote_back();
+    engine.meters.wrote_back();
     let request = SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token });
-    let round = Round::start(&shared.nodes, Expect::Hold, votes.ttl, |_| Some(request.clone()));
+    let round = Round::start(&engine.nodes, Expect::Hold, votes.ttl, |_| Some(request.clone()));
     Decision { verdict: round.verdict().await, fence: Some(fencing_token), round }
 }
 
@@ -58,9 +58,9 @@ pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &A
 /// then lose their counters and return after a quarantine of `max_ttl` or more, the next token is
 /// larger, provided that the clocks agree within half of `max_ttl` and attempts take no longer than
 /// the other half.
-pub(crate) fn in_time(shared: &EngineContext, votes: &Round, deadline: Moment, now: Moment) -> bool {
+pub(crate) fn in_time(engine: &EngineContext, votes: &Round, deadline: Moment, now: Moment) -> bool {
     let latest = match votes.expect {
-        Expect::Number => deadline.min(votes.sent + shared.clock_bound()),
+        Expect::Number => deadline.min(votes.sent + engine.clock_bound()),
         Expect::Hold | Expect::Released | Expect::AnyAnswer => deadline,
     };
     now < latest

@@ -45,7 +45,7 @@ pub(crate) use succession::Succession;
 /// Keeps one lease. Tens of thousands may be parked, so state that only an active keeper needs is
 /// boxed.
 pub(crate) struct Keeper {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
     /// The key of the wait queue in this process.
@@ -103,16 +103,16 @@ enum Ended {
 
 impl Keeper {
     /// Creates the keeper of a lease from this `attempt`.
-    pub(crate) fn new(shared: &Arc<EngineContext>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
+    pub(crate) fn new(engine: &Arc<EngineContext>, acquisition: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
         let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
         if !offered {
-            let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (round.sent, deadline));
+            let mut keeper = Keeper::of(engine, acquisition, claim, &round, fence, (round.sent, deadline));
             keeper.renew_in_time(&round, deadline);
             return keeper;
         }
-        let now = shared.now();
-        let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (now, deadline));
+        let now = engine.now();
+        let mut keeper = Keeper::of(engine, acquisition, claim, &round, fence, (now, deadline));
         // It has less than its TTL, so it is renewed early if it is held for long enough.
         keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
         keeper
@@ -132,33 +132,33 @@ impl Keeper {
     }
 
     fn of(
-        shared: &Arc<EngineContext>,
-        plan: &AcquireRequest,
+        engine: &Arc<EngineContext>,
+        acquisition: &AcquireRequest,
         claim: Arc<Claim>,
         round: &Arc<Round>,
         fence: Option<FencingToken>,
         (begun, deadline): (Moment, Moment),
     ) -> Box<Keeper> {
-        let hold_until = plan.max_hold.map(|longest| begun + longest);
+        let hold_until = acquisition.max_hold.map(|longest| begun + longest);
         let numbers = (fence, round.store_revision());
-        let state = LeaseState::new(&plan.resource, &claim, numbers, deadline, hold_until, lease_env(shared));
+        let state = LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
         let mut keeper = Keeper {
             state,
             claim,
-            queue_key: plan.queue_key().clone(),
+            queue_key: acquisition.queue_key().clone(),
             succession: None,
             runtime: Handle::current(),
-            ttl: plan.ttl,
-            handoff: plan.handoff(),
-            meter: plan.meter.clone(),
+            ttl: acquisition.ttl,
+            handoff: acquisition.handoff(),
+            meter: acquisition.meter.clone(),
             key_states: KeyStates::default(),
             renewing: None,
-            schedule: RenewalSchedule::new(plan.renewal.every(plan.ttl), plan.ttl, round.sent),
+            schedule: RenewalSchedule::new(acquisition.renewal.every(acquisition.ttl), acquisition.ttl, round.sent),
             repair: None,
             timer: Timer::default(),
-            held: plan.meter.held(begun),
+            held: acquisition.meter.held(begun),
             streak: HandoffStreak::new(begun),
-            shared: shared.clone(),
+            engine: engine.clone(),
         };
         let key_states = keeper.state.follow(round);
         keeper.schedule_repair(key_states);
@@ -167,9 +167,9 @@ impl Keeper {
 
     /// Delivers the lease, which took `rounds` rounds, and reports the new holder to the other
     /// waiters.
-    pub(crate) fn deliver(self: Box<Self>, plan: &AcquireRequest, rounds: usize) -> Hold {
-        let now = self.shared.now();
-        let (resource, span) = (&self.state.resource, &plan.span.get());
+    pub(crate) fn deliver(self: Box<Self>, acquisition: &AcquireRequest, rounds: usize) -> Hold {
+        let now = self.engine.now();
+        let (resource, span) = (&self.state.resource, &acquisition.span.get());
         if !span.is_disabled() {
             span.record("rounds", rounds).record("token", self.state.token().short());
         }
@@ -180,7 +180,7 @@ impl Keeper {
         self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
         if self.claim.mode() == Mode::Exclusive {
             self.report_holder(now);
-            self.shared.queues.acquired(&self.claim.keys());
+            self.engine.queues.acquired(&self.claim.keys());
         }
         let hold = Hold::of(self.state.clone());
         if let Some(wanted) = self.rest(now) {
@@ -194,9 +194,9 @@ impl Keeper {
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);
-        self.shared.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
+        self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
         // Checked after the timer is set: closing the coordinator fires all timers.
-        if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
+        if self.engine.closing.is_cancelled() { Some(self) } else { state.rest(self) }
     }
 
     async fn work(mut self: Box<Self>) {
@@ -205,7 +205,7 @@ impl Keeper {
                 return Box::pin(self.conclude(ended)).await;
             }
             self.check_late_answers();
-            let now = self.shared.now();
+            let now = self.engine.now();
             match self.rest(now) {
                 Some(wanted) => {
                     self = wanted;
@@ -222,20 +222,20 @@ impl Keeper {
         let holder = || Holder {
             token: self.claim.token().clone(),
             fencing_token: self.state.fence,
-            nodes: self.shared.nodes.quorum.needed(),
+            nodes: self.engine.nodes.quorum.needed(),
             remaining: self.state.left(now),
             readers: Vec::new(),
             key: None,
             depth: None,
         };
-        self.shared.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
+        self.engine.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
     /// Works until the lease has ended, or nothing is left to do (`None`).
     async fn handle_events(&mut self) -> Option<Ended> {
         loop {
             let event = self.next_event().await?;
-            let now = self.shared.now();
+            let now = self.engine.now();
             let running = self.state.term.remaining(now).is_some();
             let outcome = match event {
                 Event::Commands(HolderCommands { retain: Some(wanted), .. }) if running => {
@@ -298,16 +298,16 @@ impl Keeper {
         if let Some(commands) = self.state.read(waits.then_some(&*context)) {
             return Poll::Ready(Some(Event::Commands(commands)));
         }
-        let now = self.shared.now();
+        let now = self.engine.now();
         let wake = self.wake(now);
         if now >= wake {
             return Poll::Ready(Some(Event::Time));
         }
         if waits {
             // Set before `closing` is checked: closing the coordinator fires all timers.
-            self.shared.nodes.timers.set(&mut self.timer, wake, context);
+            self.engine.nodes.timers.set(&mut self.timer, wake, context);
         }
-        if self.shared.closing.is_cancelled() {
+        if self.engine.closing.is_cancelled() {
             return Poll::Ready(Some(Event::Closing));
         }
         if waits { Poll::Pending } else { Poll::Ready(None) }
@@ -325,45 +325,45 @@ impl Keeper {
 }
 
 /// What the state of a lease needs from the context.
-fn lease_env(shared: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilities) {
-    (&shared.nodes.timers, shared.tasks.registry(), shared.nodes.capabilities)
+fn lease_env(engine: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilities) {
+    (&engine.nodes.timers, engine.tasks.registry(), engine.nodes.capabilities)
 }
 
 impl ParkedKeeper for Keeper {
     fn is_waited_for(&self) -> bool {
-        self.succession.is_some() && self.shared.queues.is_waited_for(&self.queue_key)
+        self.succession.is_some() && self.engine.queues.is_waited_for(&self.queue_key)
     }
 
     fn give_back(mut self: Box<Self>) -> FinishInBackground {
-        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
         let work = async move {
             let successor = self.take_successor();
             self.release().await;
             drop(successor);
         };
-        FinishInBackground::new(work, &shared.tasks, runtime)
+        FinishInBackground::new(work, &engine.tasks, runtime)
     }
 
     fn leave_taken(mut self: Box<Self>, wanted: Retention) -> FinishInBackground {
-        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
         let work = async move {
             let successor = self.take_successor();
             self.retain(wanted).await;
             drop(successor);
         };
-        FinishInBackground::new(work, &shared.tasks, runtime)
+        FinishInBackground::new(work, &engine.tasks, runtime)
     }
 
     fn unpark(mut self: Box<Self>) {
-        let now = self.shared.now();
+        let now = self.engine.now();
         if now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
         {
             // Nothing woke it in time, so its runtime is not driven.
             self.runtime = here;
         }
-        let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
-        shared.tasks.spawn(self.work(), &runtime);
+        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
+        engine.tasks.spawn(self.work(), &runtime);
     }
 }
 
@@ -374,7 +374,7 @@ const LATE: Duration = Duration::from_millis(20);
 /// waits for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.nodes.timers.stop(&mut self.timer);
+        self.engine.nodes.timers.stop(&mut self.timer);
         self.state.close_slot();
         drop(self.state.take_last_round());
         drop(self.take_successor());

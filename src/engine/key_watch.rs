@@ -15,7 +15,7 @@ use quorlock_protocol::{Backoff, EXPIRY_JITTER, HEARTBEAT, Moment, fraction};
 /// second or two, because hints may get lost. At most a hundred times a second.
 #[derive(Debug)]
 pub(crate) struct KeyWatch {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     key: Arc<str>,
     ttl: Duration,
     /// Its own queues, since other tasks may wait for the key.
@@ -45,16 +45,16 @@ const LEAST_PAUSE: Duration = Duration::from_millis(10);
 const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 impl KeyWatch {
-    pub(crate) fn new(shared: &Arc<EngineContext>, key: &Arc<str>) -> KeyWatch {
-        let now = shared.now();
+    pub(crate) fn new(engine: &Arc<EngineContext>, key: &Arc<str>) -> KeyWatch {
+        let now = engine.now();
         KeyWatch {
             key: key.clone(),
-            ttl: shared.ttl,
-            queues: shared.queues.observe(key),
+            ttl: engine.ttl,
+            queues: engine.queues.observe(key),
             asking: None,
             pause: Pause { least: now, until: now, wanted: 0, among: NodeSet::default() },
             outage: Backoff::new(OUTAGE_PAUSE, HEARTBEAT),
-            shared: shared.clone(),
+            engine: engine.clone(),
         }
     }
 
@@ -89,19 +89,19 @@ impl KeyWatch {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.shared.sleep_until(until) => {}
+            () = self.engine.sleep_until(until) => {}
         }
-        if self.shared.now() < least {
-            self.shared.sleep_until(least).await;
+        if self.engine.now() < least {
+            self.engine.sleep_until(least).await;
         }
     }
 
     async fn ask(&mut self) -> VoteReport {
-        self.shared.introduced().await;
+        self.engine.introduced().await;
         let round = self.asking.get_or_insert_with(|| {
             self.queues.clear_hints(&self.key);
             let request = |_| Some(Request::inspect(self.key.clone()));
-            Round::start(&self.shared.nodes, Expect::AnyAnswer, self.ttl, request)
+            Round::start(&self.engine.nodes, Expect::AnyAnswer, self.ttl, request)
         });
         round.settled().await;
         let report = round.report();
@@ -115,7 +115,7 @@ impl KeyWatch {
     /// A holder is lost once enough nodes have changed to break its quorum; a new one cannot have a quorum before as
     /// many nodes as that takes have changed.
     fn pause(&mut self, report: &VoteReport) -> Pause {
-        let (now, entropy) = (self.shared.now(), &self.shared.entropy);
+        let (now, entropy) = (self.engine.now(), &self.engine.entropy);
         let count = Count::of(report);
         let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.next_u64());
         let least = now + LEAST_PAUSE;

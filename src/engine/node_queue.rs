@@ -131,21 +131,21 @@ impl NodeQueue {
     /// the other nodes. Returns `None` if no node has a queue.
     pub(super) async fn ask(
         &mut self,
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         key: &Arc<str>,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         outliers: NodeSet,
     ) -> Option<Place> {
-        let nodes = shared.nodes.quorum.nodes();
+        let nodes = engine.nodes.quorum.nodes();
         for _ in 0..nodes {
-            let home = self.home(shared, key);
+            let home = self.home(engine, key);
             // Another waiter of this process got no answer from it.
-            let is_silent = shared.nodes.is_skipped(home) && !self.queued_at.contains(home);
-            if shared.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
-                let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
+            let is_silent = engine.nodes.is_skipped(home) && !self.queued_at.contains(home);
+            if engine.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
+                let round_trip = engine.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
                 let terms = match self.accepts {
-                    Accepts::Offers => self.offer_requests.ask(shared, plan, (home, round_trip)),
+                    Accepts::Offers => self.offer_requests.ask(engine, acquisition, (home, round_trip)),
                     Accepts::OpenReleases => None,
                 };
                 self.round_trip = round_trip;
@@ -153,16 +153,16 @@ impl NodeQueue {
                 let request = Request::Enqueue {
                     key: key.clone(),
                     waiter: self.waiter,
-                    elapsed: shared.now().since(plan.since),
+                    elapsed: engine.now().since(acquisition.since),
                     patience: QUEUE_PATIENCE,
                     turn,
                     terms,
-                    context: shared.context(&plan.label),
-                    others_seen: shared.saw_outsider(key),
+                    context: engine.context(&acquisition.label),
+                    others_seen: engine.saw_outsider(key),
                 };
                 self.queued_at.insert(home);
                 let round =
-                    Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, home, &request.into());
+                    Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, home, &request.into());
                 if round.refuses(home).await {
                     let queued = if let Some(Ok(Vote::Queued(queued))) = round.answer_of(home).await {
                         Some(*queued)
@@ -173,13 +173,13 @@ impl NodeQueue {
                     return Some(Place { home, queued, report: round.report(), turn });
                 }
                 let failed = |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Failed(error) if error.is_permanent());
-                shared.nodes.skip_for(home, SKIPPED_FOR);
+                engine.nodes.skip_for(home, SKIPPED_FOR);
                 self.refused |= round.report().votes().get(home).is_some_and(failed);
             }
             self.skipped += 1;
         }
         // Where only a place in the queue leads to the lock, a node that was silent for a moment is asked again.
-        self.closed = self.refused || shared.nodes.capabilities.grants == Grants::Any;
+        self.closed = self.refused || engine.nodes.capabilities.grants == Grants::Any;
         None
     }
 
@@ -196,28 +196,28 @@ impl NodeQueue {
     /// (rule W-4).
     pub(super) async fn is_worth_trying(
         &mut self,
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         keys: &Keys,
-        plan: &AcquireRequest,
+        acquisition: &AcquireRequest,
         place: &Place,
     ) -> bool {
         let Some(queued) = &place.queued else {
             return !self.waits
-                || !matches!(self.ask_other_node(shared, keys, plan, place).await, Some(Vote::Held(_)));
+                || !matches!(self.ask_other_node(engine, keys, acquisition, place).await, Some(Vote::Held(_)));
         };
         self.waits = true;
         match queued {
             Queued { ahead: 0, holding: Some(holding), .. } => {
                 let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
                 // Every two seconds.
-                let now = shared.now();
+                let now = engine.now();
                 let is_due = same
                     && self.other_asked.is_some_and(|other_asked| now.since(other_asked) >= OTHER_NODE_EVERY);
                 if is_due || !same {
                     self.other_asked = Some(now);
                 }
                 is_due
-                    && match self.ask_other_node(shared, keys, plan, place).await {
+                    && match self.ask_other_node(engine, keys, acquisition, place).await {
                         Some(Vote::Held(other)) => other.token != holding.token,
                         Some(_) => true,
                         None => false,
@@ -230,18 +230,18 @@ impl NodeQueue {
     /// Looks at the lock on the node asked last, which changes nothing there. Returns `None` if it does not answer.
     pub(super) async fn look(
         &self,
-        shared: &EngineContext,
+        engine: &EngineContext,
         key: &Arc<str>,
-        plan: &AcquireRequest,
+        acquisition: &AcquireRequest,
     ) -> Option<Vote> {
-        let home = self.home(shared, key);
-        let round = inspect(shared, key, plan, home);
+        let home = self.home(engine, key);
+        let round = inspect(engine, key, acquisition, home);
         if round.refuses(home).await { round.answer_of(home).await?.ok() } else { None }
     }
 
     /// The node to ask for a place, unless it is skipped.
-    pub(super) fn home(&self, shared: &EngineContext, key: &Arc<str>) -> usize {
-        let nodes = shared.nodes.quorum.nodes();
+    pub(super) fn home(&self, engine: &EngineContext, key: &Arc<str>) -> usize {
+        let nodes = engine.nodes.quorum.nodes();
         (preferred_node(key, nodes) + self.skipped) % nodes
     }
 
@@ -249,39 +249,39 @@ impl NodeQueue {
     /// answer.
     async fn ask_other_node(
         &mut self,
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         keys: &Keys,
-        plan: &AcquireRequest,
+        acquisition: &AcquireRequest,
         place: &Place,
     ) -> Option<Vote> {
-        let (other_node, round) = self.inspect_other_node(shared, keys, plan, place);
+        let (other_node, round) = self.inspect_other_node(engine, keys, acquisition, place);
         if round.refuses(other_node).await { round.answer_of(other_node).await?.ok() } else { None }
     }
 
     /// The same, for the listener of a waiter.
     pub(super) async fn report_other_node(
         &mut self,
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         keys: &Keys,
-        plan: &AcquireRequest,
+        acquisition: &AcquireRequest,
         place: &Place,
     ) -> VoteReport {
-        let (other_node, round) = self.inspect_other_node(shared, keys, plan, place);
+        let (other_node, round) = self.inspect_other_node(engine, keys, acquisition, place);
         round.refuses(other_node).await;
         round.report()
     }
 
     fn inspect_other_node(
         &mut self,
-        shared: &Arc<EngineContext>,
+        engine: &Arc<EngineContext>,
         keys: &Keys,
-        plan: &AcquireRequest,
+        acquisition: &AcquireRequest,
         place: &Place,
     ) -> (usize, Arc<Round>) {
-        let nodes = shared.nodes.quorum.nodes();
+        let nodes = engine.nodes.quorum.nodes();
         self.other_offset = self.other_offset % nodes.saturating_sub(1).max(1) + 1;
         let other_node = (place.home + self.other_offset) % nodes;
-        (other_node, inspect(shared, keys.first(), plan, other_node))
+        (other_node, inspect(engine, keys.first(), acquisition, other_node))
     }
 
     /// Whether the number of processes before this one has changed.
@@ -290,9 +290,9 @@ impl NodeQueue {
     }
 
     /// When to ask again.
-    pub(super) fn next(&mut self, place: &Place, shared: &EngineContext, is_subscribed: bool) -> Moment {
-        let now = shared.now();
-        let random = shared.entropy.next_u64();
+    pub(super) fn next(&mut self, place: &Place, engine: &EngineContext, is_subscribed: bool) -> Moment {
+        let now = engine.now();
+        let random = engine.entropy.next_u64();
         let expiry = match &place.queued {
             Some(Queued { ahead: 0, holding: Some(Holding { expiry: Expiry::In(left), .. }), .. }) => {
                 left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random))
@@ -345,10 +345,10 @@ impl NodeQueue {
     /// we left, unless they were asked again.
     pub(super) fn take_offered(
         &mut self,
-        shared: &Arc<EngineContext>,
-        plan: &Arc<AcquireRequest>,
+        engine: &Arc<EngineContext>,
+        acquisition: &Arc<AcquireRequest>,
     ) -> Option<Attempt> {
-        let (attempt, is_last) = self.offer_requests.take_offered(shared, plan)?;
+        let (attempt, is_last) = self.offer_requests.take_offered(engine, acquisition)?;
         if is_last {
             self.queued_at = self.queued_at.intersection(attempt.granted().complement());
         }
@@ -358,18 +358,18 @@ impl NodeQueue {
     /// Gives back an offer whose message was lost, if the node with the queue holds the lock for this waiter.
     pub(super) fn give_back_unheard(
         &mut self,
-        shared: &Arc<EngineContext>,
-        plan: &Arc<AcquireRequest>,
+        engine: &Arc<EngineContext>,
+        acquisition: &Arc<AcquireRequest>,
         place: &Place,
     ) {
         if let Some(Queued { holding: Some(holding), .. }) = &place.queued {
-            self.offer_requests.give_back_unheard(shared, plan, (place.home, &holding.token));
+            self.offer_requests.give_back_unheard(engine, acquisition, (place.home, &holding.token));
         }
     }
 
     /// Gives back offers that were too few or too late.
-    pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
-        self.offer_requests.give_back(shared, plan);
+    pub(super) fn give_back(&mut self, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) {
+        self.offer_requests.give_back(engine, acquisition);
     }
 
     /// Whether no node has it in its queue.
@@ -394,7 +394,7 @@ impl NodeQueue {
 }
 
 /// Asks one node who holds the lock.
-fn inspect(shared: &EngineContext, key: &Arc<str>, plan: &AcquireRequest, node: usize) -> Arc<Round> {
+fn inspect(engine: &EngineContext, key: &Arc<str>, acquisition: &AcquireRequest, node: usize) -> Arc<Round> {
     let request = Request::inspect(key.clone());
-    Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, node, &request.into())
+    Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, node, &request.into())
 }

@@ -23,14 +23,14 @@ use quorlock_protocol::{
 
 /// Withdraws at all nodes the tokens to which an offer may still come: no waiter would receive it, and the lock would stay taken
 /// (rule O-6).
-pub(crate) fn withdraw_all(shared: &Arc<EngineContext>) {
-    let requests = shared.offers.as_ref().map(|offers| offers.open_requests(shared.now()));
+pub(crate) fn withdraw_all(engine: &Arc<EngineContext>) {
+    let requests = engine.offers.as_ref().map(|offers| offers.open_requests(engine.now()));
     for request in requests.into_iter().flatten() {
         let OfferRequest { claim, life, runtime, given_up, .. } = &*request;
         *given_up.lock() = true;
-        let cancel = SharedRequest::from(cancel(shared, claim));
-        let round = Round::start(&shared.nodes, Expect::Released, *life, |_| Some(cancel.clone()));
-        shared.tasks.spawn(async move { round.settled().await }, runtime);
+        let cancel = SharedRequest::from(cancel(engine, claim));
+        let round = Round::start(&engine.nodes, Expect::Released, *life, |_| Some(cancel.clone()));
+        engine.tasks.spawn(async move { round.settled().await }, runtime);
     }
 }
 
@@ -49,9 +49,9 @@ impl GiveBack for EngineContext {
     }
 }
 
-fn attempt(request: &OfferRequest, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
+fn attempt(request: &OfferRequest, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) -> Attempt {
     let offered = (request.claim.clone(), request.round.clone(), request.life);
-    Attempt::offered(shared, &request.runtime, plan, offered)
+    Attempt::offered(engine, &request.runtime, acquisition, offered)
 }
 
 /// The open requests of one wait, newest last.
@@ -67,17 +67,17 @@ impl OfferRequests {
     /// where an offer is no use: messages do not arrive, the holder renews manually, or the lease would be too short.
     pub(super) fn ask(
         &mut self,
-        shared: &Arc<EngineContext>,
-        plan: &AcquireRequest,
+        engine: &Arc<EngineContext>,
+        acquisition: &AcquireRequest,
         (home, round_trip): (usize, Duration),
     ) -> Option<Arc<OfferTerms>> {
-        let offers = shared.offers.as_ref()?;
-        let (now, nodes) = (shared.now(), &shared.nodes);
+        let offers = engine.offers.as_ref()?;
+        let (now, nodes) = (engine.now(), &engine.nodes);
         self.open_requests.retain(|request| now < request.forgotten);
-        if plan.renewal == Renewal::Manual || !offers.is_open_at(home, nodes.quorum.needed()) {
+        if acquisition.renewal == Renewal::Manual || !offers.is_open_at(home, nodes.quorum.needed()) {
             return None;
         }
-        let life = offer_life(plan.ttl, shared.max_ttl);
+        let life = offer_life(acquisition.ttl, engine.max_ttl);
         if life < least_left(life, round_trip).saturating_mul(2) {
             return None;
         }
@@ -89,16 +89,16 @@ impl OfferRequests {
             last.repeated.store(true, Ordering::Relaxed);
             return Some(last.terms.clone());
         }
-        let fence_hint = shared.fence_hint(plan, None);
-        let claim = new_claim(shared, plan, fence_hint);
+        let fence_hint = engine.fence_hint(acquisition, None);
+        let claim = new_claim(engine, acquisition, fence_hint);
         let token = claim.token().clone();
-        let (inbox, prefix_len) = (offers.inbox, shared.key_prefix.len());
+        let (inbox, prefix_len) = (offers.inbox, engine.key_prefix.len());
         let terms =
-            Arc::new(OfferTerms { inbox, prefix_len, life, fenced: plan.fencing == Fencing::On, token });
+            Arc::new(OfferTerms { inbox, prefix_len, life, fenced: acquisition.fencing == Fencing::On, token });
         let round = Round::without_requests(nodes, expect(fence_hint), life);
-        let weak: Weak<EngineContext> = Arc::downgrade(shared);
+        let weak: Weak<EngineContext> = Arc::downgrade(engine);
         let request = Arc::new(OfferRequest {
-            shared: weak,
+            engine: weak,
             runtime: Handle::current(),
             claim,
             // A message may be in flight for as long again.
@@ -146,25 +146,25 @@ impl OfferRequests {
     /// again.
     pub(super) fn take_offered(
         &mut self,
-        shared: &Arc<EngineContext>,
-        plan: &Arc<AcquireRequest>,
+        engine: &Arc<EngineContext>,
+        acquisition: &Arc<AcquireRequest>,
     ) -> Option<(Attempt, bool)> {
-        let now = shared.now();
+        let now = engine.now();
         let won = |request: &Arc<OfferRequest>| request.round.tally(now).verdict() == Some(Verdict::Won);
         let request = self.open_requests.remove(self.open_requests.iter().position(won)?)?;
         self.since = None;
         request.taken_up.store(true, Ordering::Relaxed);
         let is_last = !request.repeated.load(Ordering::Relaxed)
             && self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
-        Some((attempt(&request, shared, plan), is_last))
+        Some((attempt(&request, engine, acquisition), is_last))
     }
 
     /// Gives back the lock if `home` holds it for one of the requests and its message was lost: it would have come before
     /// the answer that says so.
     pub(super) fn give_back_unheard(
         &mut self,
-        shared: &Arc<EngineContext>,
-        plan: &Arc<AcquireRequest>,
+        engine: &Arc<EngineContext>,
+        acquisition: &Arc<AcquireRequest>,
         (home, holder): (usize, &Token),
     ) {
         let is_unheard = |request: &Arc<OfferRequest>| {
@@ -173,16 +173,16 @@ impl OfferRequests {
         if let Some(lost) = self.open_requests.iter().position(is_unheard)
             && let Some(request) = self.open_requests.remove(lost)
         {
-            drop(attempt(&request, shared, plan));
+            drop(attempt(&request, engine, acquisition));
         }
     }
 
     /// Gives back what too few nodes have offered.
-    pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
+    pub(super) fn give_back(&mut self, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) {
         self.since = None;
         for request in self.open_requests.drain(..) {
             if request.has_votes() {
-                drop(attempt(&request, shared, plan));
+                drop(attempt(&request, engine, acquisition));
             } else {
                 *request.given_up.lock() = true;
             }

@@ -168,7 +168,7 @@ impl fmt::Debug for Offers {
 /// A request for a place in the queue that an offer may answer. Each has its own token, by which an
 /// offer names the request that it answers (rule O-3).
 pub(crate) struct OfferRequest {
-    pub(super) shared: Weak<dyn GiveBack>,
+    pub(super) engine: Weak<dyn GiveBack>,
     /// The runtime that gives back late offers.
     pub(super) runtime: Handle,
     pub(super) claim: Arc<Claim>,
@@ -203,8 +203,8 @@ impl OfferRequest {
         }
         drop(given_up);
         // It would keep other clients out until it expires (rule O-6).
-        if let Some(shared) = self.shared.upgrade() {
-            shared.give_back(self, node, life);
+        if let Some(engine) = self.engine.upgrade() {
+            engine.give_back(self, node, life);
         }
     }
 }

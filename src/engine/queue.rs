@@ -187,18 +187,18 @@ impl WaitQueues {
 
     /// Joins the end of the queue. A caller that does not wait joins only an empty one: checked
     /// under the same lock, or it might wait for a caller that came in between.
-    pub(crate) fn join(self: &Arc<Self>, plan: &Arc<AcquireRequest>, runtime: &Handle) -> Joined {
+    pub(crate) fn join(self: &Arc<Self>, acquisition: &Arc<AcquireRequest>, runtime: &Handle) -> Joined {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.inside.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
-        match inside.by_key.entry(plan.queue_key().clone()) {
-            Entry::Occupied(queue) if plan.wait == Wait::Never && queue.get().is_taken() => Joined::Taken,
+        match inside.by_key.entry(acquisition.queue_key().clone()) {
+            Entry::Occupied(queue) if acquisition.wait == Wait::Never && queue.get().is_taken() => Joined::Taken,
             Entry::Occupied(mut queue) => {
                 let (sender, delivery) = oneshot::channel();
                 queue.get_mut().waiting_mut().in_order.push_back(Waiter {
                     arrival,
-                    plan: plan.clone(),
+                    acquisition: acquisition.clone(),
                     sender,
                     runtime: runtime.clone(),
                 });
@@ -311,8 +311,8 @@ impl WaitQueues {
                 queue.waiting_mut().news = news;
             }
             for (ahead, waiter) in queue.waiters().enumerate() {
-                if let Some(on_wait) = &waiter.plan.on_wait {
-                    listeners.push((on_wait.clone(), ahead + 1, waiter.plan.since));
+                if let Some(on_wait) = &waiter.acquisition.on_wait {
+                    listeners.push((on_wait.clone(), ahead + 1, waiter.acquisition.since));
                 }
             }
         }

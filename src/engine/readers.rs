@@ -22,38 +22,38 @@ use quorlock_protocol::{Mode, Verdict};
 const BATCH: usize = 64;
 
 /// Serves a queue of readers, beginning with `first`. Returns when the queue is empty.
-pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
-    let keys = first.plan.keys.clone();
+pub(crate) async fn serve(engine: Arc<EngineContext>, first: Waiter) {
+    let keys = first.acquisition.keys.clone();
     let key = keys.queue_key();
-    let mut dispatcher = Dispatcher::begin(shared.clone(), &first.plan, ServedBy::Task);
-    shared.introduced().await;
-    let mut contender = Contender::new(&shared, &keys, Mode::Shared);
+    let mut dispatcher = Dispatcher::begin(engine.clone(), &first.acquisition, ServedBy::Task);
+    engine.introduced().await;
+    let mut contender = Contender::new(&engine, &keys, Mode::Shared);
     let mut next = Some(first).filter(|first| !first.sender.is_closed()).or_else(|| dispatcher.next());
     while let Some(waiter) = next {
-        if Box::pin(contend(&shared, &mut contender, waiter)).await {
-            Box::pin(follow(&shared, key)).await;
+        if Box::pin(contend(&engine, &mut contender, waiter)).await {
+            Box::pin(follow(&engine, key)).await;
         }
         next = dispatcher.next();
     }
 }
 
 /// Asks once, for a caller that does not wait.
-pub(crate) async fn ask_once(shared: Arc<EngineContext>, waiter: Waiter) {
-    shared.introduced().await;
-    let mut contender = Contender::new(&shared, &waiter.plan.keys, Mode::Shared);
-    Box::pin(contend(&shared, &mut contender, waiter)).await;
+pub(crate) async fn ask_once(engine: Arc<EngineContext>, waiter: Waiter) {
+    engine.introduced().await;
+    let mut contender = Contender::new(&engine, &waiter.acquisition.keys, Mode::Shared);
+    Box::pin(contend(&engine, &mut contender, waiter)).await;
 }
 
 /// Contends for the waiter. Returns whether it got the lock.
-async fn contend(shared: &Arc<EngineContext>, contender: &mut Contender, mut waiter: Waiter) -> bool {
+async fn contend(engine: &Arc<EngineContext>, contender: &mut Contender, mut waiter: Waiter) -> bool {
     let won = tokio::select! {
         biased;
         () = waiter.sender.closed() => return false,
-        won = contender.win(&waiter.plan).instrument(waiter.plan.span.get()) => won,
+        won = contender.win(&waiter.acquisition).instrument(waiter.acquisition.span.get()) => won,
     };
     match won {
         Ok(attempt) => {
-            enter(shared, waiter, attempt, contender.rounds);
+            enter(engine, waiter, attempt, contender.rounds);
             true
         }
         Err(error) => {
@@ -64,14 +64,14 @@ async fn contend(shared: &Arc<EngineContext>, contender: &mut Contender, mut wai
 }
 
 /// Acquires the lock for the other readers, until one is refused.
-async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
-    let queues = shared.queues_of(Mode::Shared);
+async fn follow(engine: &Arc<EngineContext>, key: &Arc<str>) {
+    let queues = engine.queues_of(Mode::Shared);
     loop {
         let batch: Vec<Waiter> = iter::from_fn(|| queues.next(key)).take(BATCH).collect();
         if batch.is_empty() {
             return;
         }
-        let refused = join_all(batch.into_iter().map(|waiter| try_to_enter(shared, waiter))).await;
+        let refused = join_all(batch.into_iter().map(|waiter| try_to_enter(engine, waiter))).await;
         let mut refused = refused.into_iter().flatten().peekable();
         let is_shut = refused.peek().is_some();
         refused.for_each(|waiter| queues.put_back(key, waiter));
@@ -82,16 +82,16 @@ async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
 }
 
 /// Makes one attempt. Returns the waiter if it must keep waiting.
-async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
-    let mut attempt = Attempt::start(shared, &waiter.plan, AskOrder::AllAtOnce, (None, None));
+async fn try_to_enter(engine: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
+    let mut attempt = Attempt::start(engine, &waiter.acquisition, AskOrder::AllAtOnce, (None, None));
     let verdict = tokio::select! {
         biased;
         verdict = attempt.verdict() => verdict,
         () = waiter.sender.closed() => return None,
     };
-    if verdict == Verdict::Won && attempt.in_time(shared.now()) {
+    if verdict == Verdict::Won && attempt.in_time(engine.now()) {
         let rounds = attempt.rounds();
-        enter(shared, waiter, attempt, rounds);
+        enter(engine, waiter, attempt, rounds);
         None
     } else {
         Some(waiter)
@@ -99,6 +99,6 @@ async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option
 }
 
 /// Delivers the lease, which took `rounds` rounds.
-fn enter(shared: &Arc<EngineContext>, waiter: Waiter, attempt: Attempt, rounds: usize) {
-    Keeper::new(shared, &waiter.plan, attempt).deliver_to(waiter, rounds);
+fn enter(engine: &Arc<EngineContext>, waiter: Waiter, attempt: Attempt, rounds: usize) {
+    Keeper::new(engine, &waiter.acquisition, attempt).deliver_to(waiter, rounds);
 }

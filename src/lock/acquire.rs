@@ -27,22 +27,22 @@ const MAX_LABEL: usize = 200;
 
 impl<K> Lock<K> {
     pub(super) async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
-        let since = self.shared.now();
+        let since = self.engine.now();
         let asking = AcquireSpan::begin(
             &self.name,
             &self.options.meter,
-            (since, || self.shared.nodes.clock.wall()),
-            || self.shared.context(&self.options.label),
+            (since, || self.engine.nodes.clock.wall()),
+            || self.engine.context(&self.options.label),
         );
         // A statement of its own: what is matched on would live for the whole wait.
-        let (plan, owner) =
-            match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {
+        let (acquisition, owner) =
+            match self.acquisition(wait, since, asking.span()).and_then(|acquisition| Ok((acquisition, self.owner_now()?))) {
                 Ok(prepared) => prepared,
                 Err(error) => return self.record(asking, Err(error.into())),
             };
         let got = match owner {
-            None => self.acquire_anew(plan).await,
-            Some(owner) => Box::pin(self.acquire_as(owner, plan)).await,
+            None => self.acquire_anew(acquisition).await,
+            Some(owner) => Box::pin(self.acquire_as(owner, acquisition)).await,
         };
         self.record(asking, got)
     }
@@ -54,7 +54,7 @@ impl<K> Lock<K> {
             Ok(Got::TakenHere) => None,
             Err(error) => Some(Err(error)),
         };
-        asking.end(outcome, || self.shared.now());
+        asking.end(outcome, || self.engine.now());
         got
     }
 
@@ -67,9 +67,9 @@ impl<K> Lock<K> {
         })
     }
 
-    async fn acquire_as(&self, owner: Owner, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
-        let wait = plan.wait;
-        let slot = owner.slot(self.shared.number, plan.queue_key());
+    async fn acquire_as(&self, owner: Owner, acquisition: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
+        let wait = acquisition.wait;
+        let slot = owner.slot(self.engine.number, acquisition.queue_key());
         // Another task of the same owner may be acquiring it right now.
         let mut held = match wait {
             Wait::Never => match slot.try_lock() {
@@ -79,84 +79,84 @@ impl<K> Lock<K> {
             Wait::UpTo(_) | Wait::Forever => tokio::select! {
                 biased;
                 held = slot.lock() => held,
-                () = self.deadline(&plan) => {
-                    return Err(self.contended(self.shared.now().since(plan.since)).await);
+                () = self.deadline(&acquisition) => {
+                    return Err(self.contended(self.engine.now().since(acquisition.since)).await);
                 }
             },
         };
         if let Some(again) = held.again() {
             let watch = LeaseWatch::of(&again);
             if watch.check().is_ok() {
-                if watch.mode() == Mode::Shared && plan.mode == Mode::Exclusive {
+                if watch.mode() == Mode::Shared && acquisition.mode == Mode::Exclusive {
                     return Err(ConfigError::Upgrade.into());
                 }
                 return Ok(Got::Hold(again));
             }
         }
-        let got = self.acquire_anew(plan).await?;
+        let got = self.acquire_anew(acquisition).await?;
         if let Got::Hold(hold) = &got {
             *held = WeakHold::of(&hold.state);
         }
         Ok(got)
     }
 
-    async fn acquire_anew(&self, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
-        if self.shared.closing.is_cancelled() {
+    async fn acquire_anew(&self, acquisition: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
+        if self.engine.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
-        if self.shared.tasks.are_left() {
+        if self.engine.tasks.are_left() {
             Box::pin(self.catch_up()).await;
         }
-        let Some(mut coming) = self.line_up(&plan) else { return Ok(Got::TakenHere) };
+        let Some(mut coming) = self.line_up(&acquisition) else { return Ok(Got::TakenHere) };
         let came = tokio::select! {
             biased;
             came = coming.hold() => Some(came),
-            () = self.deadline(&plan) => None,
+            () = self.deadline(&acquisition) => None,
         };
         if let Some(came) = came {
             return came.map(Got::Hold);
         }
         // A lease that is granted from here on is released.
-        let queues = self.shared.queues_of(plan.mode);
-        let (news, held_here) = (queues.news(plan.queue_key()), queues.is_held(plan.queue_key()));
+        let queues = self.engine.queues_of(acquisition.mode);
+        let (news, held_here) = (queues.news(acquisition.queue_key()), queues.is_held(acquisition.queue_key()));
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
-        let waited = self.shared.now().since(plan.since);
+        let waited = self.engine.now().since(acquisition.since);
         // The news is not matched on: it would live for the whole wait.
         let contested = news.is_some();
         if let Some(news) = news
             && news.verdict != Verdict::Contended
         {
-            return Err(plan.not_acquired(news, waited));
+            return Err(acquisition.not_acquired(news, waited));
         }
         if contested || held_here {
             // The last attempt may have asked one node only, or none.
             return Err(Box::pin(self.contended(waited)).await);
         }
-        self.undecided(plan, behind, waited).await
+        self.undecided(acquisition, behind, waited).await
     }
 
     /// The first waiter of this process contends for the lock in its own future, and serves the waiters behind
     /// it. `None` for a caller that does not wait, if there are others before it.
-    fn line_up(&self, plan: &Arc<AcquireRequest>) -> Option<Coming> {
-        let (shared, runtime) = (self.shared.clone(), Handle::current());
-        shared.tasks.see(&runtime);
+    fn line_up(&self, acquisition: &Arc<AcquireRequest>) -> Option<Coming> {
+        let (engine, runtime) = (self.engine.clone(), Handle::current());
+        engine.tasks.see(&runtime);
         // Another reader of this process, in whatever queue, says nothing about the nodes' answer.
-        if plan.mode == Mode::Shared && plan.wait == Wait::Never {
-            let (waiter, delivery) = Waiter::alone(plan.clone(), runtime.clone());
-            self.shared.tasks.spawn(readers::ask_once(shared, waiter), &runtime);
+        if acquisition.mode == Mode::Shared && acquisition.wait == Wait::Never {
+            let (waiter, delivery) = Waiter::alone(acquisition.clone(), runtime.clone());
+            self.engine.tasks.spawn(readers::ask_once(engine, waiter), &runtime);
             return Some(self.served(delivery, None));
         }
-        Some(match (self.shared.queues_of(plan.mode).join(plan, &runtime), plan.mode) {
+        Some(match (self.engine.queues_of(acquisition.mode).join(acquisition, &runtime), acquisition.mode) {
             (Joined::Taken, _) => return None,
             (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
             (Joined::First, Mode::Exclusive) => {
-                let dispatcher = Dispatcher::begin(shared, plan, ServedBy::Holder);
-                Coming::Led(Box::pin(dispatcher.lead(plan.clone())))
+                let dispatcher = Dispatcher::begin(engine, acquisition, ServedBy::Holder);
+                Coming::Led(Box::pin(dispatcher.lead(acquisition.clone())))
             }
             (Joined::First, Mode::Shared) => {
-                let (first, delivery) = Waiter::alone(plan.clone(), runtime.clone());
-                self.shared.tasks.spawn(readers::serve(shared, first), &runtime);
+                let (first, delivery) = Waiter::alone(acquisition.clone(), runtime.clone());
+                self.engine.tasks.spawn(readers::serve(engine, first), &runtime);
                 self.served(delivery, None)
             }
         })
@@ -165,22 +165,22 @@ impl<K> Lock<K> {
     /// Waits for the tasks that an ended runtime has left behind, for as long as the nodes should need: one may be the
     /// release of the lock that is asked for here.
     async fn catch_up(&self) {
-        let undone = self.shared.tasks.help(&Handle::current());
-        let overdue = self.shared.nodes.all_overdue_after(self.shared.ttl);
-        let late = self.shared.rest_until(self.shared.now() + overdue);
+        let undone = self.engine.tasks.help(&Handle::current());
+        let overdue = self.engine.nodes.all_overdue_after(self.engine.ttl);
+        let late = self.engine.rest_until(self.engine.now() + overdue);
         match select(join_all(undone), late).await {
             Either::Left(_) | Either::Right(_) => {}
         }
     }
 
     fn served(&self, delivery: HoldReceiver, place: Option<Place>) -> Coming {
-        Coming::Served(Helped::new(self.shared.tasks.registry(), delivery), place)
+        Coming::Served(Helped::new(self.engine.tasks.registry(), delivery), place)
     }
 
     /// Ends with the caller's wait. Asking once has no time limit of its own.
-    fn deadline(&self, plan: &AcquireRequest) -> Until {
-        self.shared.nodes.timers.until(match plan.wait {
-            Wait::UpTo(longest) => Some(plan.since + longest),
+    fn deadline(&self, acquisition: &AcquireRequest) -> Until {
+        self.engine.nodes.timers.until(match acquisition.wait {
+            Wait::UpTo(longest) => Some(acquisition.since + longest),
             Wait::Never | Wait::Forever => None,
         })
     }
@@ -203,27 +203,27 @@ impl<K> Lock<K> {
     /// on a busy machine a short wait is over before any node can answer, which is no outage.
     fn undecided(
         &self,
-        plan: Arc<AcquireRequest>,
+        acquisition: Arc<AcquireRequest>,
         behind: bool,
         waited: Duration,
     ) -> BoxFuture<'_, Result<Got, AcquireError>> {
         Box::pin(async move {
             let report = Box::new(self.inspect().await?);
-            let (resource, verdict) = (plan.resource.clone(), report.verdict());
+            let (resource, verdict) = (acquisition.resource.clone(), report.verdict());
             if report.is_taken() || (behind && verdict == Verdict::Contended) {
                 return Err(AcquireError::Contended { resource, report, waited });
             }
             if verdict == Verdict::Unavailable {
                 return Err(AcquireError::Unavailable { resource, report, waited });
             }
-            match self.acquire_anew(self.plan(Wait::Never, plan.since, &plan.span)?).await? {
+            match self.acquire_anew(self.acquisition(Wait::Never, acquisition.since, &acquisition.span)?).await? {
                 Got::TakenHere => Err(self.contended(waited).await),
                 hold @ Got::Hold(_) => Ok(hold),
             }
         })
     }
 
-    fn plan(&self, wait: Wait, since: Moment, span: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
+    fn acquisition(&self, wait: Wait, since: Moment, span: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
         Ok(Arc::new(AcquireRequest {
             resource: self.check()?,
             keys: self.keys.clone(),
@@ -238,14 +238,14 @@ impl<K> Lock<K> {
     /// Whether a holder may pass the lock to another waiter of its process. That would pass a queue that is served in order,
     /// and to know that no client waits there would cost the trip that it saves.
     fn passes_on(&self) -> bool {
-        let nodes = &self.shared.nodes.capabilities;
+        let nodes = &self.engine.nodes.capabilities;
         nodes.has(Capability::Transfer) && nodes.grants == Grants::Any
     }
 
     /// The resource, if its name and the options can work.
     pub(super) fn check(&self) -> Result<Resource, ConfigError> {
         let resource = self.resource()?;
-        self.shared.check_ttl(self.options.ttl)?;
+        self.engine.check_ttl(self.options.ttl)?;
         self.options.renewal.check(self.options.ttl)?;
         if self.options.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(ConfigError::Zero { setting: "max_hold" });
@@ -265,7 +265,7 @@ impl<K> Lock<K> {
         ];
         let lacking = needs.into_iter().filter(|(needed, _)| *needed).map(|(_, capability)| capability);
         for capability in lacking {
-            if let Some(node) = self.shared.nodes.without(capability) {
+            if let Some(node) = self.engine.nodes.without(capability) {
                 return Err(ConfigError::Unsupported { node, capability });
             }
         }

@@ -43,15 +43,15 @@ struct Listing {
 
 /// Lists the names at as many nodes as intersect every quorum, and at no more at a time than a quorum can do without: a round does not wait for a node that is busy with the listing.
 pub(crate) fn list(
-    shared: &EngineContext,
+    engine: &EngineContext,
     prefix: &str,
     which: ListedKeys,
 ) -> BoxStream<'static, ListedPage> {
-    let key_prefix = Arc::clone(&shared.key_prefix);
+    let key_prefix = Arc::clone(&engine.key_prefix);
     let keys: Arc<str> = format!("{key_prefix}{prefix}").into();
-    let each = shared.nodes.iter().enumerate().map(|(index, node)| {
+    let each = engine.nodes.iter().enumerate().map(|(index, node)| {
         let (name, key_prefix) = (Arc::from(node.name()), Arc::clone(&key_prefix));
-        let clock = Arc::clone(&shared.nodes.clock);
+        let clock = Arc::clone(&engine.nodes.clock);
         let pages = node.list_keys(Arc::clone(&keys), which).then(move |page| {
             let names = page.map(|keys| names(keys, &key_prefix));
             let page = Event::Page(index, ListedPage { node: Arc::clone(&name), names });
@@ -64,7 +64,7 @@ pub(crate) fn list(
         });
         pages.chain(once(async move { Event::End(index) })).boxed()
     });
-    let (nodes, needed) = (shared.nodes.quorum.nodes(), shared.nodes.quorum.needed());
+    let (nodes, needed) = (engine.nodes.quorum.nodes(), engine.nodes.quorum.needed());
     let listing = Listing {
         running: SelectAll::new(),
         waiting: each.collect(),

@@ -15,7 +15,7 @@ use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
 /// A lock of several resources, acquired as one: see
 /// [`Coordinator::lock_all`](crate::Coordinator::lock_all).
 ///
-/// It has the options and calls of a [`Lock`], but for `shared`, `handoff`, and on its lease `downgrade`
+/// It has the options and calls of a [`Lock`], but for `engine`, `handoff`, and on its lease `downgrade`
 /// and `retain`, which do not work on several resources.
 ///
 /// ```compile_fail,E0599
@@ -66,9 +66,9 @@ impl<K> Lock<K> {
     /// held, else about the first that any node says is held.
     pub(super) async fn inspect_each(&self) -> VoteReport {
         let reports = self.keys.iter().map(async |key| {
-            let prefix_len = self.shared.key_prefix.len();
+            let prefix_len = self.engine.key_prefix.len();
             let request = |_| Some(Request::Inspect { key: key.clone(), prefix_len });
-            let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
+            let round = Round::start(&self.engine.nodes, Expect::AnyAnswer, self.options.ttl, request);
             round.settled().await;
             if self.keys.are_several() { round.report().of(key) } else { round.report() }
         });

@@ -63,7 +63,7 @@ impl<K> Lock<K> {
     /// ```
     pub async fn revoke(&self, token: &Token) -> Result<VoteReport, ConfigError> {
         self.check()?;
-        self.shared.introduced().await;
+        self.engine.introduced().await;
         let claim = self.keys.claim(token.clone());
         if self.options.mode == Mode::Exclusive {
             let several = claim.is_several();
@@ -73,8 +73,8 @@ impl<K> Lock<K> {
             }
             // Too few nodes hold it exclusively with this token. It may be a reader's, perhaps since a downgrade that
             // these nodes have not received.
-            let shared = self.cancel(self.keys.claim(token.clone()).shared()).await;
-            return Ok(report.and(shared));
+            let engine = self.cancel(self.keys.claim(token.clone()).shared()).await;
+            return Ok(report.and(engine));
         }
         Ok(self.cancel(self.keys.claim(token.clone()).shared()).await)
     }
@@ -82,12 +82,12 @@ impl<K> Lock<K> {
     async fn cancel(&self, claim: Claim) -> VoteReport {
         let claim = Arc::new(claim);
         // A release would not do: the next renewal of a live holder would store the key again.
-        let request = |_| Some(Request::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
-        let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
+        let request = |_| Some(Request::Cancel { claim: claim.clone(), linger: self.engine.max_ttl });
+        let round = Round::start(&self.engine.nodes, Expect::AnyAnswer, self.options.ttl, request);
         round.settled().await;
         // Nodes do not notify the connection that made a change.
         for mode in [Mode::Exclusive, Mode::Shared] {
-            self.shared.queues_of(mode).given_back(&claim.keys(), HolderMode::Other);
+            self.engine.queues_of(mode).given_back(&claim.keys(), HolderMode::Other);
         }
         round.report()
     }

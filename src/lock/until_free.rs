@@ -11,17 +11,17 @@ impl Lock {
     /// As [`until_free`](Lock::until_free), for this long; without a wait it asks once.
     pub(super) async fn until_free_within(&self, wait: Wait) -> Result<(), AcquireError> {
         let resource = self.check()?;
-        let since = self.shared.now();
+        let since = self.engine.now();
         let limit = match wait {
             Wait::UpTo(longest) => Some(longest),
             Wait::Never => Some(Duration::ZERO),
             Wait::Forever => None,
         };
-        let deadline = self.shared.nodes.timers.until(limit.map(|limit| since + limit));
-        let mut watch = KeyWatch::new(&self.shared, self.keys.first());
+        let deadline = self.engine.nodes.timers.until(limit.map(|limit| since + limit));
+        let mut watch = KeyWatch::new(&self.engine, self.keys.first());
         tokio::select! {
             biased;
-            () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+            () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
             () = watch.freed() => return Ok(()),
             () = deadline => {}
         }
@@ -30,7 +30,7 @@ impl Lock {
         if Count::of(&report).is_free() {
             return Ok(());
         }
-        let (waited, report) = (self.shared.now().since(since), Box::new(report));
+        let (waited, report) = (self.engine.now().since(since), Box::new(report));
         Err(if report.is_taken() {
             AcquireError::Contended { resource, report, waited }
         } else {

@@ -13,7 +13,7 @@ use quorlock_protocol::WaiterId;
 impl<K> Lock<K> {
     /// Asks all nodes that keep a queue for the processes in it.
     pub(super) async fn list_waiters(&self) -> QueueListing {
-        let nodes = &self.shared.nodes;
+        let nodes = &self.engine.nodes;
         let mut known: BTreeMap<WaiterId, QueuedWaiter> = BTreeMap::new();
         let (mut answered, mut has_more) = (false, false);
         let listings = self.keys.iter().map(async |key| {

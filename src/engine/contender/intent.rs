@@ -21,7 +21,7 @@ impl Contender {
     /// If readers hold the lock, asks all nodes to admit no new readers (rule S-5): with the
     /// preferred node alone, readers would find a quorum among the others. Done only while readers
     /// hold the lock, or writers that wait for each other would keep readers out forever.
-    pub(super) fn announce_intent(&mut self, plan: &AcquireRequest, report: &VoteReport, now: Moment) {
+    pub(super) fn announce_intent(&mut self, acquisition: &AcquireRequest, report: &VoteReport, now: Moment) {
         let by_readers = |vote: &NodeVote| {
             let VoteOutcome::Held(holding) = &vote.outcome else { return None };
             let key = holding.key.as_ref().unwrap_or(self.keys.first());
@@ -30,7 +30,7 @@ impl Contender {
         let shared_key = report.votes().iter().find_map(by_readers);
         let Some(key) = shared_key.filter(|_| self.mode == Mode::Exclusive) else { return };
         if self.intent.as_ref().is_some_and(|intent| intent.key != key) {
-            self.withdraw_intent(plan);
+            self.withdraw_intent(acquisition);
         }
         if self.intent.as_ref().is_some_and(|intent| now.since(intent.announced_at) < INTENT_AGE) {
             return;
@@ -38,15 +38,15 @@ impl Contender {
         self.intent = Some(Intent { key: key.clone(), announced_at: now });
         let (waiter, patience) = (self.queue.waiter, INTENT_PATIENCE);
         let request = |_| Some(Request::AnnounceWriter { key: key.clone(), waiter, patience });
-        drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
+        drop(Round::start(&self.engine.nodes, Expect::AnyAnswer, acquisition.ttl, request));
     }
 
     /// Withdraws the writer's announcement: it has the lock or has given up.
-    pub(super) fn withdraw_intent(&mut self, plan: &AcquireRequest) {
+    pub(super) fn withdraw_intent(&mut self, acquisition: &AcquireRequest) {
         if let Some(Intent { key, .. }) = self.intent.take() {
             let waiter = self.queue.waiter;
             let request = |_| Some(Request::WithdrawWriter { key: key.clone(), waiter });
-            self.shared.ask_in_background(plan.ttl, request);
+            self.engine.ask_in_background(acquisition.ttl, request);
         }
     }
 }

@@ -59,10 +59,10 @@ impl Contender {
     pub(super) fn look_for_others(&self, report: &VoteReport) {
         let by_others =
             |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if !holding.token.is_ours());
-        if let Some(offers) = &self.shared.offers
+        if let Some(offers) = &self.engine.offers
             && report.votes().iter().any(by_others)
         {
-            offers.note_outsider(self.keys.first(), self.shared.now());
+            offers.note_outsider(self.keys.first(), self.engine.now());
         }
     }
 }

@@ -38,7 +38,7 @@ impl Contender {
         subscription: &Subscription,
         now: Moment,
     ) -> Pause {
-        let entropy = &self.shared.entropy;
+        let entropy = &self.engine.entropy;
         let needed = report.quorum().needed();
         let (mut refusing, mut granted) = (NodeSet::default(), NodeSet::default());
         let mut behind = 0;
@@ -108,7 +108,7 @@ impl Contender {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.shared.rest_until(until) => {}
+            () = self.engine.rest_until(until) => {}
         }
     }
 }

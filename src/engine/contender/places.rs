@@ -45,20 +45,20 @@ pub(super) struct OpenPlace {
 
 impl Contender {
     /// Whether this waiter has such places.
-    pub(super) fn keeps_places(&self, plan: &AcquireRequest) -> bool {
-        plan.wait != Wait::Never && (self.mode == Mode::Shared || self.keys.are_several())
+    pub(super) fn keeps_places(&self, acquisition: &AcquireRequest) -> bool {
+        acquisition.wait != Wait::Never && (self.mode == Mode::Shared || self.keys.are_several())
     }
 
     /// Keeps the places, and returns whether to ask for the lock immediately, because it is our turn at one of them. Otherwise
     /// the `pause` is over, or enough nodes have hinted at a change.
     pub(super) async fn rest_in_places(
         &mut self,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         pause: &mut Pause,
         subscription: &Subscription,
     ) -> bool {
         loop {
-            if self.confirm_places(plan, pause, subscription).await {
+            if self.confirm_places(acquisition, pause, subscription).await {
                 return true;
             }
             let due = self.places.iter().filter(|place| !place.queue.closed).map(|place| place.next).min();
@@ -67,12 +67,12 @@ impl Contender {
             if subscription.has_turn() {
                 return true;
             }
-            let is_over = self.shared.now() >= until;
+            let is_over = self.engine.now() >= until;
             if is_over && until == pause.until {
                 return false;
             }
             // A hint ended it.
-            if !is_over && !self.is_still_excluded(plan, pause, subscription).await {
+            if !is_over && !self.is_still_excluded(acquisition, pause, subscription).await {
                 return true;
             }
         }
@@ -81,11 +81,11 @@ impl Contender {
     /// Confirms the places that are due. Returns whether it is our turn at one of them.
     async fn confirm_places(
         &mut self,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         pause: &Pause,
         subscription: &Subscription,
     ) -> bool {
-        let (shared, now) = (&self.shared, self.shared.now());
+        let (engine, now) = (&self.engine, self.engine.now());
         if self.places.is_empty() {
             let waiter = self.queue.waiter;
             self.places = self.keys.iter().map(|key| OpenPlace::new(key, waiter, now)).collect();
@@ -103,7 +103,7 @@ impl Contender {
         let are_several = self.keys.are_several();
         let turns = self.places.iter_mut().map(|place| {
             let blocks = !are_several || pause.in_the_way.contains(&place.key);
-            confirm(place, shared, plan, outliers, (blocks, is_kept))
+            confirm(place, engine, acquisition, outliers, (blocks, is_kept))
         });
         let turns = join_all(turns).await;
         turns.contains(&true)
@@ -113,7 +113,7 @@ impl Contender {
     /// join. Its places are confirmed then, as the message of a turn may be lost.
     async fn is_still_excluded(
         &mut self,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         pause: &mut Pause,
         subscription: &Subscription,
     ) -> bool {
@@ -121,17 +121,17 @@ impl Contender {
             return false;
         }
         subscription.clear_hints();
-        let now = self.shared.now();
+        let now = self.engine.now();
         // The nodes may be wrong, as after a restart.
         pause.until = now + OTHER_NODE_EVERY;
         if let ([place], Mode::Shared) = (&mut self.places[..], self.mode) {
-            match place.queue.look(&self.shared, &place.key, plan).await {
+            match place.queue.look(&self.engine, &place.key, acquisition).await {
                 None => return false,
                 Some(Vote::Held(holding)) if holding.token.is_marker() => return false,
                 Some(Vote::Free) => place.next = now,
                 Some(_) => {}
             }
-            pause.wait_for(place.queue.home(&self.shared, &place.key));
+            pause.wait_for(place.queue.home(&self.engine, &place.key));
         } else {
             self.places.iter_mut().for_each(|place| place.next = now);
         }
@@ -139,11 +139,11 @@ impl Contender {
     }
 
     /// Leaves the queues: the waiter `won` or gave up.
-    pub(super) fn leave_places(&mut self, plan: &AcquireRequest, won: bool) {
+    pub(super) fn leave_places(&mut self, acquisition: &AcquireRequest, won: bool) {
         for OpenPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
             let waiter = queue.waiter;
-            let nodes = queue.end(won, &*self.shared.entropy);
-            leave(&self.shared, plan, (key, waiter), nodes);
+            let nodes = queue.end(won, &*self.engine.entropy);
+            leave(&self.engine, acquisition, (key, waiter), nodes);
         }
     }
 }
@@ -165,26 +165,26 @@ impl OpenPlace {
 /// attempt, is none. While `others_are_kept`, no place must be missing.
 async fn confirm(
     place: &mut OpenPlace,
-    shared: &Arc<EngineContext>,
-    plan: &Arc<AcquireRequest>,
+    engine: &Arc<EngineContext>,
+    acquisition: &Arc<AcquireRequest>,
     outliers: NodeSet,
     (blocks, others_are_kept): (bool, bool),
 ) -> bool {
-    let now = shared.now();
+    let now = engine.now();
     let is_due = now >= place.next || (others_are_kept && place.queue.is_out());
     if !is_due || place.queue.closed {
         return false;
     }
-    let longest = keeps_turn_for(now.since(plan.since));
+    let longest = keeps_turn_for(now.since(acquisition.since));
     if place.kept_since.is_some_and(|since| now.since(since) >= longest) {
         place.kept_since = None;
         place.rests_until = now + rests_after_turn(longest);
         place.next = now + CONFIRMED_EVERY;
         let nodes = place.queue.pass_on();
-        leave(shared, plan, (place.key.clone(), place.queue.waiter), nodes);
+        leave(engine, acquisition, (place.key.clone(), place.queue.waiter), nodes);
         return false;
     }
-    let Some(asked) = place.queue.ask(shared, &place.key, plan, outliers).await else { return false };
+    let Some(asked) = place.queue.ask(engine, &place.key, acquisition, outliers).await else { return false };
     let (is_turn, is_kept) = (asked.queued.is_none(), place.kept_since.is_some());
     let is_free = asked.is_near() && !asked.is_held();
     place.next = now
@@ -199,7 +199,7 @@ async fn confirm(
         };
     if is_turn && is_kept {
         // Its turn has begun anew, and has taken it out of the queue.
-        place.queue.ask(shared, &place.key, plan, outliers).await;
+        place.queue.ask(engine, &place.key, acquisition, outliers).await;
     } else if is_turn && blocks && now >= place.rests_until {
         place.kept_since = Some(now);
     }
@@ -208,13 +208,13 @@ async fn confirm(
 
 /// Tells these nodes that the waiter does not wait for the lock any more.
 pub(super) fn leave(
-    shared: &Arc<EngineContext>,
-    plan: &AcquireRequest,
+    engine: &Arc<EngineContext>,
+    acquisition: &AcquireRequest,
     (key, waiter): (Arc<str>, WaiterId),
     nodes: NodeSet,
 ) {
     if nodes.len() > 0 {
         let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
-        shared.ask_in_background(plan.ttl, |node| nodes.contains(node).then(|| leave.clone()));
+        engine.ask_in_background(acquisition.ttl, |node| nodes.contains(node).then(|| leave.clone()));
     }
 }

@@ -37,7 +37,7 @@ impl Contender {
     /// Waits until the lock is offered, it is our turn, or there is another reason to try.
     pub(super) async fn turn(
         &mut self,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
         subscription: &Subscription,
     ) -> Result<Chance, AcquireError> {
         // Earlier notifications belong to another turn.
@@ -47,41 +47,41 @@ impl Contender {
             let offered = self.queue.offered(subscription.bell());
             let asked = tokio::select! {
                 biased;
-                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = offered => None,
-                asked = self.queue.ask(&self.shared, self.keys.first(), plan, self.preference.outliers) => asked,
+                asked = self.queue.ask(&self.engine, self.keys.first(), acquisition, self.preference.outliers) => asked,
             };
             if self.queue.has_offers() {
-                match self.take_offer(subscription, plan).await? {
+                match self.take_offer(subscription, acquisition).await? {
                     Some(attempt) => return Ok(Chance::Offer(Box::new(attempt))),
                     None => continue,
                 }
             }
             self.rounds += 1;
             let Some(place) = asked else { return Ok(Chance::NoQueue) };
-            let now = self.shared.now();
-            self.queue.give_back_unheard(&self.shared, plan, &place);
+            let now = self.engine.now();
+            self.queue.give_back_unheard(&self.engine, acquisition, &place);
             if self.queue.has_moved(&place) {
-                let node = self.shared.nodes.name(place.home);
+                let node = self.engine.nodes.name(place.home);
                 debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
             }
             self.look_for_others(&place.report);
-            self.announce_intent(plan, &place.report, now);
+            self.announce_intent(acquisition, &place.report, now);
             // The node tells a waiter far from the front nothing about the holder.
-            let is_unknown = place.ahead() > 1 && plan.on_wait.is_some();
+            let is_unknown = place.ahead() > 1 && acquisition.on_wait.is_some();
             let report = Box::new(if is_unknown {
-                self.queue.report_other_node(&self.shared, &self.keys, plan, &place).await
+                self.queue.report_other_node(&self.engine, &self.keys, acquisition, &place).await
             } else {
                 place.report.clone()
             });
-            self.report(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
+            self.report(acquisition, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
             let turns_before = subscription.turns(self.keys.first(), self.queue.waiter);
-            let go = self.queue.is_worth_trying(&self.shared, &self.keys, plan, &place).await;
+            let go = self.queue.is_worth_trying(&self.engine, &self.keys, acquisition, &place).await;
             let is_turn = (go || turns_before.len() > 0) && !self.queue.has_offers();
             let next =
-                if is_turn { Next::Try } else { self.rest_in_queue(&place, subscription, plan).await? };
+                if is_turn { Next::Try } else { self.rest_in_queue(&place, subscription, acquisition).await? };
             match next {
-                Next::Try => return Ok(Chance::Turn(self.shared.now() + place.turn)),
+                Next::Try => return Ok(Chance::Turn(self.engine.now() + place.turn)),
                 Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
                 Next::AskAgain => {}
             }
@@ -93,16 +93,16 @@ impl Contender {
         &mut self,
         place: &Place,
         subscription: &Subscription,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
     ) -> Result<Next, AcquireError> {
         let home = NodeSet::of(place.home);
         let is_subscribed = subscription.hints(&[]).hearing(home) > 0;
-        let mut until = self.queue.next(place, &self.shared, is_subscribed);
+        let mut until = self.queue.next(place, &self.engine, is_subscribed);
         // Created before the first check, so that no hint is missed.
         let bell = subscription.bell();
         loop {
             if self.queue.has_offers() {
-                let attempt = self.take_offer(subscription, plan).await?;
+                let attempt = self.take_offer(subscription, acquisition).await?;
                 return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
             }
             let turns = subscription.turns(self.keys.first(), self.queue.waiter);
@@ -116,7 +116,7 @@ impl Contender {
             let hints = subscription.hints(&[]);
             let (changed, unsubscribed) =
                 (hints.changed(home) > 0, is_subscribed && hints.hearing(home) == 0);
-            let changed_elsewhere = hints.changed(home.complement()) >= self.shared.nodes.quorum.needed();
+            let changed_elsewhere = hints.changed(home.complement()) >= self.engine.nodes.quorum.needed();
             if (changed || changed_elsewhere) && place.is_first_behind_holder() {
                 return Ok(Next::AskAgain);
             }
@@ -127,13 +127,13 @@ impl Contender {
             if unsubscribed || (changed && place.is_near()) {
                 // The waiter before us has its turn now.
                 subscription.clear_hints();
-                until = until.min(self.shared.now() + place.turn);
+                until = until.min(self.engine.now() + place.turn);
             }
             tokio::select! {
                 biased;
-                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = bell.notified() => {}
-                () = self.shared.rest_until(until) => return Ok(Next::AskAgain),
+                () = self.engine.rest_until(until) => return Ok(Next::AskAgain),
             }
         }
     }
@@ -144,13 +144,13 @@ impl Contender {
     pub(super) async fn take_offer(
         &mut self,
         subscription: &Subscription,
-        plan: &Arc<AcquireRequest>,
+        acquisition: &Arc<AcquireRequest>,
     ) -> Result<Option<Attempt>, AcquireError> {
         let bell = subscription.bell();
         loop {
-            let now = self.shared.now();
+            let now = self.engine.now();
             let until = self.queue.offers_until(now);
-            if let Some(attempt) = self.queue.take_offered(&self.shared, plan) {
+            if let Some(attempt) = self.queue.take_offered(&self.engine, acquisition) {
                 let left = attempt.deadline().since(now);
                 if left >= least_left(attempt.ttl(), self.queue.round_trip) {
                     return Ok(Some(attempt));
@@ -158,14 +158,14 @@ impl Contender {
             } else if now < until {
                 tokio::select! {
                     biased;
-                    () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                    () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                     () = bell.notified() => {}
-                    () = self.shared.rest_until(until) => {}
+                    () = self.engine.rest_until(until) => {}
                 }
                 continue;
             }
             // The next waiter gets it.
-            self.queue.give_back(&self.shared, plan);
+            self.queue.give_back(&self.engine, acquisition);
             return Ok(None);
         }
     }

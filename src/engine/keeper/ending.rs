@@ -22,7 +22,7 @@ impl Keeper {
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         let of = CleanupOf::Release(self.state.fence);
-        let cleanup = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
+        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl, self.settle(), of);
         self.notify_other_queues();
         if let Some(cleanup) = cleanup {
             let verdict = cleanup.confirmed().await;
@@ -31,7 +31,7 @@ impl Keeper {
                 self.not_confirmed(cleanup.report());
             }
             if cleanup.is_wanted() {
-                self.shared.queues.set_cooldown(&self.queue_key, self.shared.now() + COOLDOWN);
+                self.engine.queues.set_cooldown(&self.queue_key, self.engine.now() + COOLDOWN);
             }
             cleanup.leave(self.runtime.clone());
         }
@@ -47,7 +47,7 @@ impl Keeper {
     /// Ends the lease on the holder's behalf.
     pub(super) fn end(&mut self) {
         self.held.released(self.ttl, || {
-            let now = self.shared.now();
+            let now = self.engine.now();
             (now, self.state.left(now))
         });
         self.state.end(LossReason::Released);
@@ -58,7 +58,7 @@ impl Keeper {
     /// it was.
     pub(super) fn clear_held(&self) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.queues.clear_held(&self.queue_key);
+            self.engine.queues.clear_held(&self.queue_key);
         }
     }
 
@@ -66,7 +66,7 @@ impl Keeper {
     pub(super) fn lose(mut self: Box<Self>, reason: LossReason) {
         self.clear_held();
         let reason = self.state.end(reason).reason;
-        self.held.lost(counted(reason), || self.shared.now());
+        self.held.lost(counted(reason), || self.engine.now());
         let (resource, token) = (&self.state.resource, || self.state.token().short());
         if reason == LossReason::Closed {
             // Closing the coordinator is the program's own decision.
@@ -74,7 +74,7 @@ impl Keeper {
         } else {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
-        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
+        clean_up(&self.engine, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
         self.notify_other_queues();
     }
 
@@ -82,7 +82,7 @@ impl Keeper {
     pub(super) fn notify_other_queues(&self) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let holder_mode = if mode == self.claim.mode() { HolderMode::Same } else { HolderMode::Other };
-            self.shared.queues_of(mode).given_back(&self.claim.keys(), holder_mode);
+            self.engine.queues_of(mode).given_back(&self.claim.keys(), holder_mode);
         }
     }
 

@@ -29,8 +29,8 @@ type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 impl Keeper {
     /// Postpones a due renewal while many others are in flight. Returns whether it did.
     pub(super) fn put_off(&mut self, now: Moment) -> bool {
-        let shared = &self.shared;
-        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.next_u64())
+        let engine = &self.engine;
+        engine.are_many_renewing() && self.schedule.put_off(now, || engine.entropy.next_u64())
     }
 
     /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
@@ -45,11 +45,11 @@ impl Keeper {
         self.key_states = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
         let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
+        let round = Round::start(&self.engine.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
         self.schedule.send(round.sent);
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });
-        let counted = self.shared.renewals.begin();
+        let counted = self.engine.renewals.begin();
         self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
     }
 
@@ -81,11 +81,11 @@ impl Keeper {
         };
         let without = round.tally(now).denied();
         let (meter, left) = (&self.meter, self.state.left(now));
-        let outcome = if without >= self.shared.nodes.quorum.blocking() {
+        let outcome = if without >= self.engine.nodes.quorum.blocking() {
             meter.renewed(Renewed::QuorumLost);
             Err(LossReason::QuorumLost)
         } else if verdict == Verdict::Won {
-            let deadline = self.shared.drift.deadline(round.counts_from(), self.ttl);
+            let deadline = self.engine.drift.deadline(round.counts_from(), self.ttl);
             if self.state.renew(deadline, now) {
                 meter.renewed(Renewed::Confirmed);
                 meter.remaining(At::Renewal, left, self.ttl);
@@ -102,7 +102,7 @@ impl Keeper {
             Ok(true) => {
                 debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
                 self.schedule.confirm();
-                self.renew_in_time(&round, self.shared.drift.deadline(round.counts_from(), self.ttl));
+                self.renew_in_time(&round, self.engine.drift.deadline(round.counts_from(), self.ttl));
                 Ok(())
             }
             Ok(false) => {
@@ -114,7 +114,7 @@ impl Keeper {
                 } else {
                     warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
                 }
-                self.schedule.fail(now, left, self.shared.entropy.next_u64());
+                self.schedule.fail(now, left, self.engine.entropy.next_u64());
                 let resource = self.state.resource.clone();
                 Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
             }

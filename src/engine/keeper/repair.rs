@@ -34,13 +34,13 @@ pub(super) struct RepairSchedule {
 impl Keeper {
     /// Schedules a retry if too many nodes are known to lack the key.
     pub(super) fn schedule_repair(&mut self, key_states: KeyStates) {
-        let quorum = self.shared.nodes.quorum;
+        let quorum = self.engine.nodes.quorum;
         let KeyCount { held, pending } = KeyCount::of(quorum.nodes(), |node| key_states.get(node));
         if held <= quorum.needed() && held + pending < quorum.nodes() {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
             let mut repair =
                 RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
-            repair.rest(self.shared.now(), self.shared.entropy.next_u64());
+            repair.rest(self.engine.now(), self.engine.entropy.next_u64());
             self.repair = Some(Box::new(repair));
             self.state.stop_repair();
         }
@@ -64,7 +64,7 @@ impl Keeper {
     /// Retries the nodes without the key, unless enough have it by now.
     pub(super) fn repair(&mut self, now: Moment) {
         let Some(mut repair) = self.repair.take() else { return };
-        let (quorum, before) = (self.shared.nodes.quorum, self.key_states);
+        let (quorum, before) = (self.engine.nodes.quorum, self.key_states);
         let (latest, on_its_way_since) = self.state.latest_key_states();
         let key_state = |node: usize| match (before.get(node), latest.get(node)) {
             (KeyState::Holds, _) | (_, KeyState::Holds) => KeyState::Holds,
@@ -74,7 +74,7 @@ impl Keeper {
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
-        repair.rest(now, self.shared.entropy.next_u64());
+        repair.rest(now, self.engine.entropy.next_u64());
         let since = on_its_way_since.filter(|_| repair.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {
@@ -84,11 +84,11 @@ impl Keeper {
         let lacks = |node: usize| {
             matches!(key_state(node), KeyState::Without | KeyState::Unknown) && !repair.silent.contains(node)
         };
-        if !waits && !self.shared.are_many_renewing() && (0..quorum.nodes()).any(lacks) {
+        if !waits && !self.engine.are_many_renewing() && (0..quorum.nodes()).any(lacks) {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
             let request = SharedRequest::from(Request::Renew { claim, ttl, fencing_token });
             self.key_states = self.settle();
-            let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |node| {
+            let round = Round::start(&self.engine.nodes, Expect::Hold, ttl, |node| {
                 lacks(node).then(|| request.clone())
             });
             self.state.follow(&round);

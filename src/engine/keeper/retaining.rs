@@ -28,7 +28,7 @@ impl Keeper {
     /// another client may have had the lock. The old token is not withdrawn from nodes that did not
     /// store the new one: it keeps other clients out there too, until it expires.
     pub(super) async fn retain(mut self: Box<Self>, wanted: Retention) {
-        let now = self.shared.now();
+        let now = self.engine.now();
         if wanted.until.since(now) < LEAST {
             self.release().await;
             return wanted.reply(Ok(()));
@@ -48,8 +48,8 @@ impl Keeper {
     /// renewal would store the old token again once the new one has expired (rule R-13). Nothing is
     /// withdrawn from nodes not known to have stored the new token.
     fn stop_renewals(&self, before: KeyStates, round: Arc<Round>) {
-        let (shared, runtime, claim, ttl) =
-            (self.shared.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
+        let (engine, runtime, claim, ttl) =
+            (self.engine.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
         // `Coordinator::close` waits for the slower nodes: each that stores the new token is one
         // that need not survive.
         let rest = async move {
@@ -58,9 +58,9 @@ impl Keeper {
                 (KeyState::Unknown, KeyState::Holds) => KeyState::Unknown,
                 _ => KeyState::Without,
             });
-            clean_up(&shared, &runtime, &claim, ttl, unknown, CleanupOf::Lease);
+            clean_up(&engine, &runtime, &claim, ttl, unknown, CleanupOf::Lease);
         };
-        self.shared.tasks.spawn(rest, &self.runtime);
+        self.engine.tasks.spawn(rest, &self.runtime);
     }
 
     /// Also returns the last round, which may still be open.
@@ -69,34 +69,34 @@ impl Keeper {
         wanted: &Retention,
         end: Moment,
     ) -> (Result<(), RetainError>, Arc<Round>) {
-        let (shared, from, resource) = (&self.shared, &self.claim, &self.state.resource);
+        let (engine, from, resource) = (&self.engine, &self.claim, &self.state.resource);
         let context = from.token().context().unwrap_or_default();
         let context = [&*context, &*wanted.note].join(" ");
-        let token = Token::retained(shared.entropy.next_u128(), context.trim_end());
+        let token = Token::retained(engine.entropy.next_u128(), context.trim_end());
         let to = Arc::new(from.with(token));
         let mut pauses = renewal_backoff(self.ttl);
         loop {
             // Each time only the remaining time: the first request that a node executes may be the
             // last.
-            let ttl = wanted.until.since(shared.now()).max(LEAST);
+            let ttl = wanted.until.since(engine.now()).max(LEAST);
             let (from, to) = (from.clone(), to.clone());
             let request = SharedRequest::from(Request::Transfer { from, to, ttl, fence_hint: None });
-            let round = Round::start(&shared.nodes, Expect::Hold, self.ttl, |_| Some(request.clone()));
+            let round = Round::start(&engine.nodes, Expect::Hold, self.ttl, |_| Some(request.clone()));
             let verdict = round.verdict().await;
-            let now = shared.now();
+            let now = engine.now();
             if verdict == Verdict::Won && now < end {
                 debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
                 return (Ok(()), round);
             }
-            let again = now + pauses.next(shared.entropy.next_u64());
-            let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
+            let again = now + pauses.next(engine.entropy.next_u64());
+            let hopeless = verdict == Verdict::Contended || engine.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
                 let report = Box::new(round.report());
                 debug!(%resource, votes = %report, "retention not confirmed");
                 return (Err(RetainError::Unconfirmed { resource: resource.clone(), report }), round);
             }
             round.abandon();
-            shared.rest_until(again).await;
+            engine.rest_until(again).await;
         }
     }
 }

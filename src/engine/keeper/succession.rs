@@ -26,7 +26,7 @@ pub(crate) trait Succession: Send {
     /// Serves `first`, which was taken from the queue of `key`, and all waiters behind it.
     fn serve(
         self: Box<Self>,
-        shared: Arc<EngineContext>,
+        engine: Arc<EngineContext>,
         key: Arc<str>,
         first: Waiter,
     ) -> BoxFuture<'static, ()>;
@@ -34,7 +34,7 @@ pub(crate) trait Succession: Send {
 
 /// A succession that is due. Dropped, it runs in a task, or closes the queue if that is empty.
 pub(super) struct Successor {
-    shared: Arc<EngineContext>,
+    engine: Arc<EngineContext>,
     key: Arc<str>,
     succession: Option<Box<dyn Succession>>,
 }
@@ -51,16 +51,16 @@ impl Successor {
     /// is now closed.
     fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
         let succession = self.succession.take()?;
-        let first = self.shared.queues.next_or_end(&self.key)?;
+        let first = self.engine.queues.next_or_end(&self.key)?;
         let runtime = first.runtime.clone();
-        Some((runtime, succession.serve(self.shared.clone(), self.key.clone(), first)))
+        Some((runtime, succession.serve(self.engine.clone(), self.key.clone(), first)))
     }
 }
 
 impl Drop for Successor {
     fn drop(&mut self) {
         if let Some((runtime, serving)) = self.begin() {
-            self.shared.tasks.spawn(serving, &runtime);
+            self.engine.tasks.spawn(serving, &runtime);
         }
     }
 }
@@ -70,7 +70,7 @@ impl Keeper {
     pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
         self.runtime = waiter.runtime.clone();
         // If the receiver is gone, the lease is dropped with the failed message, and so released.
-        drop(waiter.sender.send(Ok(self.deliver(&waiter.plan, rounds))));
+        drop(waiter.sender.send(Ok(self.deliver(&waiter.acquisition, rounds))));
     }
 
     /// Handles the end of a lease: passes the lock to the next local waiter, or releases it.
@@ -98,7 +98,7 @@ impl Keeper {
                 }
                 successor
             }
-            (Ended::Released(reply), Some(next)) => match self.handoff(&next.plan, reply) {
+            (Ended::Released(reply), Some(next)) => match self.handoff(&next.acquisition, reply) {
                 Ok(()) => {
                     self.deliver_to(next, 0);
                     None
@@ -115,15 +115,15 @@ impl Keeper {
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
         let span = self.handoff.span.unwrap_or(self.ttl);
-        let goes_on = self.streak.goes_on((self.handoff.times, span), self.shared.now());
-        if goes_on { self.shared.queues.next(&self.queue_key) } else { None }
+        let goes_on = self.streak.goes_on((self.handoff.times, span), self.engine.now());
+        if goes_on { self.engine.queues.next(&self.queue_key) } else { None }
     }
 
     /// Moves the duty to serve the waiters to the caller.
     pub(super) fn take_successor(&mut self) -> Option<Successor> {
-        let (shared, key) = (&self.shared, &self.queue_key);
+        let (engine, key) = (&self.engine, &self.queue_key);
         let succession = self.succession.take()?;
-        Some(Successor { shared: shared.clone(), key: key.clone(), succession: Some(succession) })
+        Some(Successor { engine: engine.clone(), key: key.clone(), succession: Some(succession) })
     }
 
     /// Hands the lock to the next local waiter without asking any node: the key stays on the nodes,
@@ -138,7 +138,7 @@ impl Keeper {
         next: &Arc<AcquireRequest>,
         reply: Option<ReleaseReply>,
     ) -> Result<(), Option<ReleaseReply>> {
-        let now = self.shared.now();
+        let now = self.engine.now();
         let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.term.remaining(now).unwrap_or(now);
         let lasts = self.schedule.due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
@@ -164,7 +164,7 @@ impl Keeper {
             (None, self.state.store_revision),
             end,
             hold_until,
-            lease_env(&self.shared),
+            lease_env(&self.engine),
         );
         match last_round {
             LastRound::InFlight(round) => {
@@ -192,17 +192,17 @@ impl Keeper {
         reply: Option<ReleaseReply>,
     ) -> Option<Successor> {
         self.end();
-        let next = &waiter.plan;
-        let fence_hint = self.shared.fence_hint(next, self.state.fence);
-        let (from, to) = (self.claim.clone(), new_claim(&self.shared, next, fence_hint));
+        let next = &waiter.acquisition;
+        let fence_hint = self.engine.fence_hint(next, self.state.fence);
+        let (from, to) = (self.claim.clone(), new_claim(&self.engine, next, fence_hint));
         let before = self.settle();
         let ttl = next.ttl;
         let request =
             SharedRequest::from(Request::Transfer { from: from.clone(), to: to.clone(), ttl, fence_hint });
-        let round = Round::start(&self.shared.nodes, expect(fence_hint), ttl, |_| Some(request.clone()));
-        let decision = fencing::decide(&self.shared, &to, &round).await;
-        let now = self.shared.now();
-        let deadline = self.shared.drift.deadline(round.counts_from(), ttl);
+        let round = Round::start(&self.engine.nodes, expect(fence_hint), ttl, |_| Some(request.clone()));
+        let decision = fencing::decide(&self.engine, &to, &round).await;
+        let now = self.engine.now();
+        let deadline = self.engine.drift.deadline(round.counts_from(), ttl);
         if decision.verdict != Verdict::Won {
             self.not_confirmed(decision.round.report());
         }
@@ -211,12 +211,12 @@ impl Keeper {
         }
         // A node without the new token may still have the old one.
         let rest = {
-            let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
+            let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
             let (ttl, round) = (self.ttl, round.clone());
             async move {
                 round.settled().await;
                 clean_up(
-                    &shared,
+                    &engine,
                     &runtime,
                     &from,
                     ttl,
@@ -225,13 +225,13 @@ impl Keeper {
                 );
             }
         };
-        self.shared.tasks.spawn(rest, &self.runtime);
-        if decision.verdict == Verdict::Won && fencing::in_time(&self.shared, &round, deadline, now) {
+        self.engine.tasks.spawn(rest, &self.runtime);
+        if decision.verdict == Verdict::Won && fencing::in_time(&self.engine, &round, deadline, now) {
             next.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
             let mut passed =
-                Keeper::of(&self.shared, next, to, &round, decision.fence, (round.sent, deadline));
+                Keeper::of(&self.engine, next, to, &round, decision.fence, (round.sent, deadline));
             (passed.streak, passed.succession) = (self.streak, self.succession.take());
             passed.deliver_to(waiter, rounds);
             return None;
@@ -239,10 +239,10 @@ impl Keeper {
         next.meter.passed(Passed::Failed);
         debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
         round.abandon();
-        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.key_states(), CleanupOf::Lease);
+        clean_up(&self.engine, &self.runtime, &to, next.ttl, round.key_states(), CleanupOf::Lease);
         // It was first in the queue, and stays first.
-        self.shared.queues.put_back(&self.queue_key, waiter);
-        self.shared.queues.clear_held(&self.queue_key);
+        self.engine.queues.put_back(&self.queue_key, waiter);
+        self.engine.queues.clear_held(&self.queue_key);
         self.take_successor()
     }
 }

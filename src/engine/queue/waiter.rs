@@ -14,7 +14,7 @@ use crate::error::AcquireError;
 /// A caller that waits.
 pub(crate) struct Waiter {
     pub(super) arrival: NonZeroU64,
-    pub(crate) plan: Arc<AcquireRequest>,
+    pub(crate) acquisition: Arc<AcquireRequest>,
     pub(crate) sender: HoldSender,
     /// The runtime on which it waits.
     pub(crate) runtime: Handle,
@@ -22,9 +22,9 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Creates a waiter that is in no queue.
-    pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, HoldReceiver) {
+    pub(crate) fn alone(acquisition: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, HoldReceiver) {
         let (sender, delivery) = oneshot::channel();
-        (Waiter { arrival: NonZeroU64::MIN, plan, sender, runtime }, delivery)
+        (Waiter { arrival: NonZeroU64::MIN, acquisition, sender, runtime }, delivery)
     }
 }
 
