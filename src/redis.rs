@@ -31,7 +31,7 @@ pub use cluster::ClusterNode;
 pub use sentinel::SentinelErrors;
 pub use server_error::{MissingRight, ServerError, ServerErrorKind};
 
-use self::admission::{Ask, State};
+use self::admission::{PendingRequest, State};
 use self::handshake::may_offer;
 use self::home::Home;
 pub(crate) use self::kind::RedisKind;
@@ -92,7 +92,7 @@ mod tests;
 /// [`Node::ready`] if the runtime is not driven. A task that panics is restarted.
 pub struct RedisNode {
     name: Arc<str>,
-    queue: UnboundedSender<Ask>,
+    queue: UnboundedSender<PendingRequest>,
     state: Arc<State>,
     listeners: Arc<Listeners>,
     inner: Arc<NodeInner>,
@@ -146,7 +146,7 @@ impl Node for RedisNode {
                 return responder.send(Err(error));
             }
         };
-        if let Err(unsent) = self.queue.send(Ask { request, responder, permit, step: None }) {
+        if let Err(unsent) = self.queue.send(PendingRequest { request, responder, permit, step: None }) {
             let reason = "the node was dropped";
             unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }

@@ -109,12 +109,25 @@ impl Attempt {
             AskOrder::AllAtOnce => None,
         };
         let round = match &preferred {
-            Some((first, request)) => Round::start_at(&engine.nodes, expect, acquisition.ttl, *first, request),
+            Some((first, request)) => {
+                Round::start_at(&engine.nodes, expect, acquisition.ttl, *first, request)
+            }
             None => Round::start(&engine.nodes, expect, acquisition.ttl, |_| Some(request.clone())),
         };
         let (engine, acquisition, ttl) = (engine.clone(), acquisition.clone(), acquisition.ttl);
         let origin = Origin::Asked;
-        Attempt { engine, runtime, acquisition, claim, round, preferred, decision: None, kept: false, ttl, origin }
+        Attempt {
+            engine,
+            runtime,
+            acquisition,
+            claim,
+            round,
+            preferred,
+            decision: None,
+            kept: false,
+            ttl,
+            origin,
+        }
     }
 
     /// Creates an attempt from offered votes, which last for `life` at most, counted from the
@@ -164,7 +177,7 @@ impl Attempt {
             if self.round.refuses(*preferred).await {
                 return Verdict::Contended;
             }
-            self.round.ask_rest(request);
+            self.round.ask_remaining(request);
         }
         let decision = fencing::decide(&self.engine, &self.claim, &self.round).await;
         self.decision.insert(decision).verdict

@@ -193,7 +193,7 @@ impl Cleanup {
                 debug!(key = self.claim.key(), node = %self.engine.nodes.name(index), error = format_args!("{error:#}"), "not released; the key will expire");
                 return;
             }
-            self.engine.rest_until(again).await;
+            self.engine.wait_until(again).await;
             let Some(node) = self.engine.nodes.iter().nth(index) else { return };
             drop(node.ready());
             let again = async { ask(&**node, cancel(&self.engine, &self.claim)).await.map(|a| a.vote) };
@@ -209,7 +209,7 @@ impl Cleanup {
         tokio::select! {
             biased;
             outcome = outcome => Some(outcome),
-            () = self.engine.rest_until(self.until) => {
+            () = self.engine.wait_until(self.until) => {
                 debug!(key = self.claim.key(), "release unanswered; the key has expired");
                 None
             }

@@ -190,7 +190,7 @@ impl Contender {
                 tokio::select! {
                     biased;
                     () = closing.cancelled() => return Err(AcquireError::Closed),
-                    is_due = self.rest_in_places(acquisition, &mut pause, subscription) => if is_due {
+                    is_due = self.wait_in_places(acquisition, &mut pause, subscription) => if is_due {
                         self.order = AskOrder::AllAtOnce;
                         continue;
                     },
@@ -210,7 +210,7 @@ impl Contender {
             tokio::select! {
                 biased;
                 () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
-                () = self.rest(&pause, pause.until, subscription, || false) => {}
+                () = self.sleep(&pause, pause.until, subscription, || false) => {}
             }
         }
     }
@@ -232,7 +232,7 @@ impl Contender {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COOLDOWN + fraction(COOLDOWN, self.engine.entropy.next_u64());
-        self.engine.rest_until(self.engine.now() + pause).await;
+        self.engine.wait_until(self.engine.now() + pause).await;
     }
 
     /// Reports the holder to the waiters of this process, and how many processes wait before it, if

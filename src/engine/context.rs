@@ -104,12 +104,16 @@ impl EngineContext {
 
     /// Like `sleep_until`, for a future that several runtimes may drive: a Tokio timer belongs to
     /// one of them.
-    pub(crate) fn rest_until(&self, moment: Moment) -> Until {
+    pub(crate) fn wait_until(&self, moment: Moment) -> Until {
         self.nodes.timers.until(Some(moment))
     }
 
     /// How the nodes draw the fencing token of a new attempt; `None` if fencing is off.
-    pub(crate) fn fence_hint(&self, acquisition: &AcquireRequest, seen: Option<FencingToken>) -> Option<FenceHint> {
+    pub(crate) fn fence_hint(
+        &self,
+        acquisition: &AcquireRequest,
+        seen: Option<FencingToken>,
+    ) -> Option<FenceHint> {
         match acquisition.fencing {
             Fencing::On => Some(FenceHint::at(self.nodes.clock.wall(), seen, self.clock_bound())),
             Fencing::Off => None,
@@ -198,7 +202,7 @@ impl EngineContext {
                     Some(Err(_)) => {}
                     None => break,
                 },
-                () = self.rest_until(end) => break,
+                () = self.wait_until(end) => break,
             }
         }
         self.nodes.introduced.store(true, Ordering::Release);

@@ -29,7 +29,8 @@ async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
             Some(Ok((attempt, rounds))) => {
                 dispatcher.by = ServedBy::Holder;
                 let engine = dispatcher.engine.clone();
-                let keeper = Keeper::new(&engine, &waiter.acquisition, attempt).succeeded_by(dispatcher.rest());
+                let keeper = Keeper::new(&engine, &waiter.acquisition, attempt)
+                    .succeeded_by(dispatcher.into_succession());
                 return keeper.deliver_to(waiter, rounds);
             }
             Some(Err(error)) => drop(waiter.sender.send(Err(error.into()))),
@@ -65,13 +66,23 @@ pub(crate) enum ServedBy {
 
 impl Dispatcher {
     /// Starts to serve the queue in which this `acquisition` is first.
-    pub(crate) fn begin(engine: Arc<EngineContext>, acquisition: &AcquireRequest, by: ServedBy) -> Dispatcher {
-        Dispatcher { engine, key: acquisition.queue_key().clone(), mode: acquisition.mode, by, contender: None }
+    pub(crate) fn begin(
+        engine: Arc<EngineContext>,
+        acquisition: &AcquireRequest,
+        by: ServedBy,
+    ) -> Dispatcher {
+        Dispatcher {
+            engine,
+            key: acquisition.queue_key().clone(),
+            mode: acquisition.mode,
+            by,
+            contender: None,
+        }
     }
 
     /// Stops serving while the lock is held. The keeper resumes the returned succession after the
     /// lease.
-    fn rest(mut self) -> Box<dyn Succession> {
+    fn into_succession(mut self) -> Box<dyn Succession> {
         self.by = ServedBy::None;
         match self.contender.take() {
             Some(contender) => contender,
@@ -103,7 +114,9 @@ impl Dispatcher {
         let _open = self.engine.tasks.tracker.token();
         let (attempt, rounds) = self.win(&acquisition).await?;
         let engine = self.engine.clone();
-        Ok(Keeper::new(&engine, &acquisition, attempt).succeeded_by(self.rest()).deliver(&acquisition, rounds))
+        Ok(Keeper::new(&engine, &acquisition, attempt)
+            .succeeded_by(self.into_succession())
+            .deliver(&acquisition, rounds))
     }
 
     /// Acquires the lock for this plan. Also returns the number of rounds.

@@ -103,7 +103,11 @@ enum Ended {
 
 impl Keeper {
     /// Creates the keeper of a lease from this `attempt`.
-    pub(crate) fn new(engine: &Arc<EngineContext>, acquisition: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
+    pub(crate) fn new(
+        engine: &Arc<EngineContext>,
+        acquisition: &AcquireRequest,
+        attempt: Attempt,
+    ) -> Box<Keeper> {
         let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
         if !offered {
@@ -141,7 +145,8 @@ impl Keeper {
     ) -> Box<Keeper> {
         let hold_until = acquisition.max_hold.map(|longest| begun + longest);
         let numbers = (fence, round.store_revision());
-        let state = LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
+        let state =
+            LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
         let mut keeper = Keeper {
             state,
             claim,
@@ -153,7 +158,11 @@ impl Keeper {
             meter: acquisition.meter.clone(),
             key_states: KeyStates::default(),
             renewing: None,
-            schedule: RenewalSchedule::new(acquisition.renewal.every(acquisition.ttl), acquisition.ttl, round.sent),
+            schedule: RenewalSchedule::new(
+                acquisition.renewal.every(acquisition.ttl),
+                acquisition.ttl,
+                round.sent,
+            ),
             repair: None,
             timer: Timer::default(),
             held: acquisition.meter.held(begun),
@@ -183,20 +192,20 @@ impl Keeper {
             self.engine.queues.acquired(&self.claim.keys());
         }
         let hold = Hold::of(self.state.clone());
-        if let Some(wanted) = self.rest(now) {
+        if let Some(wanted) = self.park(now) {
             wanted.unpark();
         }
         hold
     }
 
     /// Parks the keeper until there is work. Returns it if there is some already.
-    fn rest(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
+    fn park(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);
         self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
         // Checked after the timer is set: closing the coordinator fires all timers.
-        if self.engine.closing.is_cancelled() { Some(self) } else { state.rest(self) }
+        if self.engine.closing.is_cancelled() { Some(self) } else { state.park(self) }
     }
 
     async fn work(mut self: Box<Self>) {
@@ -206,7 +215,7 @@ impl Keeper {
             }
             self.check_late_answers();
             let now = self.engine.now();
-            match self.rest(now) {
+            match self.park(now) {
                 Some(wanted) => {
                     self = wanted;
                     // Woken because its runtime has shut down, it stays on the current one.

@@ -64,7 +64,7 @@ impl KeyWatch {
     ///
     /// Dropping the future has no effect; call again.
     pub(crate) async fn report(&mut self) -> VoteReport {
-        self.rest().await;
+        self.wait_for_news().await;
         self.ask().await
     }
 
@@ -74,7 +74,7 @@ impl KeyWatch {
     }
 
     /// Waits for the end of the pause, or for enough hints.
-    async fn rest(&self) {
+    async fn wait_for_news(&self) {
         if self.asking.is_some() {
             return;
         }

@@ -207,7 +207,7 @@ impl LeaseState {
 
     /// Parks the keeper until a message arrives or its timer fires. Returns it if that has already
     /// happened.
-    pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
+    pub(crate) fn park<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
         let mut slot = self.slot.lock();
         match &*slot {
             KeeperSlot::Running(Some(mailbox)) if mailbox.timer_fired || !mailbox.commands.is_empty() => {

@@ -203,7 +203,10 @@ impl NodeQueue {
     ) -> bool {
         let Some(queued) = &place.queued else {
             return !self.waits
-                || !matches!(self.ask_other_node(engine, keys, acquisition, place).await, Some(Vote::Held(_)));
+                || !matches!(
+                    self.ask_other_node(engine, keys, acquisition, place).await,
+                    Some(Vote::Held(_))
+                );
         };
         self.waits = true;
         match queued {

@@ -49,7 +49,11 @@ impl GiveBack for EngineContext {
     }
 }
 
-fn attempt(request: &OfferRequest, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) -> Attempt {
+fn attempt(
+    request: &OfferRequest,
+    engine: &Arc<EngineContext>,
+    acquisition: &Arc<AcquireRequest>,
+) -> Attempt {
     let offered = (request.claim.clone(), request.round.clone(), request.life);
     Attempt::offered(engine, &request.runtime, acquisition, offered)
 }
@@ -93,8 +97,13 @@ impl OfferRequests {
         let claim = new_claim(engine, acquisition, fence_hint);
         let token = claim.token().clone();
         let (inbox, prefix_len) = (offers.inbox, engine.key_prefix.len());
-        let terms =
-            Arc::new(OfferTerms { inbox, prefix_len, life, fenced: acquisition.fencing == Fencing::On, token });
+        let terms = Arc::new(OfferTerms {
+            inbox,
+            prefix_len,
+            life,
+            fenced: acquisition.fencing == Fencing::On,
+            token,
+        });
         let round = Round::without_requests(nodes, expect(fence_hint), life);
         let weak: Weak<EngineContext> = Arc::downgrade(engine);
         let request = Arc::new(OfferRequest {

@@ -193,7 +193,9 @@ impl WaitQueues {
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
         match inside.by_key.entry(acquisition.queue_key().clone()) {
-            Entry::Occupied(queue) if acquisition.wait == Wait::Never && queue.get().is_taken() => Joined::Taken,
+            Entry::Occupied(queue) if acquisition.wait == Wait::Never && queue.get().is_taken() => {
+                Joined::Taken
+            }
             Entry::Occupied(mut queue) => {
                 let (sender, delivery) = oneshot::channel();
                 queue.get_mut().waiting_mut().in_order.push_back(Waiter {

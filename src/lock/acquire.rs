@@ -35,11 +35,13 @@ impl<K> Lock<K> {
             || self.engine.context(&self.options.label),
         );
         // A statement of its own: what is matched on would live for the whole wait.
-        let (acquisition, owner) =
-            match self.acquisition(wait, since, asking.span()).and_then(|acquisition| Ok((acquisition, self.owner_now()?))) {
-                Ok(prepared) => prepared,
-                Err(error) => return self.record(asking, Err(error.into())),
-            };
+        let (acquisition, owner) = match self
+            .acquisition(wait, since, asking.span())
+            .and_then(|acquisition| Ok((acquisition, self.owner_now()?)))
+        {
+            Ok(prepared) => prepared,
+            Err(error) => return self.record(asking, Err(error.into())),
+        };
         let got = match owner {
             None => self.acquire_anew(acquisition).await,
             Some(owner) => Box::pin(self.acquire_as(owner, acquisition)).await,
@@ -118,7 +120,8 @@ impl<K> Lock<K> {
         }
         // A lease that is granted from here on is released.
         let queues = self.engine.queues_of(acquisition.mode);
-        let (news, held_here) = (queues.news(acquisition.queue_key()), queues.is_held(acquisition.queue_key()));
+        let (news, held_here) =
+            (queues.news(acquisition.queue_key()), queues.is_held(acquisition.queue_key()));
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.engine.now().since(acquisition.since);
@@ -167,7 +170,7 @@ impl<K> Lock<K> {
     async fn catch_up(&self) {
         let undone = self.engine.tasks.help(&Handle::current());
         let overdue = self.engine.nodes.all_overdue_after(self.engine.ttl);
-        let late = self.engine.rest_until(self.engine.now() + overdue);
+        let late = self.engine.sleep_until(self.engine.now() + overdue);
         match select(join_all(undone), late).await {
             Either::Left(_) | Either::Right(_) => {}
         }
@@ -216,14 +219,22 @@ impl<K> Lock<K> {
             if verdict == Verdict::Unavailable {
                 return Err(AcquireError::Unavailable { resource, report, waited });
             }
-            match self.acquire_anew(self.acquisition(Wait::Never, acquisition.since, &acquisition.span)?).await? {
+            match self
+                .acquire_anew(self.acquisition(Wait::Never, acquisition.since, &acquisition.span)?)
+                .await?
+            {
                 Got::TakenHere => Err(self.contended(waited).await),
                 hold @ Got::Hold(_) => Ok(hold),
             }
         })
     }
 
-    fn acquisition(&self, wait: Wait, since: Moment, span: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
+    fn acquisition(
+        &self,
+        wait: Wait,
+        since: Moment,
+        span: &SpanHandle,
+    ) -> Result<Arc<AcquireRequest>, ConfigError> {
         Ok(Arc::new(AcquireRequest {
             resource: self.check()?,
             keys: self.keys.clone(),

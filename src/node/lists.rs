@@ -129,8 +129,8 @@ impl NodeLists {
         let inner = self.inner.lock();
         let (ours, _) = inner.ours.as_ref()?;
         let recent = |other: &&OtherList| other.counts() && now.since(other.last) < REPORTED;
-        let theirs = inner.others.iter().rev().find(recent)?;
-        Some((Arc::clone(ours), Arc::clone(&theirs.nodes)))
+        let other = inner.others.iter().rev().find(recent)?;
+        Some((Arc::clone(ours), Arc::clone(&other.nodes)))
     }
 }
 

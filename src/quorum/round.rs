@@ -109,7 +109,7 @@ impl Round {
     }
 
     /// Asks all nodes that have not been asked yet.
-    pub(crate) fn ask_rest(self: &Arc<Round>, request: &SharedRequest) {
+    pub(crate) fn ask_remaining(self: &Arc<Round>, request: &SharedRequest) {
         for index in 0..self.nodes.members.len() {
             let unasked =
                 matches!(self.slots.lock().nodes.get(index), Some(Slot { state: State::Unasked, .. }));

@@ -28,7 +28,7 @@ pub(crate) const MAX_REQUESTS: usize = 2048;
 
 /// A request to the node, which gets one response.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingRequest {
     pub(crate) request: SharedRequest,
     /// Dropped before the responder, because the receiver of the response may send another request.
     pub(crate) permit: AdmissionPermit,
@@ -37,16 +37,16 @@ pub(crate) struct Ask {
     pub(crate) step: Option<Step>,
 }
 
-impl Ask {
+impl PendingRequest {
     pub(crate) fn answer(self, answer: Result<Response, NodeError>) {
-        let Ask { permit, responder, .. } = self;
+        let PendingRequest { permit, responder, .. } = self;
         drop(permit);
         catch_panic(ROUND, || responder.send(answer));
     }
 
     /// Answers with a response that was just received.
     pub(crate) fn answer_with(self, answer: Response, came: ReceivedAt<'_>) {
-        let Ask { permit, responder, .. } = self;
+        let PendingRequest { permit, responder, .. } = self;
         drop(permit);
         catch_panic(ROUND, || responder.send_received(Ok(answer), came));
     }
@@ -159,7 +159,7 @@ impl State {
 
     pub(crate) fn open(&self) {
         self.phase.store(OPEN, Ordering::Release);
-        self.tell();
+        self.notify();
     }
 
     pub(crate) fn stalled(&self, error: NodeError) {
@@ -187,7 +187,7 @@ impl State {
         self.observers.add(observer, || self.contact());
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.observers.notify(|| self.contact());
     }
 
@@ -213,7 +213,7 @@ impl State {
     fn enter(&self, phase: u8, error: NodeError) {
         *self.error.lock() = error;
         self.phase.store(phase, Ordering::Release);
-        self.tell();
+        self.notify();
     }
 }
 

@@ -190,7 +190,7 @@ impl Inner {
     }
 
     /// Notifies the observers of the state of the cluster.
-    fn tell(&self) {
+    fn notify(&self) {
         self.observers.notify(|| self.router.lock().contact());
     }
 }

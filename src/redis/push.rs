@@ -44,10 +44,10 @@ impl Audience {
     /// Records whether changes are notified from now on.
     pub(super) fn set_hearing(&mut self, hearing: bool) {
         self.hearing = hearing;
-        self.tell(if hearing { Hint::Subscribed } else { Hint::Unsubscribed });
+        self.notify(if hearing { Hint::Subscribed } else { Hint::Unsubscribed });
     }
 
-    pub(super) fn tell(&self, hint: Hint<'_>) {
+    pub(super) fn notify(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
             catch_panic("a listener", || listener.on_hint(hint));
         }
@@ -124,10 +124,10 @@ impl Audience {
     /// Notifies the listeners of changed keys.
     fn invalidated(&self, mut reply: RespReader<'_>) {
         // Nil instead of a list means all keys. Anything else is unknown, and another request is never wrong.
-        let Some(RespValue::List(keys)) = reply.next() else { return self.tell(Hint::Flushed) };
+        let Some(RespValue::List(keys)) = reply.next() else { return self.notify(Hint::Flushed) };
         for _ in 0..keys {
-            let Some(RespValue::Text(key)) = reply.next() else { return self.tell(Hint::Flushed) };
-            self.tell(Hint::Invalidated(key));
+            let Some(RespValue::Text(key)) = reply.next() else { return self.notify(Hint::Flushed) };
+            self.notify(Hint::Invalidated(key));
         }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         audience.set_hearing(true);
         // It is notified immediately that notifications are on.
         audience.add(Arc::new(Panics));
-        audience.tell(Hint::Invalidated(b"a"));
+        audience.notify(Hint::Invalidated(b"a"));
         assert_eq!(hints.heard(), ["Subscribed", "a"]);
     }
 

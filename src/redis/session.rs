@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::sent::{Expected, Sent};
-use super::admission::{Ask, State};
+use super::admission::{PendingRequest, State};
 use super::command::plain::SupportedCommands;
 use super::connection::Connection;
 use super::handshake::{Connector, ReadyConnection};
@@ -47,7 +47,7 @@ pub(crate) enum End {
 pub(crate) async fn run(
     ready: ReadyConnection,
     connector: &mut Connector,
-    queue: &mut UnboundedReceiver<Ask>,
+    queue: &mut UnboundedReceiver<PendingRequest>,
     state: &State,
     (name, listeners): (&str, &Listeners),
     clock: &dyn Clock,
@@ -101,17 +101,17 @@ impl Drop for Session<'_> {
         // Recorded before the requests are answered, because the callers undo them then.
         self.state.connection_ended();
         let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.expected {
-            Expected::Ask { ask, .. } => Some(ask),
-            Expected::Undo(undo) => Some(undo.ask),
+            Expected::Response { pending, .. } => Some(pending),
+            Expected::Undo(undo) => Some(undo.pending),
             Expected::ReplicaAck | Expected::MaxTtl | Expected::NodeLists => None,
         });
         let asked: Vec<_> = in_flight.collect();
-        if asked.iter().any(|ask| ask.request.may_create()) {
+        if asked.iter().any(|pending| pending.request.may_create()) {
             self.connector.abandon(self.supported.client);
         }
-        let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(ask, _)| ask);
-        for ask in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
-            ask.answer(Err(NodeError::Disconnected { reason: self.reason.clone() }));
+        let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(pending, _)| pending);
+        for pending in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
+            pending.answer(Err(NodeError::Disconnected { reason: self.reason.clone() }));
         }
     }
 }
@@ -168,9 +168,9 @@ struct Session<'a> {
     /// When ours may be recorded again.
     lists_from: Moment,
     /// Granted votes that are not confirmed by replicas yet.
-    unconfirmed: Vec<(Ask, Response)>,
+    unconfirmed: Vec<(PendingRequest, Response)>,
     /// Requests to be sent next.
-    batch: Vec<Ask>,
+    batch: Vec<PendingRequest>,
     /// The scripts that the server knows.
     library: Library,
     pace: Pace,
@@ -187,7 +187,11 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<End> {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        queue: &mut UnboundedReceiver<PendingRequest>,
+    ) -> Poll<End> {
         // Replies first: their receivers may send further requests, which join the same write.
         if let Err(reason) = self.receive(context) {
             return Poll::Ready(End::Lost(reason.into()));

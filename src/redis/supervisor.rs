@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
 
-use super::admission::{Ask, State};
+use super::admission::{PendingRequest, State};
 use super::handshake::Connector;
 use super::home::Work;
 use super::push::Listeners;
@@ -48,7 +48,7 @@ pub(crate) struct NodeInner {
 
 struct Tools {
     connector: Connector,
-    queue: UnboundedReceiver<Ask>,
+    queue: UnboundedReceiver<PendingRequest>,
     backoff: Backoff,
 }
 
@@ -62,7 +62,7 @@ impl NodeInner {
         name: Arc<str>,
         address: Address,
         settings: Settings,
-        queue: UnboundedReceiver<Ask>,
+        queue: UnboundedReceiver<PendingRequest>,
         state: Arc<State>,
         listeners: Arc<Listeners>,
     ) -> Arc<NodeInner> {
@@ -188,8 +188,8 @@ impl Drop for Supervisor {
 
 /// Answers the requests that were queued before the node was known to be down: none of them was sent. Ends
 /// when the node was dropped.
-async fn refuse(queue: &mut UnboundedReceiver<Ask>, failure: &NodeError) {
-    while let Some(ask) = queue.recv().await {
-        ask.answer(Err(failure.clone()));
+async fn refuse(queue: &mut UnboundedReceiver<PendingRequest>, failure: &NodeError) {
+    while let Some(pending) = queue.recv().await {
+        pending.answer(Err(failure.clone()));
     }
 }

@@ -148,12 +148,12 @@ impl Environment {
     pub(crate) async fn crowd(&self, number: usize) -> io::Result<()> {
         let mut way_in = TcpStream::connect(self.masters.address(number)).await?;
         if let Some(password) = self.masters.password() {
-            tell(&mut way_in, &format!("AUTH {password}")).await?;
+            send(&mut way_in, &format!("AUTH {password}")).await?;
         }
-        tell(&mut way_in, "CONFIG SET maxclients 1").await?;
+        send(&mut way_in, "CONFIG SET maxclients 1").await?;
         // The connection on which a worker receives offers has the type `pubsub`.
         for kind in ["normal", "pubsub"] {
-            tell(&mut way_in, &format!("CLIENT KILL TYPE {kind} SKIPME yes")).await?;
+            send(&mut way_in, &format!("CLIENT KILL TYPE {kind} SKIPME yes")).await?;
         }
         if let Some(mut node) = self.node(number) {
             node.way_in = Some(way_in);
@@ -164,7 +164,7 @@ impl Environment {
     pub(crate) async fn uncrowd(&self, number: usize) -> io::Result<()> {
         let way_in = self.node(number).and_then(|mut node| node.way_in.take());
         match way_in {
-            Some(mut way_in) => tell(&mut way_in, "CONFIG SET maxclients 10000").await,
+            Some(mut way_in) => send(&mut way_in, "CONFIG SET maxclients 10000").await,
             None => Ok(()),
         }
     }
@@ -201,7 +201,7 @@ impl Environment {
 }
 
 /// Sends a command in one line and reads an answer of one line.
-async fn tell(server: &mut TcpStream, command: &str) -> io::Result<()> {
+async fn send(server: &mut TcpStream, command: &str) -> io::Result<()> {
     server.write_all(format!("{command}\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n") {

@@ -150,7 +150,7 @@ async fn with_progress<T>(what: &str, lasts: Duration, shows: bool, work: impl F
 
 /// Shows what `say` returns, again and again, while `work` runs.
 async fn while_telling<T>(say: impl Fn() -> String, shows: bool, work: impl Future<Output = T>) -> T {
-    let tell = async || -> Infallible {
+    let report_progress = async || -> Infallible {
         if !shows {
             return std::future::pending().await;
         }
@@ -162,7 +162,7 @@ async fn while_telling<T>(say: impl Fn() -> String, shows: bool, work: impl Futu
     tokio::select! {
         biased;
         outcome = work => outcome,
-        never = tell() => match never {},
+        never = report_progress() => match never {},
     }
 }
 

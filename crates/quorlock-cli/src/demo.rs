@@ -72,7 +72,7 @@ pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
             signal = signals.next_end() => {
                 Err(Failure::Interrupted { what: "during the demonstration", signal })
             }
-            notified = tell(args.servers, kinds, args.json) => notified.map(|()| exit::SUCCESS),
+            notified = play(args.servers, kinds, args.json) => notified.map(|()| exit::SUCCESS),
         }
     })
 }
@@ -81,7 +81,7 @@ async fn start(kind: ServerKind) -> Result<Fleet, Failure> {
     Fleet::start(kind, NODES).await.map_err(Failure::to("start the servers"))
 }
 
-async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure> {
+async fn play(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure> {
     let story = Story { began: now(), paint: Paint::for_stdout(), json };
     let servers = start(kind).await?;
     let ttl = servers.ttl();

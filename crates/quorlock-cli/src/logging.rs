@@ -68,7 +68,7 @@ impl HeldBack {
     }
 
     /// Prints the events held back; later ones are printed immediately.
-    pub(crate) fn tell() {
+    pub(crate) fn print() {
         let reports = HELD_BACK.lock().take();
         reports.into_iter().flatten().for_each(say);
     }

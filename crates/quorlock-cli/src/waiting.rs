@@ -53,11 +53,11 @@ pub(crate) async fn interruptibly<T, E>(
         biased;
         signal = signals.next_end() => return Err(Failure::Interrupted { what, signal }),
         done = done => done,
-        never = tell(shown, place, report) => match never {},
+        never = report_wait(shown, place, report) => match never {},
         never = print_held_back_later() => match never {},
     };
     if done.is_ok() {
-        HeldBack::tell();
+        HeldBack::print();
     }
     Ok(done)
 }
@@ -129,7 +129,7 @@ const MOST: u64 = 9;
 /// Prints the events held back once the wait has lasted for a while.
 async fn print_held_back_later() -> Infallible {
     sleep(AGAIN_AFTER).await;
-    HeldBack::tell();
+    HeldBack::print();
     std::future::pending().await
 }
 
@@ -137,7 +137,7 @@ async fn print_held_back_later() -> Infallible {
 const FIRST_AFTER: Duration = Duration::from_millis(500);
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Updates the progress line on the terminal.
-async fn tell(wanted: &Wanted, place: &Place, report: Report) -> Infallible {
+async fn report_wait(wanted: &Wanted, place: &Place, report: Report) -> Infallible {
     if !report.may_show_progress() {
         return std::future::pending().await;
     }

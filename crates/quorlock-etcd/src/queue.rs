@@ -35,7 +35,7 @@ impl Session {
         self.watches.begin([lock].into_iter(), self.memory.now()).await?;
         // A place may be lost, once.
         for _ in 0..3 {
-            self.watches.tell_refused(lock);
+            self.watches.notify_of_refusal(lock);
             let known = self.memory.own.lock().waiter(lock, waiter).cloned();
             let (key, found) = match known {
                 Some(own) => {
@@ -183,6 +183,6 @@ impl Session {
 }
 
 /// The moment until which nothing has to be deleted.
-pub(crate) fn rest(due: Option<Moment>, now: Moment) -> Moment {
+pub(crate) fn latest_wake(due: Option<Moment>, now: Moment) -> Moment {
     due.unwrap_or(now + Duration::from_secs(3600))
 }

@@ -173,7 +173,7 @@ impl Session {
     async fn inspect(&self, lock: &Arc<str>, prefix_len: usize) -> Outcome {
         if !self.memory.listeners.lock().is_empty() {
             self.watches.begin([lock].into_iter(), self.memory.now()).await?;
-            self.watches.tell_inspected(lock);
+            self.watches.notify_of_inspection(lock);
         }
         let counter = counter(lock.get(..prefix_len).unwrap_or_default(), lock);
         let seen = self.look([lock].into_iter(), BTreeSet::from([counter]), None).await?;

@@ -72,7 +72,7 @@ impl Memory {
         &**self.seams.clock()
     }
 
-    pub(crate) fn tell(&self, hint: Hint<'_>) {
+    pub(crate) fn notify(&self, hint: Hint<'_>) {
         self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
     }
 }
@@ -215,11 +215,11 @@ impl Session {
             let waiters = self.memory.own.lock().gone(&news.lock, key, self.memory.now());
             for waiter in waiters {
                 self.memory.due.notify_one();
-                self.memory.tell(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
+                self.memory.notify(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
             }
         }
         if news.tells {
-            self.memory.tell(Hint::Invalidated(news.lock.as_bytes()));
+            self.memory.notify(Hint::Invalidated(news.lock.as_bytes()));
         }
         true
     }
@@ -353,14 +353,14 @@ async fn compare_max_ttls(
     recorded: Option<&KeyValue>,
 ) -> Result<Duration, Failure> {
     let millis = |kv: &KeyValue| Some(u64::from_be_bytes(kv.value.as_slice().try_into().ok()?));
-    let theirs = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
+    let stored = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
     let notes = memory.seams.max_ttls().filter(|_| memory.seams.guards_restarts());
     let ours = notes.map_or(Duration::ZERO, quorlock::node::MaxTtlNotes::ours);
     if let Some(notes) = notes {
-        if theirs > Duration::ZERO {
-            notes.hear(theirs);
+        if stored > Duration::ZERO {
+            notes.hear(stored);
         }
-        if ours > theirs {
+        if ours > stored {
             let millis = u64::try_from(ours.as_millis()).unwrap_or(u64::MAX);
             let txn = Txn {
                 compare: vec![Compare::changed_at(MAX_TTL, recorded.map_or(0, |kv| kv.mod_revision))],
@@ -370,7 +370,7 @@ async fn compare_max_ttls(
             client.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn).await?;
         }
     }
-    let longest = ours.max(theirs);
+    let longest = ours.max(stored);
     let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
     let stretched = Drift::default().stretch(longest);
     Ok(Duration::from_secs(stretched.as_secs() + 1))

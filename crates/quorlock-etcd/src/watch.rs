@@ -139,14 +139,14 @@ impl Watches {
     }
 
     /// The next removal of a place of the lock is to be reported.
-    pub(crate) fn tell_refused(&self, lock: &str) {
+    pub(crate) fn notify_of_refusal(&self, lock: &str) {
         if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
             watch.refused = true;
         }
     }
 
     /// The next change of the lock is to be reported.
-    pub(crate) fn tell_inspected(&self, lock: &str) {
+    pub(crate) fn notify_of_inspection(&self, lock: &str) {
         if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
             (watch.refused, watch.inspected) = (true, true);
         }

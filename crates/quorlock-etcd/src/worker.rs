@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::debug;
 
 use crate::address::EtcdAddress;
-use crate::queue::rest;
+use crate::queue::latest_wake;
 use crate::session::{Memory, Session};
 
 /// A command from a handle to the thread.
@@ -95,7 +95,7 @@ impl Worker {
                         // The next member may be better off.
                         self.member += 1;
                         wait = Duration::ZERO;
-                        self.memory.tell(Hint::Unsubscribed);
+                        self.memory.notify(Hint::Unsubscribed);
                         failure
                     }
                     None => return,
@@ -169,7 +169,7 @@ impl Worker {
         self.current.send_replace(Some(Arc::clone(session)));
         *self.shared.session.lock() = Arc::downgrade(session);
         self.observers.notify(ConnectionState::Connected(Arc::clone(&session.identity)));
-        self.memory.tell(Hint::Subscribed);
+        self.memory.notify(Hint::Subscribed);
         for job in waiting {
             self.take(session, job);
         }
@@ -241,7 +241,7 @@ async fn delete_ended(memory: Arc<Memory>, mut current: watch::Receiver<Option<A
             }
         }
         left = kept;
-        let mut until = rest(memory.own.lock().next_due(), now);
+        let mut until = latest_wake(memory.own.lock().next_due(), now);
         if !left.is_empty() {
             until = until.min(memory.now() + TRIED_AGAIN);
         }

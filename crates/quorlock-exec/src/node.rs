@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::address::ExecAddress;
 use crate::child::{Child, UNREAD, parse};
-use crate::wire::{Asked, Said, Verb, failed};
+use crate::wire::{Asked, Message, Verb, failed};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ impl Worker {
     async fn serve(&mut self, child: Child, identity: Identity, first: Option<Job>) -> Option<Reason> {
         let (clock, identity) = (Arc::clone(self.seams.clock()), Arc::new(identity));
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
-        self.tell(Hint::Subscribed);
+        self.notify(Hint::Subscribed);
         let (unanswered, until, overdue) = (HashMap::new(), VecDeque::new(), VecDeque::new());
         let mut session = Session { child, identity, last: 0, unanswered, until, overdue };
         if let Some(job) = first {
@@ -257,7 +257,7 @@ impl Worker {
                 }
             }
         };
-        self.tell(Hint::Unsubscribed);
+        self.notify(Hint::Unsubscribed);
         let lost = NodeError::Disconnected { reason: ended.clone() };
         session
             .unanswered
@@ -287,31 +287,31 @@ impl Worker {
     }
 
     /// Takes a line of the child. An error if it does not follow the protocol.
-    fn hear(&mut self, session: &mut Session, message: Said) -> Result<(), Reason> {
+    fn hear(&mut self, session: &mut Session, message: Message) -> Result<(), Reason> {
         let unasked = |id: u64| Reason::from(format!("it answers request {id}, which it was not asked"));
         match message {
-            Said::Answer(answer) => {
+            Message::Answer(answer) => {
                 let asked = session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
                 let response = answer.response(asked.verb, asked.is_numbered, &session.identity);
                 if let Some(responder) = asked.responder {
                     responder.send(response);
                 }
             }
-            Said::Error { id, error, maybe } => {
+            Message::Error { id, error, maybe } => {
                 let asked = session.unanswered.remove(&id).ok_or_else(|| unasked(id))?;
                 let error: String = error.chars().take(MOST_TEXT).collect();
                 if let Some(responder) = asked.responder {
                     responder.send(Err(failed(&error, maybe)));
                 }
             }
-            Said::Gone { gone } => {
-                self.tell(Hint::Invalidated(gone.as_bytes()));
+            Message::Gone { gone } => {
+                self.notify(Hint::Invalidated(gone.as_bytes()));
             }
         }
         Ok(())
     }
 
-    fn tell(&self, hint: Hint<'_>) {
+    fn notify(&self, hint: Hint<'_>) {
         if self.address.hints {
             self.listeners.iter().for_each(|listener| listener.on_hint(hint));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorlock::node::{Hint, HintListener, Node, Request, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
 
-use crate::wire::{Answer, Asked, Hello, Said, VERSION};
+use crate::wire::{Answer, Asked, Hello, Message, VERSION};
 
 /// Serves a node on standard input and output, until the input ends.
 ///
@@ -29,7 +29,7 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
         let asked: Asked = serde_json::from_str(&line?)?;
         let id = asked.id;
         let Some(request) = asked.request() else {
-            say(&Said::Error { id, error: "the request is incomplete".to_owned(), maybe: false })?;
+            say(&Message::Error { id, error: "the request is incomplete".to_owned(), maybe: false })?;
             continue;
         };
         match ask(&node, request).await {
@@ -39,11 +39,11 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
             }
             Ok(response) => match Answer::of(id, &response) {
                 Some(answer) => say(&answer)?,
-                None => say(&Said::Error { id, error: "no such answer".to_owned(), maybe: true })?,
+                None => say(&Message::Error { id, error: "no such answer".to_owned(), maybe: true })?,
             },
             Err(error) => {
                 let maybe = error.may_have_acted();
-                say(&Said::Error { id, error: format!("{error:#}"), maybe })?;
+                say(&Message::Error { id, error: format!("{error:#}"), maybe })?;
             }
         }
     }
@@ -58,7 +58,7 @@ impl HintListener for Gone {
     fn on_hint(&self, hint: Hint<'_>) {
         if let Hint::Invalidated(key) = hint {
             // Without a reader the program ends soon.
-            drop(say(&Said::Gone { gone: String::from_utf8_lossy(key).into_owned() }));
+            drop(say(&Message::Gone { gone: String::from_utf8_lossy(key).into_owned() }));
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) enum Verb {
 /// A line of a child after the first.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Said {
+pub(crate) enum Message {
     Answer(Answer),
     /// It could not carry out a request.
     Error {

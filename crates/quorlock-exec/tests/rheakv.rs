@@ -87,7 +87,7 @@ impl Stores {
         }
     }
 
-    fn tell(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").unwrap();
     }
 }
@@ -117,21 +117,21 @@ async fn a_lock_of_rheakv_is_one_with_its_own_and_keeps_the_contract() {
     let builder = Coordinator::builder().kind(ExecKind::new()).nodes([stores.url.as_str()]);
     let client = builder.restart_guard(RestartGuard::Off).ttl(Duration::from_secs(10)).build().unwrap();
     // Its own lock excludes ours, and says who holds it.
-    stores.tell("hold jobs/a");
+    stores.send("hold jobs/a");
     stores.says("held");
     let lock = client.lock("jobs/a").wait(Wait::Never);
     assert!(lock.acquire().await.is_err());
     let seen = lock.inspect().await.unwrap();
     let holder = String::from_utf8_lossy(seen.holder().unwrap().token.as_bytes()).into_owned();
     assert!(holder.contains("the Java program"), "{holder}");
-    stores.tell("release");
+    stores.send("release");
     stores.says("released");
 
     let folder = tempfile::tempdir().unwrap();
     let counter: PathBuf = folder.path().join("counter");
     fs::write(&counter, "0").unwrap();
     let times = std::env::var("SECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(TIMES);
-    stores.tell(&format!("count sections {} {times}", counter.display()));
+    stores.send(&format!("count sections {} {times}", counter.display()));
     let lock = client.lock("sections").wait(Wait::UpTo(patience() * 10));
     let mut token = 0;
     for _ in 0..times {

@@ -109,7 +109,7 @@ pub(crate) trait Rules<const N: usize, const K: usize, const L: usize>: Sized {
 
     fn properties(&self) -> Vec<Property<Contest<Self, N, K, L>>>;
 
-    fn tell(step: Self::Step) -> String;
+    fn describe(step: Self::Step) -> String;
 
     /// Returns the weight of the step in random walks.
     fn weight(step: &Self::Step) -> u32;
@@ -171,7 +171,7 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Model fo
     }
 
     fn format_step(&self, before: &Self::State, step: Self::Action) -> Option<String> {
-        Some(step.tell(before, &self.next_state(before, step)?, R::tell))
+        Some(step.describe(before, &self.next_state(before, step)?, R::describe))
     }
 }
 

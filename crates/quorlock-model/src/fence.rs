@@ -129,7 +129,7 @@ impl<const N: usize, const K: usize> Model for Fence<N, K> {
     }
 
     fn format_step(&self, state: &State<N, K>, step: Step) -> Option<String> {
-        Some(self.tell(state, step))
+        Some(self.describe(state, step))
     }
 }
 

@@ -140,7 +140,7 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
     }
 
     fn format_step(&self, before: &State<N, K>, step: Step) -> Option<String> {
-        Some(step.tell(before, &self.after(before, step), |act| self.tell(before, act)))
+        Some(step.describe(before, &self.after(before, step), |act| self.describe(before, act)))
     }
 }
 

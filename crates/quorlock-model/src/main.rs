@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         if !case.is_as_expected(&report) {
             unexpected += 1;
         }
-        tell(case, &report, args.steps);
+        print(case, &report, args.steps);
     }
     println!("{} of {} cases as expected, seed {seed}", cases.len() - unexpected, cases.len());
     if unexpected == 0 { ExitCode::SUCCESS } else { ExitCode::from(UNEXPECTED) }
@@ -77,7 +77,7 @@ fn size(case: &Case) -> &'static str {
     }
 }
 
-fn tell(case: &Case, report: &Report, steps: bool) {
+fn print(case: &Case, report: &Report, steps: bool) {
     let is_as_expected = case.is_as_expected(report);
     let verdict = match (&report.broken, report.missing.as_slice()) {
         (Some(_), _) => "violated",

@@ -117,7 +117,7 @@ impl<const N: usize> Rules<N, PARTIES, 1> for Passing {
         ]
     }
 
-    fn tell(Pass: Pass) -> String {
+    fn describe(Pass: Pass) -> String {
         format!("{} passes its lease on to {}", name(FIRST), name(NEXT))
     }
 

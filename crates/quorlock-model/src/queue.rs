@@ -114,7 +114,7 @@ impl<const K: usize> Queue<K> {
     }
 
     /// The node carries out a request that may notify the first in the queue.
-    fn tell(state: &mut State<K>, ask: Ask) {
+    fn apply(state: &mut State<K>, ask: Ask) {
         let first = state.kept.first_waiter();
         if state.kept.ask(ask).0 == Reply::Notified {
             (state.turn, state.hint) = (true, first);
@@ -196,7 +196,7 @@ impl<const K: usize> Model for Queue<K> {
                     Some(first) if self.reader && first != READER => {
                         next.grant(first, Ask::transfer(process, first, 1));
                     }
-                    _ => Self::tell(&mut next, Ask::release(process)),
+                    _ => Self::apply(&mut next, Ask::release(process)),
                 }
             }
             Step::Hear(process) => {
@@ -213,7 +213,7 @@ impl<const K: usize> Model for Queue<K> {
                 next.departures -= 1;
                 next.processes[process] = Process::Done;
                 if self.variant != Variant::TurnNotLeft || state.kept.has_place(process) {
-                    Self::tell(&mut next, Ask::of(What::LeaveQueue, process));
+                    Self::apply(&mut next, Ask::of(What::LeaveQueue, process));
                 }
             }
             Step::Die(process) => {

@@ -266,7 +266,7 @@ impl Kept {
     }
 
     /// The same, if the reply is lost.
-    pub(crate) fn tell(&mut self, ask: Ask) {
+    pub(crate) fn apply(&mut self, ask: Ask) {
         self.ask(ask);
     }
 

@@ -206,7 +206,7 @@ impl<const N: usize> Retained<N> {
             }
             Act::Keep { node } => {
                 let Some(left) = state.past.retaining else { return };
-                state.nodes[node].kept[0].tell(retain(left));
+                state.nodes[node].kept[0].apply(retain(left));
                 state.nodes[node].own.keeps = true;
                 let enough =
                     Self::is_carried(state, |node| node.own.keeps) || self.scheme == Scheme::Minority;
@@ -219,14 +219,14 @@ impl<const N: usize> Retained<N> {
             }
             Act::LateRenewal { node } => {
                 state.nodes[node].own.late = false;
-                state.nodes[node].kept[0].tell(Ask::renew(HOST, self.ttl));
+                state.nodes[node].kept[0].apply(Ask::renew(HOST, self.ttl));
             }
-            Act::Cancel { node } => state.nodes[node].kept[0].tell(Ask::of(What::Cancel, HOST)),
+            Act::Cancel { node } => state.nodes[node].kept[0].apply(Ask::of(What::Cancel, HOST)),
         }
     }
 
     fn vote(&self, state: &mut State<N>, attempt: usize, node: usize) {
-        state.nodes[node].kept[0].tell(Ask::acquire(attempt, self.ttl));
+        state.nodes[node].kept[0].apply(Ask::acquire(attempt, self.ttl));
         state.nodes[node].mail[attempt] = true;
         if !Self::is_carried(state, |node| node.mail[attempt]) {
             return;
@@ -280,7 +280,7 @@ impl<const N: usize> Model for Retained<N> {
             }
             Step::Vote { attempt, node, .. } => self.vote(&mut next, attempt, node),
             Step::End { attempt } => next.attempts[attempt].phase = Phase::Over { held: false },
-            Step::Release { attempt, node } => next.nodes[node].kept[0].tell(Ask::release(attempt)),
+            Step::Release { attempt, node } => next.nodes[node].kept[0].apply(Ask::release(attempt)),
             Step::Own(act) => self.act(&mut next, act),
             Step::RunAhead { .. } | Step::Renew { .. } | Step::Renewal { .. } | Step::NewRenewal { .. } => {
                 return None;
@@ -314,7 +314,7 @@ impl<const N: usize> Model for Retained<N> {
     }
 
     fn format_step(&self, before: &State<N>, step: Step) -> Option<String> {
-        Some(step.tell(before, &self.next_state(before, step)?, |act| match act {
+        Some(step.describe(before, &self.next_state(before, step)?, |act| match act {
             Act::Ask { attempt } => format!("{} asks for the lock", name(attempt)),
             Act::Retain => "the host finishes, and leaves the lock taken".to_owned(),
             Act::Keep { node } => format!("node {node} keeps the retained token"),

@@ -234,7 +234,7 @@ impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<
         properties
     }
 
-    fn tell(Lose { node, lock }: Lose) -> String {
+    fn describe(Lose { node, lock }: Lose) -> String {
         format!("node {node} loses the key of lock {lock}")
     }
 

@@ -120,11 +120,11 @@ impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
     fn vote(&self, [kept]: &mut [Kept; 1], _: usize, attempt: usize, _: &Own) -> Reply {
         let before = *kept;
         if self.scheme == Scheme::NoIntent {
-            self.waiters(before).for_each(|writer| kept.tell(Ask::of(What::Withdraw, writer)));
+            self.waiters(before).for_each(|writer| kept.apply(Ask::of(What::Withdraw, writer)));
         }
         let (reply, _) = kept.ask(self.acquire(attempt));
         if self.scheme == Scheme::NoIntent {
-            self.waiters(before).for_each(|writer| kept.tell(Ask::of(What::Announce, writer)));
+            self.waiters(before).for_each(|writer| kept.apply(Ask::of(What::Announce, writer)));
         }
         if self.scheme == Scheme::OneTtl && before.is_shared() {
             *kept = kept.ending(before.record().held.as_ref().and_then(|held| held.ends));
@@ -182,7 +182,7 @@ impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
         if state.attempts[attempt].phase == Phase::Idle {
             ask(state, attempt);
         }
-        state.nodes[node].kept[0].tell(Ask::of(What::Announce, attempt));
+        state.nodes[node].kept[0].apply(Ask::of(What::Announce, attempt));
     }
 
     fn tidy(&self, state: &mut State<N, K>) {
@@ -192,7 +192,7 @@ impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
                 continue;
             }
             for node in state.nodes.iter_mut().filter(|node| node.kept[0].awaits(attempt)) {
-                node.kept[0].tell(Ask::of(What::Withdraw, attempt));
+                node.kept[0].apply(Ask::of(What::Withdraw, attempt));
             }
             for other in &mut state.attempts {
                 other.own.behind.take_if(|writer| *writer == attempt);
@@ -240,7 +240,7 @@ impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
         properties
     }
 
-    fn tell(Intend { attempt, node }: Intend) -> String {
+    fn describe(Intend { attempt, node }: Intend) -> String {
         format!("the intent of {} arrives at node {node}", name(attempt))
     }
 

@@ -47,7 +47,7 @@ impl Figures {
         self.spent += spent;
     }
 
-    fn tell(mut self, who: &str) {
+    fn print(mut self, who: &str) {
         self.cycles.sort_unstable();
         let at = |share: usize| self.cycles[(self.cycles.len() * share / 100).min(self.cycles.len() - 1)];
         let rate = self.cycles.len() as f64 / self.spent.as_secs_f64();
@@ -101,9 +101,9 @@ async fn main() {
             }
         }
         println!("{tasks} task(s)");
-        ours.tell("quorlock");
-        plain.tell("quorlock, without fencing");
-        hand.tell("by hand");
+        ours.print("quorlock");
+        plain.print("quorlock, without fencing");
+        hand.print("by hand");
         pool.disconnect().await.unwrap();
     }
 }

@@ -40,7 +40,7 @@ impl NodeConnection {
                 Ok((session, facts)) => {
                     wait = FIRST_WAIT;
                     self.listeners.set_facts(facts, session.round_trip);
-                    self.listeners.tell(ConnectionState::Connected(Arc::clone(&session.identity)));
+                    self.listeners.notify(ConnectionState::Connected(Arc::clone(&session.identity)));
                     // The table of ShedLock sends no hints.
                     if self.settings.url.shedlock.is_none() {
                         self.listeners.subscribed(self.number);
@@ -78,7 +78,7 @@ impl NodeConnection {
     /// Reports the end of a connection, and refuses the request for which it was made.
     async fn lost(&self, kept: &mut Option<Job>, error: &NodeError) {
         tracing::debug!(node = %self.settings.url, %error, "no connection");
-        self.listeners.tell(ConnectionState::Lost(error.clone()));
+        self.listeners.notify(ConnectionState::Lost(error.clone()));
         if let Some(job) = kept.take() {
             refuse(job, error).await;
         }

@@ -84,7 +84,7 @@ impl Listeners {
     }
 
     /// Notifies the observers of the connection's state.
-    pub(crate) fn tell(&self, state: ConnectionState) {
+    pub(crate) fn notify(&self, state: ConnectionState) {
         self.observers.lock().notify(state);
     }
 }

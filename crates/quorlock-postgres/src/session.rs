@@ -167,7 +167,7 @@ impl Session {
                 Event::Notified(key) => {
                     run.untold += key.len() + CHANGE;
                     run.changes.push_back((run.sent, key));
-                    run.tell();
+                    run.notify();
                     if run.untold > MOST_UNTOLD {
                         let reason = "it sent notifications without end, and no answer".into();
                         break End::Lost(NodeError::Disconnected { reason });
@@ -183,7 +183,7 @@ impl Session {
                     progress = clock.now();
                     alarm = None;
                     let over = run.answer(answer);
-                    run.tell();
+                    run.notify();
                     if let Some(error) = over {
                         break End::Lost(error);
                     }
@@ -433,7 +433,7 @@ impl Run<'_> {
     }
 
     /// Reports changes, as far as earlier refusals have been answered.
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         while let Some((after, key)) = self.changes.pop_front() {
             if after > self.answered {
                 self.changes.push_front((after, key));

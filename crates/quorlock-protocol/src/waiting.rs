@@ -41,7 +41,7 @@ impl Refusal {
     /// pointless, because votes were split or too few nodes send hints; then a short random pause
     /// is right.
     #[must_use]
-    pub fn rest(
+    pub fn pause(
         self,
         hearing: usize,
         ends: &mut [Duration],
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn no_node_hints_at_a_split_vote_or_an_outage() {
-        assert_eq!(Refusal::new(2, 3).rest(5, &mut [], || 0), None);
-        assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few nodes send hints");
+        assert_eq!(Refusal::new(2, 3).pause(5, &mut [], || 0), None);
+        assert_eq!(held(0).pause(2, &mut [LONG; 5], || 0), None, "too few nodes send hints");
     }
 
     #[test]
@@ -86,10 +86,10 @@ mod tests {
     fn it_waits_until_enough_keys_expire_or_for_a_heartbeat() {
         let seconds = |seconds: &[u64]| seconds.iter().map(|s| Duration::from_millis(*s)).collect::<Vec<_>>();
         let millis =
-            |granted, ends: &[u64]| held(granted).rest(5, &mut seconds(ends), || 0).unwrap().as_millis();
+            |granted, ends: &[u64]| held(granted).pause(5, &mut seconds(ends), || 0).unwrap().as_millis();
         assert_eq!(millis(0, &[700, 100, 300, 500]), 501, "three of them");
         assert_eq!(millis(2, &[700, 100, 300]), 101, "one of them");
         assert_eq!(millis(0, &[700, 100]), 1_000, "two of three are not enough");
-        assert_eq!(held(0).rest(5, &mut [LONG; 5], || u64::MAX), Some(HEARTBEAT * 3 / 2));
+        assert_eq!(held(0).pause(5, &mut [LONG; 5], || u64::MAX), Some(HEARTBEAT * 3 / 2));
     }
 }

@@ -51,7 +51,7 @@ impl Worker {
     /// Acquires locks until the faults end, and then each of them once more.
     pub(crate) async fn run(self) {
         while !self.recorder.is_peace() {
-            self.rest(Duration::ZERO, Duration::from_millis(400)).await;
+            self.pause(Duration::ZERO, Duration::from_millis(400)).await;
             let resource = self.rng.below(self.plan.resources);
             match self.plan.subject {
                 Subject::Locks => self.operation(resource, true).await,
@@ -81,7 +81,7 @@ impl Worker {
     async fn wait_for_the_others(&self) {
         let others = self.plan.clients * self.plan.workers - 1;
         while self.recorder.content() < others {
-            self.rest(Duration::from_millis(10), Duration::from_millis(10)).await;
+            self.pause(Duration::from_millis(10), Duration::from_millis(10)).await;
         }
     }
 
@@ -96,7 +96,7 @@ impl Worker {
             Ok(lease) => {
                 let holding =
                     self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
-                self.rest(Duration::ZERO, Duration::from_millis(5)).await;
+                self.pause(Duration::ZERO, Duration::from_millis(5)).await;
                 holding.ended(false);
                 drop(lease.release().await);
             }
@@ -253,7 +253,7 @@ impl Worker {
         let outcome = if self.rng.percent(15) {
             // A caller that gives up, at any point.
             let soon = if self.rng.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
-            let patience = self.rest(Duration::ZERO, soon);
+            let patience = self.pause(Duration::ZERO, soon);
             tokio::select! {
                 biased;
                 outcome = attempt => Some(outcome),
@@ -292,7 +292,7 @@ impl Worker {
                 while !left.is_zero() {
                     let step = self.step(ttl).min(left);
                     left -= step;
-                    self.rest(step, step).await;
+                    self.pause(step, step).await;
                     holding.confirmed(&lease);
                 }
                 holding.ended(false);
@@ -318,7 +318,7 @@ impl Worker {
         while !left.is_zero() {
             let step = self.step(ttl).min(left);
             left -= step;
-            self.rest(step, step).await;
+            self.pause(step, step).await;
             if lease.check().is_err() {
                 // Notified here. After a suspend this may be the first notice.
                 holding.ended(true);
@@ -371,7 +371,7 @@ impl Worker {
             }
             2 | 3 => {
                 holding.ended(false);
-                let soon = self.rest(Duration::ZERO, self.plan.distance * 4);
+                let soon = self.pause(Duration::ZERO, self.plan.distance * 4);
                 tokio::select! {
                     biased;
                     released = lease.release() => drop(released),
@@ -383,7 +383,7 @@ impl Worker {
                 tokio::select! {
                     biased;
                     () = self.until_lost(&holding, lease.watch()) => {}
-                    () = self.rest(ttl * 2, ttl * 2) => {}
+                    () = self.pause(ttl * 2, ttl * 2) => {}
                 }
                 holding.ended(false);
             }
@@ -430,7 +430,7 @@ impl Worker {
         self.rng.between(Duration::from_millis(1), (ttl / 10).max(Duration::from_millis(2)))
     }
 
-    fn rest(&self, least: Duration, most: Duration) -> impl Future<Output = ()> + use<> {
+    fn pause(&self, least: Duration, most: Duration) -> impl Future<Output = ()> + use<> {
         let until = self.clock.now() + self.rng.between(least, most);
         self.clock.sleep_until(until)
     }

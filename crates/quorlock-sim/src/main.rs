@@ -46,19 +46,19 @@ fn main() -> ExitCode {
 }
 
 fn report(seed: u64, options: &Options, outcome: Outcome, wants_less: bool) {
-    let tell = |options: &Options, outcome: &Outcome| {
+    let print = |options: &Options, outcome: &Outcome| {
         if let Some(finding) = &outcome.finding {
             println!("  {finding}");
         }
         println!("  replay: {}", args::command(seed, options));
     };
     println!("seed {seed}:");
-    tell(options, &outcome);
+    print(options, &outcome);
     if wants_less {
         let (smaller, outcome) = shrink(seed, options, outcome);
         let faults = smaller.kept.as_ref().map_or(outcome.entries, Vec::len);
         println!("  shrunk to {} clients and {faults} faults:", outcome.clients);
-        tell(&smaller, &outcome);
+        print(&smaller, &outcome);
     }
 }
 

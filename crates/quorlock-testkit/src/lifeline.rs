@@ -35,19 +35,19 @@ pub(crate) struct Watched(u32);
 
 impl Watched {
     pub(crate) fn new(pid: u32) -> Watched {
-        tell("watch", pid);
+        send("watch", pid);
         Watched(pid)
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        tell("forget", self.0);
+        send("forget", self.0);
     }
 }
 
 /// Without a shell, or if it was killed, the servers end only as they always did.
-fn tell(what: &str, pid: u32) {
+fn send(what: &str, pid: u32) {
     let mut pipe = PIPE.lock();
     let here = std::process::id();
     if pipe.as_ref().is_none_or(|(of, _)| *of != here) {

@@ -112,7 +112,7 @@ impl Memory {
         self.seams.clock().now()
     }
 
-    pub(crate) fn tell(&self, hint: Hint<'_>) {
+    pub(crate) fn notify(&self, hint: Hint<'_>) {
         self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
     }
 

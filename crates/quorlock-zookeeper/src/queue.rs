@@ -36,7 +36,7 @@ impl Session {
         self.watch(lock, &dir);
         // A place may be lost, once.
         for _ in 0..3 {
-            self.watches.tell_refused(&dir);
+            self.watches.notify_of_refusal(&dir);
             let known = self.memory.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
             let (path, found) = match known {
                 Some(path) => (path, self.read(&dir).await?),

@@ -198,7 +198,7 @@ impl Session {
             (layout.dir(lock), layout.counter(lock.get(..prefix_len).unwrap_or_default(), lock));
         if !self.memory.listeners.lock().is_empty() {
             self.watch(lock, &dir);
-            self.watches.tell_inspected(&dir);
+            self.watches.notify_of_inspection(&dir);
         }
         let seen = self.look(lock, Some(&path)).await?;
         // What is no counter says nothing of the holder.

@@ -189,11 +189,11 @@ impl Session {
             }
             for waiter in waiters {
                 self.memory.due.notify_one();
-                self.memory.tell(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
+                self.memory.notify(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
             }
         }
         if news.tells {
-            self.memory.tell(Hint::Invalidated(news.lock.as_bytes()));
+            self.memory.notify(Hint::Invalidated(news.lock.as_bytes()));
         }
     }
 

@@ -71,14 +71,14 @@ impl Watches {
     }
 
     /// The next removal of a place of the lock is to be reported.
-    pub(crate) fn tell_refused(&self, dir: &str) {
+    pub(crate) fn notify_of_refusal(&self, dir: &str) {
         if let Some(watch) = self.0.lock().get_mut(dir) {
             watch.refused = true;
         }
     }
 
     /// The next change of the lock is to be reported.
-    pub(crate) fn tell_inspected(&self, dir: &str) {
+    pub(crate) fn notify_of_inspection(&self, dir: &str) {
         if let Some(watch) = self.0.lock().get_mut(dir) {
             (watch.refused, watch.inspected) = (true, true);
         }
@@ -130,11 +130,11 @@ mod tests {
         assert!(watches.begin("/a", &lock, at(0)).begin && !watches.begin("/a", &lock, at(1)).begin);
         let gone = || event(Change::Deleted, "/a/x-0000000001");
         assert!(!watches.receive(gone()).unwrap().tells, "no client waits");
-        watches.tell_refused("/a");
+        watches.notify_of_refusal("/a");
         assert!(!watches.receive(event(Change::Created, "/a/x-0000000002")).unwrap().tells);
         let news = watches.receive(gone()).unwrap();
         assert!(news.tells && news.gone.as_deref() == Some("/a/x-0000000001") && *news.lock == *"a");
-        watches.tell_inspected("/a");
+        watches.notify_of_inspection("/a");
         assert!(watches.receive(event(Change::Created, "/a/x-0000000002")).unwrap().tells);
         for other in ["/a", "/a/b", "/a/b/x-0000000001", "/b/x-0000000001"] {
             assert_eq!(watches.receive(event(Change::Deleted, other)), None, "{other}");

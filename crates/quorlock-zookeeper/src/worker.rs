@@ -100,7 +100,7 @@ impl Worker {
                         // The next member may be better off.
                         self.member += 1;
                         wait = Duration::ZERO;
-                        self.memory.tell(Hint::Unsubscribed);
+                        self.memory.notify(Hint::Unsubscribed);
                         failure
                     }
                 },
@@ -173,7 +173,7 @@ impl Worker {
         self.current.send_replace(Some(Arc::clone(session)));
         *self.shared.session.lock() = Arc::downgrade(session);
         self.observers.notify(ConnectionState::Connected(Arc::clone(&session.identity)));
-        self.memory.tell(Hint::Subscribed);
+        self.memory.notify(Hint::Subscribed);
         for job in waiting {
             self.take(session, job);
         }

@@ -135,8 +135,8 @@ fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
 /// Reports the two clocks that certainly differ most, including ours.
 fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = ("this machine", ClockReading::new(0, Duration::ZERO));
-    let theirs = case.examined.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
-    let all: Vec<_> = theirs.chain([ours]).collect();
+    let others = case.examined.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
+    let all: Vec<_> = others.chain([ours]).collect();
     let pairs =
         all.iter().enumerate().flat_map(|(index, one)| all.iter().skip(index + 1).map(move |two| (one, two)));
     let differing = pairs.map(|(one, two)| {
@@ -161,15 +161,15 @@ fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     }
 }
 
-/// Returns the finding that another client of the deployment has the `max_ttl` `theirs`, which differs from
+/// Returns the finding that another client of the deployment has the `max_ttl` `others`, which differs from
 /// `ours`.
-pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
+pub(crate) fn max_ttl_differs(ours: Duration, others: Duration) -> Finding {
     let both = format!(
         "max_ttl is {} here, and another client has {}",
         duration::format(ours),
-        duration::format(theirs)
+        duration::format(others)
     );
-    let evidence = if theirs > ours {
+    let evidence = if others > ours {
         format!(
             "{both}: its locks may outlast the time for which we do not count restarted nodes. While more \
              nodes report it than may be wrong, we wait as long as it does"
@@ -190,14 +190,14 @@ fn max_ttls(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = case.setting.max_ttl;
     let reported = case.examined.iter().filter_map(|(_, facts)| facts.max_ttl);
     let differing: BTreeSet<Duration> =
-        reported.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
-    sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
+        reported.filter(|others| others.as_millis() != ours.as_millis()).collect();
+    sheet.findings.extend(differing.into_iter().map(|others| max_ttl_differs(ours, others)));
 }
 
-/// Returns the finding that another client has the list of nodes `theirs`, which differs from `ours`.
-pub(crate) fn lists_differ(ours: &str, quorum: Quorum, theirs: &str, recorded: Option<Duration>) -> Finding {
-    let (count, known): (usize, BTreeSet<&str>) = (theirs.split(' ').count(), ours.split(' ').collect());
-    let shared = theirs.split(' ').filter(|node| known.contains(node)).count();
+/// Returns the finding that another client has the list of nodes `others`, which differs from `ours`.
+pub(crate) fn lists_differ(ours: &str, quorum: Quorum, others: &str, recorded: Option<Duration>) -> Finding {
+    let (count, known): (usize, BTreeSet<&str>) = (others.split(' ').count(), ours.split(' ').collect());
+    let shared = others.split(' ').filter(|node| known.contains(node)).count();
     let ours = ours.split(' ').count();
     let seen = recorded.map_or_else(String::new, |ago| format!(", {} ago", duration::format(ago)));
     // If theirs is a majority: it may be more.
@@ -230,15 +230,15 @@ fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let complete = case.examined.len() == case.setting.quorum.nodes();
     let Some(ours) = ids.filter(|_| complete).map(list_of_nodes) else { return };
     let young = case.examined.iter().map(|(_, facts)| age(facts)).min().unwrap_or_default();
-    let mut theirs: BTreeMap<&str, Duration> = BTreeMap::new();
+    let mut others: BTreeMap<&str, Duration> = BTreeMap::new();
     for list in case.examined.iter().flat_map(|(_, facts)| &facts.node_lists) {
         if *list.nodes != *ours && list.recorded.saturating_add(SETTLED) < young {
-            let latest = theirs.entry(&list.nodes).or_insert(list.recorded);
+            let latest = others.entry(&list.nodes).or_insert(list.recorded);
             *latest = list.recorded.min(*latest);
         }
     }
     let quorum = case.setting.quorum;
-    let found = theirs.into_iter().map(|(theirs, ago)| lists_differ(&ours, quorum, theirs, Some(ago)));
+    let found = others.into_iter().map(|(others, ago)| lists_differ(&ours, quorum, others, Some(ago)));
     sheet.findings.extend(found);
 }
 

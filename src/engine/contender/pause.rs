@@ -76,7 +76,7 @@ impl Contender {
         let among = if refusal.by_one { refusing } else { granted.complement() };
         let rest = if verdict == Verdict::Contended {
             let hearing = subscription.hints(&in_the_way).hearing(among);
-            refusal.rest(hearing, &mut ends, || entropy.next_u64())
+            refusal.pause(hearing, &mut ends, || entropy.next_u64())
         } else {
             None
         };
@@ -88,7 +88,7 @@ impl Contender {
     }
 
     /// Waits until this moment, for enough hints, for an offer, or for what the bell is rung for as well.
-    pub(super) async fn rest(
+    pub(super) async fn sleep(
         &self,
         pause: &Pause,
         until: Moment,
@@ -108,7 +108,7 @@ impl Contender {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.engine.rest_until(until) => {}
+            () = self.engine.wait_until(until) => {}
         }
     }
 }

@@ -51,7 +51,7 @@ impl Contender {
 
     /// Keeps the places, and returns whether to ask for the lock immediately, because it is our turn at one of them. Otherwise
     /// the `pause` is over, or enough nodes have hinted at a change.
-    pub(super) async fn rest_in_places(
+    pub(super) async fn wait_in_places(
         &mut self,
         acquisition: &Arc<AcquireRequest>,
         pause: &mut Pause,
@@ -63,7 +63,7 @@ impl Contender {
             }
             let due = self.places.iter().filter(|place| !place.queue.closed).map(|place| place.next).min();
             let until = due.map_or(pause.until, |due| due.min(pause.until));
-            self.rest(pause, until, subscription, || subscription.has_turn()).await;
+            self.sleep(pause, until, subscription, || subscription.has_turn()).await;
             if subscription.has_turn() {
                 return true;
             }

@@ -78,8 +78,11 @@ impl Contender {
             let turns_before = subscription.turns(self.keys.first(), self.queue.waiter);
             let go = self.queue.is_worth_trying(&self.engine, &self.keys, acquisition, &place).await;
             let is_turn = (go || turns_before.len() > 0) && !self.queue.has_offers();
-            let next =
-                if is_turn { Next::Try } else { self.rest_in_queue(&place, subscription, acquisition).await? };
+            let next = if is_turn {
+                Next::Try
+            } else {
+                self.wait_in_queue(&place, subscription, acquisition).await?
+            };
             match next {
                 Next::Try => return Ok(Chance::Turn(self.engine.now() + place.turn)),
                 Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
@@ -89,7 +92,7 @@ impl Contender {
     }
 
     /// Waits in the queue, and returns what to do next.
-    async fn rest_in_queue(
+    async fn wait_in_queue(
         &mut self,
         place: &Place,
         subscription: &Subscription,
@@ -133,7 +136,7 @@ impl Contender {
                 biased;
                 () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = bell.notified() => {}
-                () = self.engine.rest_until(until) => return Ok(Next::AskAgain),
+                () = self.engine.wait_until(until) => return Ok(Next::AskAgain),
             }
         }
     }
@@ -160,7 +163,7 @@ impl Contender {
                     biased;
                     () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                     () = bell.notified() => {}
-                    () = self.engine.rest_until(until) => {}
+                    () = self.engine.wait_until(until) => {}
                 }
                 continue;
             }

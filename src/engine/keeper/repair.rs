@@ -40,7 +40,7 @@ impl Keeper {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
             let mut repair =
                 RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
-            repair.rest(self.engine.now(), self.engine.entropy.next_u64());
+            repair.pause(self.engine.now(), self.engine.entropy.next_u64());
             self.repair = Some(Box::new(repair));
             self.state.stop_repair();
         }
@@ -74,7 +74,7 @@ impl Keeper {
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
-        repair.rest(now, self.engine.entropy.next_u64());
+        repair.pause(now, self.engine.entropy.next_u64());
         let since = on_its_way_since.filter(|_| repair.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {
@@ -105,7 +105,7 @@ impl Keeper {
 }
 
 impl RepairSchedule {
-    fn rest(&mut self, now: Moment, random: u64) {
+    fn pause(&mut self, now: Moment, random: u64) {
         self.at = now + self.pauses.next(random);
     }
 }

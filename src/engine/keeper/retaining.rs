@@ -96,7 +96,7 @@ impl Keeper {
                 return (Err(RetainError::Unconfirmed { resource: resource.clone(), report }), round);
             }
             round.abandon();
-            engine.rest_until(again).await;
+            engine.wait_until(again).await;
         }
     }
 }

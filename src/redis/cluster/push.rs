@@ -75,7 +75,7 @@ impl HintListener for PushSource {
         match hint {
             Hint::Subscribed => inner.set_source(self.number, Some(true)),
             Hint::Unsubscribed => inner.set_source(self.number, Some(false)),
-            Hint::Invalidated(_) | Hint::Flushed => inner.audience.tell(hint),
+            Hint::Invalidated(_) | Hint::Flushed => inner.audience.notify(hint),
         }
     }
 }

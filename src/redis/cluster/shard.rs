@@ -154,6 +154,6 @@ impl StatusListener for ShardListener {
         if doubtful {
             inner.map_outdated.notify_one();
         }
-        inner.tell();
+        inner.notify();
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
         }
         open(&inner);
         inner.contacted.lock().cancel();
-        inner.tell();
+        inner.notify();
         let fine = inner.router.lock().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
@@ -81,7 +81,7 @@ pub(super) async fn request_map(
 ) -> Result<Map, NodeError> {
     let known = inner.router.lock().map.clone();
     if let Some(last) = source.take()
-        && let Ok((map, last)) = tell(inner, last).await
+        && let Ok((map, last)) = read_map(inner, last).await
         && !is_stale(&map, known.as_deref())
     {
         *source = Some(last);
@@ -140,11 +140,11 @@ fn candidates(inner: &Inner, map: Option<&Map>) -> Vec<Address> {
 async fn ask(inner: &Inner, member: Address) -> Result<(Map, MapSource), NodeError> {
     let mut connector = Connector::new(member.clone(), inner.settings.clone(), Arc::default());
     let (connection, _) = connector.greet_in_time().await?;
-    tell(inner, MapSource { member, connection }).await
+    read_map(inner, MapSource { member, connection }).await
 }
 
 /// Requests the map over the connection.
-async fn tell(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSource), NodeError> {
+async fn read_map(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSource), NodeError> {
     // A member that hangs must leave time to ask another one while the present map is valid.
     let (clock, limit) = (&*inner.settings.clock, inner.settings.connect_timeout.step().min(REFRESH));
     let mut request = Pipeline::with_capacity(1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::super::admission::Ask;
+use super::super::admission::PendingRequest;
 use super::super::command::encode;
 use super::super::connection::{ConnectionError, Message, READS, yield_later};
 use super::super::exchange::{Progress, Step};
@@ -68,16 +68,16 @@ impl Session<'_> {
                         self.last_reply = self.clock.now();
                     }
                     match sent.expected {
-                        Expected::Ask { ask, mut awaited } => {
-                            match awaited.read(answer, &ask.request, self.connector.user()) {
+                        Expected::Response { pending, mut awaited } => {
+                            match awaited.read(answer, &pending.request, self.connector.user()) {
                                 None => {
-                                    let expected = Expected::Ask { ask, awaited };
+                                    let expected = Expected::Response { pending, awaited };
                                     self.in_flight.push_front(Sent { expected, at: sent.at });
                                 }
-                                Some(progress) => self.proceed(ask, progress)?,
+                                Some(progress) => self.proceed(pending, progress)?,
                             }
                         }
-                        Expected::Undo(undo) => undo.ask.answer(Err(undo.error)),
+                        Expected::Undo(undo) => undo.pending.answer(Err(undo.error)),
                         Expected::ReplicaAck => {
                             let copies = copies_in(answer);
                             self.copied(copies);
@@ -104,38 +104,38 @@ impl Session<'_> {
     }
 
     /// Answers a request, or sends its next step.
-    fn proceed(&mut self, mut ask: Ask, progress: Progress) -> Result<(), ConnectionError> {
+    fn proceed(&mut self, mut pending: PendingRequest, progress: Progress) -> Result<(), ConnectionError> {
         match progress {
             Progress::Voted { vote, fence } => {
                 let unconfirmed =
-                    self.replica_ack.is_some() && vote == Vote::Granted && must_last(&ask.request);
+                    self.replica_ack.is_some() && vote == Vote::Granted && must_last(&pending.request);
                 let answer = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(fence);
                 if unconfirmed {
-                    self.unconfirmed.push((ask, answer));
+                    self.unconfirmed.push((pending, answer));
                 } else {
-                    ask.answer_with(answer, ReceivedAt { at: self.last_reply, clock: self.clock });
+                    pending.answer_with(answer, ReceivedAt { at: self.last_reply, clock: self.clock });
                 }
             }
             Progress::Then(step) => {
-                ask.step = Some(step);
-                self.batch.push(ask);
+                pending.step = Some(step);
+                self.batch.push(pending);
             }
             Progress::Unclear => {
                 self.pairs_from = self.clock.now() + SCRIPTS_FOR;
-                ask.step = Some(Step::Draw);
-                self.batch.push(ask);
+                pending.step = Some(Step::Draw);
+                self.batch.push(pending);
             }
             Progress::Again => {
                 self.library.forget();
-                self.batch.push(ask);
+                self.batch.push(pending);
             }
             Progress::Failed(error) => {
                 let of_redisson = self.library.redisson().is_some();
-                ask.answer(Err(if of_redisson { redisson::explain(error) } else { error }));
+                pending.answer(Err(if of_redisson { redisson::explain(error) } else { error }));
             }
-            Progress::Undo(error) => self.undo(ask, error),
+            Progress::Undo(error) => self.undo(pending, error),
             Progress::Demoted => {
-                ask.answer(Err(demoted()));
+                pending.answer(Err(demoted()));
                 return Err(ConnectionError::Demoted);
             }
         }
@@ -144,13 +144,13 @@ impl Session<'_> {
 
     /// Releases what the request may have stored, and then reports the error, which says that nothing was
     /// done.
-    fn undo(&mut self, ask: Ask, error: NodeError) {
-        let Some(claim) = ask.request.claim() else { return ask.answer(Err(error)) };
+    fn undo(&mut self, pending: PendingRequest, error: NodeError) {
+        let Some(claim) = pending.request.claim() else { return pending.answer(Err(error)) };
         let release = Request::Release { claim: Arc::new(claim.clone()) };
         // In full: this must not fail for a lost script, whatever else has failed.
         encode(&release, None, &mut Library::new(self.library.redisson()), self.connection.outbox());
         self.in_flight.push_back(Sent {
-            expected: Expected::Undo(Box::new(Undo { ask, error })),
+            expected: Expected::Undo(Box::new(Undo { pending, error })),
             at: self.clock.now(),
         });
     }
@@ -158,9 +158,9 @@ impl Session<'_> {
     /// Records that `copies` replicas have the granted votes.
     fn copied(&mut self, copies: u64) {
         let needed = self.replica_ack.map_or(0, |copies| u64::from(copies.needed));
-        for (ask, answer) in self.unconfirmed.drain(..) {
+        for (pending, answer) in self.unconfirmed.drain(..) {
             let enough = copies >= needed;
-            ask.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
+            pending.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
         }
     }
 }

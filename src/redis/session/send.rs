@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::admission::{Ask, cleans_up};
+use super::super::admission::{PendingRequest, cleans_up};
 use super::super::exchange::Step;
 use super::super::node_lists::EVERY;
 use super::super::replicas::must_last;
@@ -22,7 +22,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 impl Session<'_> {
     /// Takes requests from the queue, and writes them after those that have to be sent again.
-    pub(super) fn take(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) {
+    pub(super) fn take(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<PendingRequest>) {
         if !self.batch.is_empty() {
             self.write();
         }
@@ -55,23 +55,23 @@ impl Session<'_> {
         let wall = self.supported.clock.filter(|_| self.pairs_from <= at).map(|clock| clock.at(at));
         // Taken one by one: if one panics, the others are still answered.
         self.batch.reverse();
-        while let Some(ask) = self.batch.pop() {
-            let step = match ask.step {
+        while let Some(pending) = self.batch.pop() {
+            let step = match pending.step {
                 // Sent even if the attempt has ended: its token may be stored, and the request that undoes it may follow.
                 Some(step @ (Step::Draw | Step::NotifyNext)) => step,
                 step => {
-                    if let Err(why) = self.may_send(&ask, &allowed) {
-                        ask.answer(Err(why));
+                    if let Err(why) = self.may_send(&pending, &allowed) {
+                        pending.answer(Err(why));
                         continue;
                     }
-                    step.unwrap_or_else(|| Step::first(&ask.request, self.supported, wall))
+                    step.unwrap_or_else(|| Step::first(&pending.request, self.supported, wall))
                 }
             };
             let history = self.history.as_deref();
-            let awaited = step.write(&ask.request, history, &mut self.library, self.connection.outbox());
-            let ask = Ask { step: Some(step), ..ask };
-            votes |= must_last(&ask.request);
-            self.in_flight.push_back(Sent { expected: Expected::Ask { ask, awaited }, at });
+            let awaited = step.write(&pending.request, history, &mut self.library, self.connection.outbox());
+            let pending = PendingRequest { step: Some(step), ..pending };
+            votes |= must_last(&pending.request);
+            self.in_flight.push_back(Sent { expected: Expected::Response { pending, awaited }, at });
         }
         if let (Some(copies), true) = (self.replica_ack, votes) {
             // Once for all of them: nothing after it is answered before.
@@ -116,18 +116,18 @@ impl Session<'_> {
     }
 
     /// Returns why the request is not sent over this connection, if so. `allowed` is what the Sentinels say of votes.
-    fn may_send(&self, ask: &Ask, allowed: &Result<(), NodeError>) -> Result<(), NodeError> {
-        if self.pace == Pace::Stalled && !cleans_up(&ask.request) {
+    fn may_send(&self, pending: &PendingRequest, allowed: &Result<(), NodeError>) -> Result<(), NodeError> {
+        if self.pace == Pace::Stalled && !cleans_up(&pending.request) {
             return Err(stalled(self.stall));
         }
-        if must_last(&ask.request) {
+        if must_last(&pending.request) {
             allowed.clone()?;
         }
-        if self.may_overtake(ask) {
+        if self.may_overtake(pending) {
             let reason = "the connection that it was meant for has ended".into();
             return Err(NodeError::Disconnected { reason });
         }
-        if ask.request.may_create() && !ask.responder.wanted() {
+        if pending.request.may_create() && !pending.responder.wanted() {
             return Err(NodeError::NotAsked);
         }
         Ok(())
@@ -136,8 +136,8 @@ impl Session<'_> {
     /// Returns whether the request is a release of a request that was sent over a connection that has ended:
     /// that may still arrive, if the server did not end the connection for us. A release leaves no tombstone;
     /// the clean-up after an unknown outcome does (rule I-5).
-    fn may_overtake(&self, ask: &Ask) -> bool {
-        let releases = matches!(*ask.request, Request::Release { .. } | Request::Offer { .. });
-        releases && self.supported.client.is_none() && ask.permit.outlived_a_connection()
+    fn may_overtake(&self, pending: &PendingRequest) -> bool {
+        let releases = matches!(*pending.request, Request::Release { .. } | Request::Offer { .. });
+        releases && self.supported.client.is_none() && pending.permit.outlived_a_connection()
     }
 }

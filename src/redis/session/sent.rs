@@ -1,6 +1,6 @@
 //! A request in flight, and the reply that it expects.
 
-use super::super::admission::Ask;
+use super::super::admission::PendingRequest;
 use super::super::exchange::Awaited;
 use super::super::push::is_change_of;
 use crate::node::{NodeError, Request};
@@ -16,20 +16,20 @@ impl Sent {
     /// Returns whether the push says that the place of a waiter has changed because this request enqueues it
     /// again. Redis 6.0 pushes that just before its reply; it is not the waiter's turn then.
     pub(super) fn changes_own_place(&self, push: &[u8]) -> bool {
-        let Expected::Ask { ask, .. } = &self.expected else { return false };
-        let Request::Enqueue { key, waiter, .. } = &*ask.request else { return false };
+        let Expected::Response { pending, .. } = &self.expected else { return false };
+        let Request::Enqueue { key, waiter, .. } = &*pending.request else { return false };
         is_change_of(push, turn_key(key, *waiter).as_bytes())
     }
 
     /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.
     pub(super) fn usual(&self) -> Option<&'static [u8]> {
-        if let Expected::Ask { awaited, .. } = &self.expected { awaited.usual() } else { None }
+        if let Expected::Response { awaited, .. } = &self.expected { awaited.usual() } else { None }
     }
 }
 
 pub(super) enum Expected {
-    Ask {
-        ask: Ask,
+    Response {
+        pending: PendingRequest,
         awaited: Awaited,
     },
     Undo(Box<Undo>),
@@ -43,6 +43,6 @@ pub(super) enum Expected {
 
 /// Releases what a failed request may have stored, before its error is reported.
 pub(super) struct Undo {
-    pub(super) ask: Ask,
+    pub(super) pending: PendingRequest,
     pub(super) error: NodeError,
 }

@@ -200,15 +200,15 @@ impl Collect for Panicking {
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_callback_ends_no_connection() {
-    type Tell = fn(&RedisNode);
-    let all: [(&str, Tell); 3] = [
+    type Change = fn(&RedisNode);
+    let all: [(&str, Change); 3] = [
         ("a status listener", |node| node.observe(Arc::new(Panicking))),
         ("a listener", |node| node.listen(Arc::new(Panicking))),
         ("a caller", |node| node.ask(inspect().into(), Responder::new(Arc::new(Panicking), 0))),
     ];
-    for (who, tell) in all {
+    for (who, change) in all {
         let ((node, votes), hints) = (node(Behaviour::Answers), Arc::new(super::HintLog::default()));
-        tell(&node);
+        change(&node);
         node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
         for _ in 0..2 {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
@@ -256,7 +256,12 @@ async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
     within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
     let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
-    let late = super::super::Ask { request: taking_back.into(), permit: place, responder: reply, step: None };
+    let late = super::super::PendingRequest {
+        request: taking_back.into(),
+        permit: place,
+        responder: reply,
+        step: None,
+    };
     node.queue.send(late).unwrap();
     within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();

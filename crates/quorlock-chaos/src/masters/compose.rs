@@ -65,7 +65,7 @@ impl Compose {
         Ok(compose)
     }
 
-    async fn tell(&self, words: &[&str]) -> io::Result<Vec<u8>> {
+    async fn docker(&self, words: &[&str]) -> io::Result<Vec<u8>> {
         let Some((program, first)) = self.command.split_first() else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -142,17 +142,17 @@ impl Masters for Compose {
     }
 
     fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.tell(&["kill", "-s", "KILL", &service(number)]).await.map(drop) })
+        Box::pin(async move { self.docker(&["kill", "-s", "KILL", &service(number)]).await.map(drop) })
     }
 
     fn restart(&self, number: usize, memory: Memory) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             let service = service(number);
             match memory {
-                Memory::Kept => self.tell(&["start", &service]).await?,
+                Memory::Kept => self.docker(&["start", &service]).await?,
                 Memory::Gone => {
-                    self.tell(&["rm", "--stop", "--force", "-v", &service]).await?;
-                    self.tell(&["up", "-d", "--no-deps", &service]).await?
+                    self.docker(&["rm", "--stop", "--force", "-v", &service]).await?;
+                    self.docker(&["up", "-d", "--no-deps", &service]).await?
                 }
             };
             self.answers(number).await
@@ -160,17 +160,17 @@ impl Masters for Compose {
     }
 
     fn freeze(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.tell(&["pause", &service(number)]).await.map(drop) })
+        Box::pin(async move { self.docker(&["pause", &service(number)]).await.map(drop) })
     }
 
     fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.tell(&["unpause", &service(number)]).await.map(drop) })
+        Box::pin(async move { self.docker(&["unpause", &service(number)]).await.map(drop) })
     }
 
     fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             for number in 0..MASTERS {
-                let log = self.tell(&["logs", "--no-color", &service(number)]).await?;
+                let log = self.docker(&["logs", "--no-color", &service(number)]).await?;
                 fs::write(folder.join(format!("node-{}.log", number + 1)), log)?;
             }
             Ok(())

@@ -49,14 +49,14 @@ pub(super) async fn watch(
             Some(seen) = looks.next() => {
                 let seen = seen?;
                 last = code(&seen);
-                tell(&seen, args.json, &mut before)?;
+                print_changes(&seen, args.json, &mut before)?;
             }
         }
     }
 }
 
 /// Prints a line for each lock that has changed.
-fn tell(looks: &[Look], json: bool, before: &mut Vec<String>) -> Result<(), Failure> {
+fn print_changes(looks: &[Look], json: bool, before: &mut Vec<String>) -> Result<(), Failure> {
     let now: Vec<String> = looks.iter().map(Look::gist).collect();
     let changed = looks.iter().enumerate().filter(|(place, _)| before.get(*place) != now.get(*place));
     let text: String = changed.map(|(_, look)| look.line(json)).collect();

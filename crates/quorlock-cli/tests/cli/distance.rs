@@ -30,7 +30,7 @@ fn times() -> Option<usize> {
 }
 
 /// Prints, but not by `println`, which the harness captures.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     if times().is_some() {
         drop(writeln!(std::io::stderr(), "{line}"));
     }
@@ -120,7 +120,7 @@ impl Far {
         running.close_stdin();
         running.end().await.expect(0);
         exchanges.sort_unstable();
-        tell(&format!("{name}: exchanges with each node before the command started: {exchanges:?}"));
+        print_line(&format!("{name}: exchanges with each node before the command started: {exchanges:?}"));
         exchanges
     }
 
@@ -137,7 +137,7 @@ impl Far {
             }
             took.sort_unstable();
             let (half, most) = (took[took.len() / 2], took[took.len() - 1]);
-            tell(&format!(
+            print_line(&format!(
                 "{kind}, {millis} ms: {count} of {count}, command started after {half} ms, {most} ms at most"
             ));
         }
@@ -264,14 +264,14 @@ async fn of_a_herd_that_does_not_wait_one_has_the_lock_and_all_others_hear_that_
     for round in 0..rounds {
         let free = format!("free-{round}");
         let codes = herd(&servers, &free, count).await;
-        tell(&format!("free, {count} concurrently: {:?}", tally(&codes)));
+        print_line(&format!("free, {count} concurrently: {:?}", tally(&codes)));
         assert_eq!(tally(&codes), [(0, 1), (75, count - 1)]);
 
         let held = format!("held-{round}");
         let mut holder = Quorlock::new(["hold", "--json", &held]).on(&servers).stdin_open().start();
         holder.lines(1).await;
         let codes = herd(&servers, &held, count).await;
-        tell(&format!("held, {count} concurrently: {:?}", tally(&codes)));
+        print_line(&format!("held, {count} concurrently: {:?}", tally(&codes)));
         assert_eq!(tally(&codes), [(75, count)]);
         holder.close_stdin();
         holder.end().await.expect(0);
@@ -304,6 +304,8 @@ async fn hung_nodes_do_not_delay_the_start() {
         servers.iter().take(hung).for_each(|server| server.thaw().unwrap());
     }
     for (hung, half, most) in figures {
-        tell(&format!("{hung} of 5 stopped before the start: all done after {half} ms, {most} ms at most"));
+        print_line(&format!(
+            "{hung} of 5 stopped before the start: all done after {half} ms, {most} ms at most"
+        ));
     }
 }

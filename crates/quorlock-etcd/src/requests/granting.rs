@@ -31,7 +31,7 @@ impl Session {
         }
         let mut is_watched = self.watches.are_ready(claim.keys());
         for _ in 0..ATTEMPTS {
-            claim.keys().filter(|_| is_watched).for_each(|lock| self.watches.tell_refused(lock));
+            claim.keys().filter(|_| is_watched).for_each(|lock| self.watches.notify_of_refusal(lock));
             let counters = hint.map(|_| counters(claim)).unwrap_or_default();
             let seen = self.look(claim.keys(), counters, Some(claim.token())).await?;
             if seen.is_buried {

@@ -11,7 +11,7 @@ use crate::names::name;
 
 impl<const N: usize, const K: usize> Fence<N, K> {
     /// Describes the step in a sentence.
-    pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
+    pub(super) fn describe(&self, before: &State<N, K>, step: Step) -> String {
         let after = self.after(before, step);
         match step {
             Step::Tick => format!("the time is {:?}", self.world.wall(after.now)),

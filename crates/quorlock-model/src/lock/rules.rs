@@ -341,15 +341,15 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let holder = self.token(attempt);
         let (reply, _) = node.kept[0].ask(self.renewal_of(attempt));
         if (self.scheme, reply) == (Scheme::Shrinking, Reply::Granted) {
-            node.kept[0].tell(Ask::release(holder));
-            node.kept[0].tell(Ask::acquire(holder, 1));
+            node.kept[0].apply(Ask::release(holder));
+            node.kept[0].apply(Ask::acquire(holder, 1));
         }
         reply
     }
 
     fn release(&self, node: &mut Node<K>, attempt: usize) {
         let any = node.kept[0].holder().filter(|_| self.scheme == Scheme::BlindRelease);
-        node.kept[0].tell(Ask::release(any.unwrap_or(self.token(attempt))));
+        node.kept[0].apply(Ask::release(any.unwrap_or(self.token(attempt))));
     }
 
     /// Whether a reply counts as an acknowledgement. Like `Round::said`.

@@ -5,7 +5,7 @@ use super::{Act, Lock};
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Lock<N, K> {
-    pub(super) fn tell(&self, before: &State<N, K>, act: Act) -> String {
+    pub(super) fn describe(&self, before: &State<N, K>, act: Act) -> String {
         let reply = |attempt, node: usize| before.nodes[node].kept[0].would(self.renewal_of(attempt));
         match act {
             Act::PutForward { node } => format!("the calendar clock of node {node} steps far forwards"),

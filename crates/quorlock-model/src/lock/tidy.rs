@@ -57,7 +57,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
 /// Removes all traces of the attempt.
 fn forget<const K: usize>(node: &mut Node<K>, attempt: usize) {
-    node.kept[0].tell(Ask::release(attempt));
+    node.kept[0].apply(Ask::release(attempt));
     node.mail[attempt] = spent();
 }
 

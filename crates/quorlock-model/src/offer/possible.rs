@@ -31,7 +31,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let vote = self.vote_of(&state.attempts[0], 0);
         for (index, node) in state.nodes.iter_mut().enumerate() {
             if index < stored {
-                node.kept[0].tell(vote);
+                node.kept[0].apply(vote);
             } else {
                 node.mail[0].vote = Vote::Asked;
             }

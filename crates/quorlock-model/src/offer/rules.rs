@@ -33,7 +33,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             Step::Renewal { attempt, node, .. } => self.renewal(&mut state, attempt, node),
             Step::End { attempt } => self.end(&mut state, attempt),
-            Step::Release { attempt, node } => state.nodes[node].kept[0].tell(Ask::release(attempt)),
+            Step::Release { attempt, node } => state.nodes[node].kept[0].apply(Ask::release(attempt)),
             Step::Own(act) => self.act(&mut state, act),
         }
         state.note_interruptions(|state, one, other| {
@@ -55,7 +55,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             Act::Vanish { node } => {
                 let kept = &mut state.nodes[node].kept[0];
-                kept.holder().into_iter().for_each(|holder| kept.tell(Ask::release(holder)));
+                kept.holder().into_iter().for_each(|holder| kept.apply(Ask::release(holder)));
             }
             Act::Question { attempt } => ask(state, attempt),
             Act::AskAgain { attempt } => state.attempts[attempt].clock = 0,
@@ -89,7 +89,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let there = &mut state.nodes[node];
         there.mail[attempt].vote = Vote::None;
         if self.scheme == Scheme::TwoCommands && !self.world.is_young(there.age) {
-            there.kept[0].tell(vote.numbered(None));
+            there.kept[0].apply(vote.numbered(None));
             there.mail[attempt].unnumbered = true;
             return;
         }
@@ -262,7 +262,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             let number = state.attempts[attempt].own.number.get();
             there.kept[0] = there.kept[0].with(|record| record.counter = number);
         } else {
-            there.kept[0].tell(write_back(&state.attempts[attempt], attempt));
+            there.kept[0].apply(write_back(&state.attempts[attempt], attempt));
         }
         let is_young = self.world.is_young(there.age);
         if is_young {

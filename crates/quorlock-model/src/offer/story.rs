@@ -6,7 +6,7 @@ use crate::names::name;
 use crate::scene::Phase;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
-    pub(super) fn tell(&self, before: &State<N, K>, act: Act) -> String {
+    pub(super) fn describe(&self, before: &State<N, K>, act: Act) -> String {
         match act {
             Act::Remind { node } => {
                 format!(

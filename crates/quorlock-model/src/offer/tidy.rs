@@ -88,7 +88,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 (if asked { Vote::Asked } else { Vote::None }, node.mail[attempt].unnumbered);
             node.mail[attempt] = Mail { vote, unnumbered, ..Mail::default() };
             if !self.world.is_literal() {
-                node.kept[0].tell(Ask::release(attempt));
+                node.kept[0].apply(Ask::release(attempt));
             }
         }
     }

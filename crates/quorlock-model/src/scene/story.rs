@@ -7,7 +7,7 @@ use crate::record::Kept;
 
 impl<S> Step<S> {
     /// Describes the step in a sentence, between the states before and after it.
-    pub(crate) fn tell<W, T, M, O: Own, const N: usize, const K: usize, const L: usize>(
+    pub(crate) fn describe<W, T, M, O: Own, const N: usize, const K: usize, const L: usize>(
         self,
         before: &State<W, Node<T, M, K, L>, Attempt<O>, N, K>,
         after: &State<W, Node<T, M, K, L>, Attempt<O>, N, K>,

@@ -66,7 +66,7 @@ impl Worker {
         tokio::select! {
             biased;
             outcome = leading => if outcome.is_err() { self.recorder.refused(true) },
-            () = self.rest(Duration::ZERO, LONGEST_WAIT) => self.recorder.given_up(),
+            () = self.pause(Duration::ZERO, LONGEST_WAIT) => self.recorder.given_up(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Worker {
         match self.rng.below(10) {
             0 => drop(leadership),
             1 => {
-                let soon = self.rest(Duration::ZERO, self.plan.distance * 4);
+                let soon = self.pause(Duration::ZERO, self.plan.distance * 4);
                 tokio::select! {
                     biased;
                     resigned = leadership.resign() => drop(resigned),
@@ -118,7 +118,7 @@ impl Worker {
                     format!("not every observer of e{resource} saw its leader {leader:?} within {bound:?}");
                 return self.recorder.find(Rule::Observing, text);
             }
-            self.rest(Duration::from_millis(10), Duration::from_millis(10)).await;
+            self.pause(Duration::from_millis(10), Duration::from_millis(10)).await;
         }
     }
 }

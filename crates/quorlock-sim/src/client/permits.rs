@@ -79,7 +79,7 @@ impl Worker {
         let slot = Plan::slot(semaphore, permit.number());
         let ids = [self.client, slot, operation];
         let holding = self.recorder.granted(ids, &permit.watch(), &self.clock);
-        self.rest(Duration::ZERO, Duration::from_millis(5)).await;
+        self.pause(Duration::ZERO, Duration::from_millis(5)).await;
         holding.ended(false);
         drop(permit.release().await);
         self.recorder.over(operation);
@@ -98,7 +98,7 @@ impl Worker {
                     if self.clock.now() < until =>
                 {
                     self.recorder.over(operation);
-                    self.rest(Duration::from_millis(100), Duration::from_millis(200)).await;
+                    self.pause(Duration::from_millis(100), Duration::from_millis(200)).await;
                 }
                 Err(error) => {
                     let bound = self.bound();

@@ -32,7 +32,7 @@ impl Watcher {
         // A round in progress continues when its caller gives up.
         let mut asked = self.world.now();
         loop {
-            let patience = self.rest(if self.rng.percent(20) {
+            let patience = self.pause(if self.rng.percent(20) {
                 self.plan.distance * 8
             } else {
                 Duration::from_secs(3600)
@@ -65,7 +65,7 @@ impl Watcher {
         Some(Seen { token: holder.token, fencing_token: holder.fencing_token.map(u64::from) })
     }
 
-    async fn rest(&self, longest: Duration) {
+    async fn pause(&self, longest: Duration) {
         let until = self.clock.now() + self.rng.between(Duration::ZERO, longest);
         self.clock.sleep_until(until).await;
     }

@@ -47,7 +47,7 @@ impl State {
     pub(super) fn set_time(&mut self, clock: &dyn Clock) {
         self.now = clock.now();
         self.keys.set_time(self.now, clock.wall());
-        self.trackers.tell(&mut self.keys, Author::Time);
+        self.trackers.notify(&mut self.keys, Author::Time);
     }
 
     /// Executes a command of a client.
@@ -104,7 +104,7 @@ impl State {
                 .or_else(|| sorted::execute(&mut self.keys, name, arguments))
                 .unwrap_or_else(|| Err(unknown(name))),
         };
-        self.trackers.tell(&mut self.keys, Author::Client(client));
+        self.trackers.notify(&mut self.keys, Author::Client(client));
         if Access::of(name) == Access::Reads && reply.is_ok() {
             let keys = if name == "EXISTS" { arguments } else { arguments.get(..1).unwrap_or_default() };
             self.trackers.remember(client, keys);
@@ -115,7 +115,7 @@ impl State {
     /// Deletes all keys.
     pub(super) fn flush(&mut self) {
         self.keys.flush();
-        self.trackers.tell_of_flush();
+        self.trackers.notify_of_flush();
     }
 
     /// Returns the script with its hash, by which it can be called from now on.
@@ -136,7 +136,7 @@ impl State {
         if let Some(misconduct) = &misconduct
             && let Some(answer) = misconduct.before(&mut self.keys, hash, keys, &mut arguments)
         {
-            self.trackers.tell(&mut self.keys, Author::Time);
+            self.trackers.notify(&mut self.keys, Author::Time);
             return answer;
         }
         let mut wrote = false;

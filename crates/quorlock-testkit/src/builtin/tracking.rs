@@ -102,7 +102,7 @@ impl Trackers {
     }
 
     /// Notifies the clients of changes since the last call.
-    pub(super) fn tell(&mut self, keys: &mut Keyspace, author: Author) {
+    pub(super) fn notify(&mut self, keys: &mut Keyspace, author: Author) {
         for key in keys.take_changed() {
             for client in self.readers.remove(&key).unwrap_or_default() {
                 let own = self.clients.get(&client).map(|tracker| tracker.own);
@@ -114,7 +114,7 @@ impl Trackers {
     }
 
     /// Notifies the clients that all keys were deleted: all clients, whatever they have read and whichever caused it.
-    pub(super) fn tell_of_flush(&mut self) {
+    pub(super) fn notify_of_flush(&mut self) {
         self.readers.clear();
         for client in self.clients.keys() {
             self.push(*client, vec![Resp::text("invalidate"), Resp::Null]);

@@ -48,7 +48,7 @@ impl Running {
         // Those that serve clients would notice its end a moment later, and answer until then. Stopped, it starts no
         // others. Errors mean that it has already ended.
         drop(self.signal(Signal::STOP).and_then(|()| await_stop(self.pid())));
-        drop(self.tell(Which::All, Signal::KILL));
+        drop(self.send_to(Which::All, Signal::KILL));
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -63,33 +63,33 @@ impl Running {
     pub(super) fn freeze(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         await_stop(self.pid())?;
-        self.tell(Which::All, Signal::STOP)
+        self.send_to(Which::All, Signal::STOP)
     }
 
     /// Sends SIGCONT to all of them.
     pub(super) fn thaw(&self) -> io::Result<()> {
-        self.tell(Which::All, Signal::CONT)?;
+        self.send_to(Which::All, Signal::CONT)?;
         self.signal(Signal::CONT)
     }
 
     /// Stops the processes that serve clients; the server keeps running and serves new ones.
     pub(super) fn stop_backends(&self) -> io::Result<()> {
-        self.while_stopped(|| self.tell(Which::Backends, Signal::STOP))
+        self.while_stopped(|| self.send_to(Which::Backends, Signal::STOP))
     }
 
     /// Sends SIGCONT to them.
     pub(super) fn continue_backends(&self) -> io::Result<()> {
-        self.while_stopped(|| self.tell(Which::All, Signal::CONT))
+        self.while_stopped(|| self.send_to(Which::All, Signal::CONT))
     }
 
     /// Stops one of them.
     pub(super) fn stop_backend(&self, pid: i32) -> io::Result<()> {
-        self.while_stopped(|| self.tell(Which::One(pid), Signal::STOP))
+        self.while_stopped(|| self.send_to(Which::One(pid), Signal::STOP))
     }
 
     /// Sends SIGCONT to one of them.
     pub(super) fn continue_backend(&self, pid: i32) -> io::Result<()> {
-        self.while_stopped(|| self.tell(Which::One(pid), Signal::CONT))
+        self.while_stopped(|| self.send_to(Which::One(pid), Signal::CONT))
     }
 
     /// Works while the server is stopped: it reaps no children then, so that no PID is reused.
@@ -105,7 +105,7 @@ impl Running {
     }
 
     /// Sends a signal, and waits until those that it stops have stopped.
-    fn tell(&self, which: Which, signal: Signal) -> io::Result<()> {
+    fn send_to(&self, which: Which, signal: Signal) -> io::Result<()> {
         let is_meant = |&process: &u32| match which {
             Which::All => true,
             Which::Backends => is_backend(process),

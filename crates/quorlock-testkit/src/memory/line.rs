@@ -33,7 +33,7 @@ pub(super) enum PendingHint {
 }
 
 impl PendingHint {
-    pub(super) fn tell(&self, listener: &dyn HintListener) {
+    pub(super) fn notify(&self, listener: &dyn HintListener) {
         match self {
             PendingHint::Subscribed => {
                 listener.on_hint(Hint::Subscribed);

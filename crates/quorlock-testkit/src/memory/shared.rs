@@ -100,12 +100,12 @@ impl Shared {
             }
             Delivery::Hint(news) => {
                 for listener in &*listeners {
-                    news.tell(&**listener);
+                    news.notify(&**listener);
                 }
             }
             Delivery::Listener(listener, first) => {
                 if let Some(news) = first {
-                    news.tell(&*listener);
+                    news.notify(&*listener);
                 }
                 listeners.push(listener);
             }

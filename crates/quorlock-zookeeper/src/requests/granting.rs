@@ -28,7 +28,7 @@ impl Session {
             if self.is_buried(claim.token()) {
                 return Ok(Vote::Free.into());
             }
-            self.watches.tell_refused(dir);
+            self.watches.notify_of_refusal(dir);
             let counter = match (path, &looked) {
                 (None, _) => Some(None),
                 (Some(path), Some(look)) => Some(look.counter(path)?),

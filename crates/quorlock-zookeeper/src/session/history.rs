@@ -171,15 +171,15 @@ impl Opened<'_> {
     async fn compare_max_ttls(&self, recorded: Option<(&[u8], Stat)>) -> Result<Duration, Failure> {
         let seams = &self.memory.seams;
         let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
-        let theirs =
+        let stored =
             recorded.and_then(|(data, _)| millis(data)).map_or(Duration::ZERO, Duration::from_millis);
         let notes = seams.max_ttls().filter(|_| seams.guards_restarts());
         let ours = notes.map_or(Duration::ZERO, quorlock::node::MaxTtlNotes::ours);
         if let Some(notes) = notes {
-            if theirs > Duration::ZERO {
-                notes.hear(theirs);
+            if stored > Duration::ZERO {
+                notes.hear(stored);
             }
-            if ours > theirs {
+            if ours > stored {
                 let (path, millis) =
                     (self.memory.layout.max_ttl(), u64::try_from(ours.as_millis()).unwrap_or(u64::MAX));
                 let data = millis.to_be_bytes().to_vec();
@@ -193,7 +193,7 @@ impl Opened<'_> {
                 }
             }
         }
-        let longest = ours.max(theirs);
+        let longest = ours.max(stored);
         let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
         Ok(Duration::from_secs(Drift::default().stretch(longest).as_secs() + 1))
     }
