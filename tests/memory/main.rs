@@ -40,6 +40,7 @@ mod loss;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod migration;
+mod names;
 mod node_kinds;
 mod offer;
 mod owner;

@@ -54,7 +54,7 @@ pub(crate) struct News {
     /// The places that have gone.
     pub(crate) gone: Vec<Vec<u8>>,
     /// Whether clients wait for this change.
-    pub(crate) tells: bool,
+    pub(crate) notifies: bool,
 }
 
 /// The watch of the note of the history.
@@ -189,10 +189,10 @@ impl Watches {
         watch.gone.extend(gone.iter().cloned());
         let excess = watch.gone.len().saturating_sub(REMEMBERED);
         watch.gone.drain(..excess);
-        let tells = (watch.refused && !gone.is_empty()) || (watch.inspected && is_changed);
-        if tells {
+        let notifies = (watch.refused && !gone.is_empty()) || (watch.inspected && is_changed);
+        if notifies {
             (watch.refused, watch.inspected) = (false, false);
         }
-        Some(News { lock, gone, tells })
+        Some(News { lock, gone, notifies })
     }
 }

@@ -168,11 +168,11 @@ impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
         for (attempt, asking) in state.attempts.iter().enumerate().take(self.writers) {
             let waits = matches!(asking.phase, Phase::Idle | Phase::Voting);
             let nodes = if self.scheme == Scheme::OneIntent { 1 } else { N };
-            let tells = |node: &usize| {
+            let notifies = |node: &usize| {
                 let [kept] = state.nodes[*node].kept;
                 waits && kept.is_shared() && !kept.awaits(attempt)
             };
-            let intents = (0..nodes).filter(tells).map(|node| Intend { attempt, node });
+            let intents = (0..nodes).filter(notifies).map(|node| Intend { attempt, node });
             steps.extend(intents.map(contest::Step::Own));
         }
     }

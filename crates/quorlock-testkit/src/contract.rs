@@ -80,7 +80,7 @@ pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Cloc
     let mut broken = Vec::new();
     let capabilities = node.capabilities();
     for (index, clause) in clauses().iter().enumerate() {
-        if !clause.needs.iter().all(|need| need.is_met_by(capabilities)) {
+        if !clause.needs.iter().all(|need| need.is_satisfied_by(capabilities)) {
             continue;
         }
         let bench = Bench::new(node, plant, clock, &ear, index);
@@ -258,7 +258,7 @@ enum Need {
 }
 
 impl Need {
-    fn is_met_by(self, node: Capabilities) -> bool {
+    fn is_satisfied_by(self, node: Capabilities) -> bool {
         match self {
             Need::Shared => node.has(Capability::Shared),
             Need::Several => node.has(Capability::Several),

@@ -192,7 +192,7 @@ impl Session {
                 self.memory.notify(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
             }
         }
-        if news.tells {
+        if news.notifies {
             self.memory.notify(Hint::Invalidated(news.lock.as_bytes()));
         }
     }

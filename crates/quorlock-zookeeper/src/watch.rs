@@ -39,7 +39,7 @@ pub(crate) struct News {
     /// The place that has gone.
     pub(crate) gone: Option<String>,
     /// Whether clients wait for this change.
-    pub(crate) tells: bool,
+    pub(crate) notifies: bool,
 }
 
 /// Watches to ask the server for, and to end.
@@ -99,8 +99,8 @@ impl Watches {
         let mut all = self.0.lock();
         let watch = all.get_mut(parent(&path))?;
         let is_gone = change == Change::Deleted;
-        let tells = (watch.refused && is_gone) || watch.inspected;
-        if tells {
+        let notifies = (watch.refused && is_gone) || watch.inspected;
+        if notifies {
             (watch.refused, watch.inspected) = (false, false);
         }
         if is_gone {
@@ -108,7 +108,7 @@ impl Watches {
             let excess = watch.gone.len().saturating_sub(REMEMBERED);
             watch.gone.drain(..excess);
         }
-        Some(News { lock: Arc::clone(&watch.lock), gone: is_gone.then_some(path), tells })
+        Some(News { lock: Arc::clone(&watch.lock), gone: is_gone.then_some(path), notifies })
     }
 }
 
@@ -129,13 +129,13 @@ mod tests {
         let (watches, lock) = (Watches::default(), Arc::from("a"));
         assert!(watches.begin("/a", &lock, at(0)).begin && !watches.begin("/a", &lock, at(1)).begin);
         let gone = || event(Change::Deleted, "/a/x-0000000001");
-        assert!(!watches.receive(gone()).unwrap().tells, "no client waits");
+        assert!(!watches.receive(gone()).unwrap().notifies, "no client waits");
         watches.notify_of_refusal("/a");
-        assert!(!watches.receive(event(Change::Created, "/a/x-0000000002")).unwrap().tells);
+        assert!(!watches.receive(event(Change::Created, "/a/x-0000000002")).unwrap().notifies);
         let news = watches.receive(gone()).unwrap();
-        assert!(news.tells && news.gone.as_deref() == Some("/a/x-0000000001") && *news.lock == *"a");
+        assert!(news.notifies && news.gone.as_deref() == Some("/a/x-0000000001") && *news.lock == *"a");
         watches.notify_of_inspection("/a");
-        assert!(watches.receive(event(Change::Created, "/a/x-0000000002")).unwrap().tells);
+        assert!(watches.receive(event(Change::Created, "/a/x-0000000002")).unwrap().notifies);
         for other in ["/a", "/a/b", "/a/b/x-0000000001", "/b/x-0000000001"] {
             assert_eq!(watches.receive(event(Change::Deleted, other)), None, "{other}");
         }

@@ -45,12 +45,12 @@ impl PushFanIn {
 }
 
 impl Inner {
-    fn set_source(&mut self, number: u64, tells: Option<bool>) {
-        match tells {
-            Some(tells) => drop(self.sources.insert(number, tells)),
+    fn set_source(&mut self, number: u64, notifies: Option<bool>) {
+        match notifies {
+            Some(notifies) => drop(self.sources.insert(number, notifies)),
             None => drop(self.sources.remove(&number)),
         }
-        let all = !self.sources.is_empty() && self.sources.values().all(|tells| *tells);
+        let all = !self.sources.is_empty() && self.sources.values().all(|notifies| *notifies);
         if all != self.audience.is_hearing() {
             self.audience.set_hearing(all);
         }

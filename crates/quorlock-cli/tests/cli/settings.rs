@@ -121,10 +121,10 @@ async fn the_systems_file_is_read_last() {
     );
     let Some(words) = alone(&script).await else { return };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let tells = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]);
-    assert_eq!(tells().through_all("unshare", &words).end().await.expect(0).stdout, "9000\n");
+    let warns = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]);
+    assert_eq!(warns().through_all("unshare", &words).end().await.expect(0).stdout, "9000\n");
     let own = format!("nodes = '{}'\nrestart-guard = 'off'\nttl = '8s'\n", servers.urls().join(","));
-    let by_own = tells().file("quorlock.toml", &own).through_all("unshare", &words);
+    let by_own = warns().file("quorlock.toml", &own).through_all("unshare", &words);
     assert_eq!(by_own.end().await.expect(0).stdout, "8000\n", "one file is read, and not two");
 }
 
@@ -238,9 +238,9 @@ async fn plain_seconds_are_taken_wherever_a_duration_is() {
     let Some(servers) = servers(3).await else { return };
     let file =
         format!("nodes = '{}'\nrestart-guard = 'off'\nttl = 8\nwait = 2.5\n", servers.urls().join(","));
-    let tells = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]).file("quorlock.toml", &file);
-    assert_eq!(tells().end().await.expect(0).stdout, "8000\n");
-    assert_eq!(tells().env("QUORLOCK_TTL", "7").end().await.expect(0).stdout, "7000\n");
+    let warns = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]).file("quorlock.toml", &file);
+    assert_eq!(warns().end().await.expect(0).stdout, "8000\n");
+    assert_eq!(warns().env("QUORLOCK_TTL", "7").end().await.expect(0).stdout, "7000\n");
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ fn all() -> impl Iterator<Item = Mutation> {
         .chain(mutation!(repeat_a_token => Violation::TokenShared { .. }, Violation::NoOrder { .. }))
         .chain(mutation!(accept_a_stale_write => Violation::TokenFell { .. }))
         .chain(mutation!(refuse_the_holder => Violation::FencedWrongly { .. }))
-        .chain(mutation!(tell_a_loss_late => Violation::LossReportedLate { reported: Some(_), .. }))
+        .chain(mutation!(report_loss_late => Violation::LossReportedLate { reported: Some(_), .. }))
         .chain(mutation!(omit_loss_report => Violation::LossReportedLate { reported: None, .. }))
         .chain(mutation!(renew_after_the_end => Violation::RenewedLate { .. }))
         .chain(mutation!(call_a_lost_lease_valid => Violation::ValidLate { .. }))
@@ -166,7 +166,7 @@ fn refuse_the_holder(played: &mut Played, place: Index) -> Option<()> {
     Some(())
 }
 
-fn tell_a_loss_late(played: &mut Played, place: Index) -> Option<()> {
+fn report_loss_late(played: &mut Played, place: Index) -> Option<()> {
     let (grant, _) = played.pick(place, |grant, _| grant.ending == Ending::Lapsed)?;
     played.edit(|mut event| {
         if matches!(&event.what, What::Lost { attempt, .. } if *attempt == grant.attempt) {

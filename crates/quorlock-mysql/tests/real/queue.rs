@@ -62,20 +62,20 @@ async fn a_release_notifies_only_the_first_process_in_the_queue() {
     need_server!();
     let server = Server::start(&[]).await;
     let [holder, first, second] = [(); 3].map(|()| node(&server));
-    let ears = [HintRecorder::to(&first), HintRecorder::to(&second)];
+    let listeners = [HintRecorder::to(&first), HintRecorder::to(&second)];
     let held = claim("a");
     acquire(&holder, &held).await.unwrap();
     enqueue(&first, "a", 1, TURN).await;
     enqueue(&second, "a", 2, TURN).await;
     assert_eq!(release(&holder, &held).await, Vote::Notified);
     let turns = [1, 2].map(|waiter| turn_key("a", WaiterId::new(waiter)));
-    until("the first is notified of its turn", async || ears[0].heard(&turns[0])).await;
-    until("the second, that the lock has changed", async || ears[1].heard("a")).await;
-    assert!(!ears[1].heard(&turns[1]), "it is not its turn");
+    until("the first is notified of its turn", async || listeners[0].heard(&turns[0])).await;
+    until("the second, that the lock has changed", async || listeners[1].heard("a")).await;
+    assert!(!listeners[1].heard(&turns[1]), "it is not its turn");
     // A waiter that has the turn leaves, and the turn goes to the next.
     let leave = Request::LeaveQueue { key: "a".into(), waiter: WaiterId::new(1) };
     assert_eq!(ask(&first, leave).await.unwrap().vote, Vote::Notified);
-    until("the second is notified of its turn", async || ears[1].heard(&turns[1])).await;
+    until("the second is notified of its turn", async || listeners[1].heard(&turns[1])).await;
 }
 
 /// A waiter asks again from time to time. It does not miss a turn that has begun a moment before.

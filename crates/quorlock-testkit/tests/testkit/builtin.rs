@@ -298,7 +298,7 @@ async fn the_expiry_of_a_lock_is_notified_to_refused_clients() -> RedisResult<()
 
 #[tokio::test]
 async fn a_flush_is_notified_without_a_key() -> RedisResult<()> {
-    let (_told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
+    let (_notified, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
     let _: String = cmd("FLUSHALL").query_async(&mut other).await?;
     assert_eq!(pushes.next().await, Some(Value::Nil));
     Ok(())
