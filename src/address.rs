@@ -48,7 +48,7 @@ pub struct Address {
 pub(crate) enum Layout {
     /// As this library stores them.
     Own,
-    /// As Redisson stores them: other programs lock there without this library (ADR 37).
+    /// As Redisson stores them: other programs lock there without this library (ADR 8).
     Redisson,
 }
 

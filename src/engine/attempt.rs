@@ -24,7 +24,7 @@ pub(crate) enum AskOrder {
     AllAtOnce,
     /// First the node that all contenders ask first, and the others only if it does not refuse. Its
     /// winner meets no competition at the others, so contenders do not split the vote, and losing
-    /// costs one request (docs/adr/0005-waiting.md).
+    /// costs one request (docs/adr/0003-waiting.md).
     PreferredFirst(Preference),
 }
 

@@ -26,7 +26,7 @@ const SKIPPED_FOR: Duration = Duration::from_secs(1);
 pub(super) const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 
 /// Waits for a lock in the queue of one node: the preferred node of the key, or else the next one
-/// that answers (ADR 25). A place there is only a hint of when to ask (rule W-1).
+/// that answers (ADR 3). A place there is only a hint of when to ask (rule W-1).
 pub(crate) struct NodeQueue {
     accepts: Accepts,
     /// The name of this wait: drawn anew by the waiting process for each (rule I-42).

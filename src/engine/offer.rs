@@ -1,4 +1,4 @@
-//! Asks for offers of other processes, and withdraws what is no use any more (ADR 26).
+//! Asks for offers of other processes, and withdraws what is no use any more (ADR 3).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

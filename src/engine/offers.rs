@@ -1,5 +1,5 @@
 //! Offers between processes: those that this process waits for, those that it may make, and the messages of nodes about
-//! both (ADR 26).
+//! both (ADR 3).
 
 use std::collections::HashMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 //! A `slot_map` says which master serves which slots. `topology`, one task, requests it from the members when
 //! needed, and keeps one `shard` for each master: an ordinary node for a single server. The `router` sends
 //! each request to the shard of its key. `reply` returns the response in the name of the cluster, and `push`
-//! does the same with hints. See docs/adr/0014-cluster.md.
+//! does the same with hints. See docs/adr/0005-redis.md.
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ mod buffers;
 mod tests;
 
 /// A connection, which sends requests in the order in which they were written to it, and returns the server's
-/// messages one by one. See ADR 8.
+/// messages one by one. See ADR 5.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     /// The ID that the server assigned to the connection, if it has reported it.

@@ -38,7 +38,7 @@ pub(crate) enum Step {
     /// `SET NX`, which reports no holder. Only where no request can arrive late, since it looks for no tombstone (rule
     /// I-41).
     Plain,
-    /// `SET NX`, and then the raising of the counter (ADR 34).
+    /// `SET NX`, and then the raising of the counter (ADR 4).
     Numbered,
     /// A release by one command, which notifies no waiter.
     Deletion(Deleting),

@@ -4,7 +4,7 @@
 //! work ends with it, and the next call restarts it on its own runtime. When the runtime exists but is not
 //! driven, as after its `block_on` has returned, a call from another runtime takes the work away: requests in
 //! flight are dropped as with a broken connection, and the old task ends when it is driven again. When the
-//! work panics, it is restarted in place. See docs/adr/0018-one-home.md.
+//! work panics, it is restarted in place. See docs/adr/0007-leases-and-timeouts.md.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

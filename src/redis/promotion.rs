@@ -1,4 +1,4 @@
-//! How long a promoted server has been master (rule I-17, ADR 13).
+//! How long a promoted server has been master (rule I-17, ADR 2).
 //!
 //! Its uptime does not show that, and nothing else in its report does. So the first client that meets it as a
 //! master leaves a note, with the time by the server's own clock. The note names the process and its

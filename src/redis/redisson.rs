@@ -1,4 +1,4 @@
-//! Locks as Redisson stores them (ADR 37): names, messages and refusals. `command/redisson` encodes the requests.
+//! Locks as Redisson stores them (ADR 8): names, messages and refusals. `command/redisson` encodes the requests.
 //!
 //! ```text
 //! NAME                              hash   the owner, which is a token or Redisson's UUID:THREAD, and its depth

@@ -4,7 +4,7 @@
 //! network do not know of a failover in the other. The answer with the largest configuration epoch counts,
 //! which grows with each failover. During a connection they are asked again every second, because a master
 //! that was replaced without noticing it still answers: the connection ends when they report another one, and
-//! carries no votes while a majority has not confirmed the master for three seconds. ADR 13 has the reasons.
+//! carries no votes while a majority has not confirmed the master for three seconds. ADR 2 has the reasons.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -208,7 +208,7 @@ impl ServerErrorKind {
     }
 
     /// Returns whether a master of a cluster has redirected the request without carrying it out: see
-    /// docs/adr/0014-cluster.md.
+    /// docs/adr/0005-redis.md.
     pub(crate) fn is_sent_away(&self) -> bool {
         matches!(self, ServerErrorKind::Moved | ServerErrorKind::Migrating | ServerErrorKind::ClusterDown)
     }

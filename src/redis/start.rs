@@ -1,4 +1,4 @@
-//! How long a server process has been known, by the clocks of its clients (rule I-24, ADR 19).
+//! How long a server process has been known, by the clocks of its clients (rule I-24, ADR 2).
 //!
 //! A server computes its uptime from its wall clock. If that was set forward after the start, as on a machine
 //! that boots with a wrong clock, a process of a few seconds seems hours old. So the first client that meets

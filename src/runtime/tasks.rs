@@ -5,7 +5,7 @@
 //! nothing in it is bound to one: it waits for responses, for other tasks and for
 //! [timers](crate::runtime::timer), not for timers of a runtime. A caller that waits for a task has
 //! its own runtime drive it too. A task that no runtime drives any more is kept for the next call.
-//! See docs/adr/0018-one-home.md.
+//! See docs/adr/0007-leases-and-timeouts.md.
 
 use std::fmt;
 use std::future::Future;

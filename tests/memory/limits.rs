@@ -1,4 +1,4 @@
-//! The default node timeouts: docs/adr/0022-time-limits.md.
+//! The default node timeouts: docs/adr/0007-leases-and-timeouts.md.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Locks in Redisson's layout: `?layout=redisson` (ADR 37).
+//! Locks in Redisson's layout: `?layout=redisson` (ADR 8).
 
 use futures::StreamExt as _;
 use quorlock::doctor::{Check, Standing};

@@ -10,7 +10,7 @@
 //! | what happens | how it is modelled |
 //! |---|---|
 //! | a key vanishes, is released, or expires; readers share the lock | a vote is granted at any time |
-//! | one command stores the key, and the next draws the number ([ADR 34](../../../docs/adr/0034-counters-by-slot.md)) | the vote is granted with the second |
+//! | one command stores the key, and the next draws the number ([ADR 4](../../../docs/adr/0004-fencing.md)) | the vote is granted with the second |
 //! | a request is lost | it does not arrive |
 //! | a client stops, or gives up | the attempt takes no further step; its requests may still arrive |
 //! | an answer is lost, or arrives after the decision | the vote is granted *unheard* |

@@ -97,7 +97,7 @@ const LEAST_LIMIT: Duration = Duration::from_secs(1);
 ///
 /// While a quorum answers, the verdict does not depend on it: it determines how soon a round
 /// without a quorum is given up. So it is generous: too short, and a free lock is not acquired; too
-/// long, and an outage is reported late. See `docs/adr/0022-time-limits.md`.
+/// long, and an outage is reported late. See `docs/adr/0007-leases-and-timeouts.md`.
 #[must_use]
 #[inline]
 pub fn node_timeout(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Duration) -> Duration {

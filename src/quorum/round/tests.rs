@@ -445,7 +445,7 @@ async fn a_task_that_stops_waiting_leaves_the_others_waiting() {
     assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Won)));
 }
 
-/// Others may have raised the counter since; see docs/adr/0016-without-scripts.md.
+/// Others may have raised the counter since; see docs/adr/0005-redis.md.
 #[test]
 fn a_refusal_reports_the_holders_number_not_the_counter() {
     let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));

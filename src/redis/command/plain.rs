@@ -1,4 +1,4 @@
-//! Acquires an uncontended lock, and releases it, without scripts (ADR 16, 34).
+//! Acquires an uncontended lock, and releases it, without scripts (ADR 4, 5).
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ fn raises_scores(software: &Software) -> bool {
     software.name != "redis" || software.numbers() >= [6, 2, 0]
 }
 
-/// Appends the commands that acquire without a script (ADR 34): the token is stored if the key is free, and then the
+/// Appends the commands that acquire without a script (ADR 4): the token is stored if the key is free, and then the
 /// counter is raised to the number, unless it is there or beyond. They are no transaction: what another client does
 /// between them can only raise the counter, and then the second one does not.
 pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: FenceHint, buffer: &mut Vec<u8>) {

@@ -1,7 +1,7 @@
 -- The counter of a hash slot's fencing numbers (rule F-1), for the scripts that follow.
 --
--- All locks of the slot below a key prefix share it, and it never expires (ADR 34). It is the score of a member of a
--- sorted set, because there is a command that raises a score and never lowers it, which needs no script (ADR 16). It
+-- All locks of the slot below a key prefix share it, and it never expires (ADR 4). It is the score of a member of a
+-- sorted set, because there is a command that raises a score and never lowers it, which needs no script (ADR 5). It
 -- is read by a command that counts as a write, as the tombstone is in acquire.lua. Numbers are exact below 2^53. Each
 -- call of a command takes a microsecond, and so do two of a library's functions.
 local function counter(key)
@@ -31,7 +31,7 @@ local function raise_for_restored(key, token, number)
   if counter(key) < number then raise(key, token, number) else note(key, token, number) end
 end
 -- Issues the next number for a token. Usually the counter is behind the hint, which one command checks while it raises
--- it (as in ADR 16, from Redis 6.2 on). If it is not, or the hint is too far ahead, or that command is refused, the
+-- it (as in ADR 5, from Redis 6.2 on). If it is not, or the hint is too far ahead, or that command is refused, the
 -- counter is read.
 local function draw(key, token, hint, lead)
   if hint + 0 <= clock() + lead and redis.pcall('ZADD', key, 'GT', 'CH', hint + 1, 'n') == 1 then

@@ -1,7 +1,7 @@
--- The queue of waiters for a lock, for the scripts that follow (ADR 25). Its keys have the mark as prefix: a
+-- The queue of waiters for a lock, for the scripts that follow (ADR 3). Its keys have the mark as prefix: a
 -- sorted set of IDs, by when each started to wait; for each ID a key that expires when its waiter has not
 -- asked for some seconds, which that waiter has read (CLIENT TRACKING), and that holds when it last asked, in
--- milliseconds, and its entry: the terms on which it accepts an offer (ADR 26), or 1, and its context; and
+-- milliseconds, and its entry: the terms on which it accepts an offer (ADR 3), or 1, and its context; and
 -- when a waiter was last notified of its turn.
 --
 -- They are accessed by commands that write, as the tombstone is in acquire.lua: otherwise the server would

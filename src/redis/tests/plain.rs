@@ -1,4 +1,4 @@
-//! Tests of acquiring without a script (ADR 16, 34), with a real server.
+//! Tests of acquiring without a script (ADR 4, 5), with a real server.
 
 use std::io;
 use std::sync::{Arc, Mutex};
