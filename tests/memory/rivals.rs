@@ -7,6 +7,7 @@
 mod acquiring;
 mod configuring;
 mod fencing;
+mod kept;
 mod losing;
 mod nodes;
 mod promises;
