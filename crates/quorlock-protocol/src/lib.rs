@@ -2,8 +2,8 @@
 //! argument.
 //!
 //! Everything that decides whether a lease may be trusted is here, and is what a model checker or a
-//! simulation runs. The crate `quorlock` asks nodes, waits, and reports to callers. The rules (I-1
-//! to I-42, S, M, R and C) are listed with their tests in `docs/rules.md`.
+//! simulation runs. The crate `quorlock` asks nodes, waits, and reports to callers. The rules
+//! (I-1, S-1 and so on) are listed with their tests in `docs/rules.md`.
 //!
 //! This crate is public for model checkers and curious readers. Programs use `quorlock`, which
 //! re-exports it as `quorlock::protocol` and requires the same version. It promises less stability
