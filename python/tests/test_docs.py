@@ -209,7 +209,7 @@ def environment(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 #: The sections of docs/migration.md for users of Python, and how many cells they have at least.
-SECTIONS = {"redlock-py": 9, "pottery": 15, "redis-py's `Lock`": 15, "python-redis-lock": 13, "aioredlock": 13}
+SECTIONS = {"redlock-py": 9, "pottery": 15, "redis-py's `Lock`": 15}
 MIGRATION = cells("docs/migration.md", "from Python")
 OVERVIEW = cells("docs/python.md", "write")
 

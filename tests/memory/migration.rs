@@ -33,7 +33,7 @@ fn every_line_of_the_page_is_run_here() {
     let code = HERE.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<String>();
     let code = without_spaces(&code);
     let ours = ours();
-    assert!(ours.len() > 100, "{} were found", ours.len());
+    assert!(ours.len() > 80, "{} were found", ours.len());
     for line in ours {
         assert!(code.contains(&without_spaces(&line)), "`{line}` of docs/migration.md is not run");
     }
@@ -84,19 +84,6 @@ const THEIRS: &[(&str, &str)] = &[
         "Redis( redis.lock( Lock(redis timeout= sleep= blocking= blocking_timeout= thread_local= \
          raise_on_release_error= lock.acquire token= lock.locked lock.owned lock.release lock.extend \
          lock.reacquire LockError LockNotOwnedError redis.asyncio.lock.Lock",
-    ),
-    (
-        "python-redis-lock",
-        "Lock(conn expire= id= auto_renewal strict signal_expire blocking=False lock.acquire() timeout= lock.extend \
-         lock.locked get_owner_id lock.id lock.release lock.reset reset_all AlreadyAcquired NotAcquired \
-         AlreadyStarted TimeoutNotUsable InvalidTimeout TimeoutTooLarge NotExpirable",
-    ),
-    (
-        "aioredlock",
-        "Aioredlock( internal_lock_timeout retry_count retry_delay_min retry_delay_max lock_timeout lock_identifier \
-         manager.lock( manager.extend manager.unlock manager.is_locked manager.destroy get_active_locks get_lock \
-         lock.extend lock.release lock.is_locked lock.valid lock.id lock.resource LockError LockAcquiringError \
-         LockRuntimeError",
     ),
     (
         "RedLock.net",

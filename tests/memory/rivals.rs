@@ -1,6 +1,6 @@
 //! Defects of other lock libraries and tools, as guarantees of ours.
 //!
-//! `docs/defects.md` lists the defect for each test. These tests use nodes in memory with paused time;
+//! `docs/comparison.md` lists the defects. These tests use nodes in memory with paused time;
 //! those with real servers are in `tests/real/rivals.rs`, those of the command line in the tests of
 //! quorlock-cli.
 

@@ -1,4 +1,4 @@
-//! Defects of other lock libraries on real servers, as guarantees of ours: `docs/defects.md` lists
+//! Defects of other lock libraries on real servers, as guarantees of ours: `docs/comparison.md` lists
 //! them.
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Compares quorlock with other locks on the same servers. `scripts/peers` runs it.
 //!
-//! `measure PART` starts servers and drivers and writes the results to a file, `report` generates
-//! `docs/benchmarks.md` and its plots from these files, and `measure` starts `drive SUBJECT` for each
+//! `measure PART` starts servers and drivers and writes the results to a file, `report` writes the
+//! measured parts of `docs/benchmarks.md` and its plots, and `measure` starts `drive SUBJECT` for each
 //! subject with a Rust client: in every language, each subject runs in its own process, so that its
 //! processor time can be measured.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark fails by panicking")]

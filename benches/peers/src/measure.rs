@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 /// How long a contended lock is held.
 pub(crate) const HOLD_MILLIS: u64 = 1;
 pub(crate) const CONTENDERS: usize = 32;
-pub(crate) const TASKS: [usize; 3] = [1, 16, MOST_TASKS];
+pub(crate) const TASKS: [usize; 2] = [1, MOST_TASKS];
 
 impl Plan {
     pub(crate) fn wants(&self, subject: &str) -> bool {
@@ -136,7 +136,6 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
             subject: subject.name.to_owned(),
             work,
             tasks,
-            distance: 0,
             windows: Vec::new(),
         }));
         // In turns, so that a machine whose speed drifts favours no subject.

@@ -1,9 +1,7 @@
-//! One lock that many processes contend for, at several distances from the servers.
+//! One lock that many processes contend for.
 
 use anyhow::{Result, ensure};
 use futures::future::{join_all, try_join_all};
-use quorlock_testkit::{Proxy, Way};
-use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::lineup::{BETWEEN_PROCESSES, Subject};
@@ -12,32 +10,28 @@ use crate::order::{Findings, Order, Work};
 use crate::record::{Record, Row, Window};
 use crate::subjects::TTL;
 
-/// The number of processes, and the milliseconds that a round trip takes more than on loopback.
-pub(crate) const FIELDS: [(usize, u64); 7] = [(2, 0), (8, 0), (32, 0), (100, 0), (8, 20), (32, 20), (8, 100)];
-/// A window with distant servers is longer, or it would have few grants.
-const FAR: u64 = 4;
+/// How many contend.
+pub(crate) const PROCESSES: [usize; 4] = [2, 8, 32, 100];
 
 /// Measures all subjects in turns. Starts a process for each window, so that no connections of other
 /// subjects are open.
 pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record) -> Result<()> {
     let mut troupe: Vec<&Subject> =
         BETWEEN_PROCESSES.iter().filter(|subject| plan.wants(subject.name)).collect();
-    for (processes, distance) in FIELDS {
-        let repeat = if distance == 0 { plan.repeat } else { 1 };
+    for processes in PROCESSES {
         record.rows.extend(troupe.iter().map(|subject| Row {
             subject: subject.name.to_owned(),
             work: Work::Contend,
             tasks: processes,
-            distance,
             windows: Vec::new(),
         }));
-        for turn in 0..repeat {
+        for turn in 0..plan.repeat {
             let mut failed = Vec::new();
             for subject in troupe.iter().copied().filter(|subject| processes <= subject.most_processes()) {
-                match window(plan, stage, subject, processes, distance, turn).await {
+                match window(plan, stage, subject, processes, turn).await {
                     Ok((version, window)) => {
                         let (name, rate) = (subject.name, window.rate());
-                        eprintln!("{name}, {processes} processes at {distance} ms: {rate:.0}/s");
+                        eprintln!("{name}, {processes} processes: {rate:.0}/s");
                         if !record.versions.iter().any(|(known, _)| known == name) {
                             record.versions.push((name.to_owned(), version));
                         }
@@ -47,7 +41,7 @@ pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record)
                         }
                     }
                     Err(why) => {
-                        skip(record, subject, &format!("{processes} processes at {distance} ms: {why:#}"));
+                        skip(record, subject, &format!("{processes} processes: {why:#}"));
                         failed.push(subject.name);
                     }
                 }
@@ -68,21 +62,10 @@ async fn window(
     stage: &mut Stage,
     subject: &Subject,
     processes: usize,
-    distance: u64,
     turn: usize,
 ) -> Result<(String, Window)> {
     let start = subject.start(&plan.built).map_err(anyhow::Error::msg)?;
-    let near = stage.addresses(subject.on).await?;
-    let mut proxies = Vec::new();
-    if distance > 0 {
-        for server in stage.servers(subject.on).take(near.len()) {
-            let proxy = Proxy::before(server).await?;
-            proxy.delay(Way::Both, Duration::from_millis(distance) / 2);
-            proxies.push(proxy);
-        }
-    }
-    let far: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let addresses = if distance > 0 { far } else { near };
+    let addresses = stage.addresses(subject.on).await?;
     let mut drivers = try_join_all((0..processes).map(|_| Driver::start(&start, &addresses))).await?;
     let ttl_millis = u64::try_from(TTL.as_millis())?;
     let orders: Vec<Order> = (0..processes)
@@ -99,11 +82,11 @@ async fn window(
     let order = Order {
         work: Work::Contend,
         tasks: 1,
-        millis: plan.millis * if distance > 0 { FAR } else { 1 },
+        millis: plan.millis,
         hold_millis: HOLD_MILLIS,
         ttl_millis,
         // A new name in each window.
-        name: format!("{}-{processes}-{distance}-{turn}", subject.name.replace(' ', "-")),
+        name: format!("{}-{processes}-{turn}", subject.name.replace(' ', "-")),
     };
     let spent = |drivers: &[Driver]| drivers.iter().map(Driver::cpu_seconds).sum::<f64>();
     let (commands, bytes) = (stage.commands(subject.on).await?, stage.bytes(subject.on).await?);

@@ -32,9 +32,6 @@ pub(crate) struct Row {
     pub(crate) work: Work,
     /// Tasks of one process, or the number of processes with one task each.
     pub(crate) tasks: usize,
-    /// How many milliseconds a round trip to the servers takes more than on loopback.
-    #[serde(default)]
-    pub(crate) distance: u64,
     pub(crate) windows: Vec<Window>,
 }
 
@@ -63,11 +60,6 @@ impl Record {
     pub(crate) fn row(&self, subject: &str, work: Work, tasks: usize) -> Option<&Row> {
         self.rows.iter().find(|row| row.subject == subject && row.work == work && row.tasks == tasks)
     }
-
-    pub(crate) fn row_of_processes(&self, subject: &str, processes: usize, distance: u64) -> Option<&Row> {
-        let is = |row: &&Row| row.tasks == processes && row.distance == distance && !row.windows.is_empty();
-        self.rows.iter().filter(|row| row.subject == subject).find(is)
-    }
 }
 
 impl Row {
@@ -85,21 +77,22 @@ impl Window {
         self.findings.count as f64 * 1e6 / self.findings.micros as f64
     }
 
-    pub(crate) fn micros(&self) -> f64 {
-        self.findings.micros as f64
+    pub(crate) fn millis(&self) -> f64 {
+        self.findings.micros as f64 / 1000.0
     }
 
     pub(crate) fn p50(&self) -> f64 {
         self.findings.p50 as f64
     }
 
-    pub(crate) fn p99(&self) -> f64 {
-        self.findings.p99 as f64
-    }
-
     /// Seconds for ten thousand grants.
     pub(crate) fn client_cpu(&self) -> f64 {
         self.client_cpu * 1e4 / self.findings.all as f64
+    }
+
+    /// Milliseconds for each grant.
+    pub(crate) fn client_millis(&self) -> f64 {
+        self.client_cpu * 1e3 / self.findings.all as f64
     }
 
     pub(crate) fn server_cpu(&self) -> f64 {

@@ -1,282 +1,234 @@
-//! Writes `docs/benchmarks.md` with its plots, and `docs/costs.md`, from what has been measured.
+//! Writes what has been measured into `docs/benchmarks.md`, between its marks, and draws the plots. What surrounds
+//! the marks is written by hand.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::lineup::{BETWEEN_PROCESSES, LOCKS, PROMISES, SYSTEMS, Subject};
 use crate::measure::{CONTENDERS, Part, TASKS};
 use crate::order::Work;
 use crate::plot::{self, Bar};
+use crate::processes::PROCESSES;
 use crate::record::{Record, Row, Window};
 
-mod words;
+/// What ends a measured part of the page.
+const END: &str = "<!-- end -->";
 
-/// Those of the [promises](PROMISES) that lock on five servers.
-const FIVE_SERVERS: usize = 6;
-
-/// Writes the pages whose parts have been measured.
+/// Writes the parts of the page that have been measured.
 pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
     let of = |part: Part| Record::read(&records.join(part.name()).with_extension("json"));
+    let page = docs.join("benchmarks.md");
+    let mut text = fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
     let promises = of(Part::Promises);
     if let Ok(record) = &promises {
-        fs::write(docs.join("costs.md"), costs(record))?;
+        text = with_part(&text, "requests", &requests(record))?;
     }
     let parts = [of(Part::Cycles), of(Part::Contention), of(Part::Processes), of(Part::Systems)];
-    if promises.is_ok() && parts.iter().all(Result::is_err) {
-        return Ok(());
+    if promises.is_err() || parts.iter().any(Result::is_ok) {
+        let [cycles, contention, processes, systems] = parts;
+        let (cycles, contention, processes, systems) = (cycles?, contention?, processes?, systems?);
+        let all = [
+            (Part::Cycles, &cycles),
+            (Part::Contention, &contention),
+            (Part::Processes, &processes),
+            (Part::Systems, &systems),
+        ];
+        for (name, part) in [
+            ("ahead", where_others_are_ahead(&cycles, &contention, &processes)),
+            ("locks", locks(&cycles, &contention, &systems)),
+            ("processes", between_processes(&processes)),
+            ("run", run(&all)),
+        ] {
+            text = with_part(&text, name, &part)?;
+        }
+        let plots = docs.join("benchmarks");
+        fs::create_dir_all(&plots)?;
+        for (file, svg) in plot_all(&cycles, &contention, &processes) {
+            fs::write(plots.join(file).with_extension("svg"), svg)?;
+        }
     }
-    let [cycles, contention, processes, systems] = parts;
-    let (cycles, contention, processes, systems) = (cycles?, contention?, processes?, systems?);
-    let all = [
-        (Part::Cycles, &cycles),
-        (Part::Contention, &contention),
-        (Part::Processes, &processes),
-        (Part::Systems, &systems),
-    ];
-    let text = [
-        words::HEAD.to_owned(),
-        words::where_others_are_ahead(&cycles, &contention, &processes),
-        machine(&all),
-        free_locks(&cycles),
-        one_lock(&contention),
-        between_processes(&processes),
-        other_systems(&systems),
-        words::what_this_says(&cycles, &contention, &processes, &systems),
-        skipped(&all),
-        words::HOW.to_owned(),
-        versions(&all),
-    ];
-    let plots = docs.join("benchmarks");
-    fs::create_dir_all(&plots)?;
-    for (file, svg) in plot_all(&cycles, &contention, &processes, &systems) {
-        fs::write(plots.join(file).with_extension("svg"), svg)?;
+    Ok(fs::write(page, text)?)
+}
+
+/// Replaces what is between the mark of this name and the next end.
+fn with_part(page: &str, name: &str, part: &str) -> Result<String> {
+    let begin = format!("<!-- measured: {name} -->\n");
+    let (before, rest) =
+        page.split_once(begin.as_str()).with_context(|| format!("the page has no part {name}"))?;
+    let (_, after) =
+        rest.split_once(END).with_context(|| format!("the part {name} of the page has no end"))?;
+    Ok(format!("{before}{begin}\n{part}\n{END}{after}"))
+}
+
+/// Lists where other subjects are faster.
+fn where_others_are_ahead(cycles: &Record, contention: &Record, processes: &Record) -> String {
+    let mut lines = Vec::new();
+    let mut compare = |what: String, others: Vec<(&str, f64)>| {
+        let ours = others.first().map_or(f64::NAN, |(_, ours)| *ours);
+        let own = |name: &str| name.starts_with("quorlock");
+        let mut ahead: Vec<_> =
+            others.into_iter().filter(|(name, rate)| !own(name) && *rate > ours * 1.005).collect();
+        ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let ahead: Vec<String> =
+            ahead.into_iter().map(|(name, rate)| format!("{name} {}×", number(rate / ours))).collect();
+        if !ahead.is_empty() {
+            lines.push(format!("- {what}: {}\n", ahead.join("; ")));
+        }
+    };
+    for tasks in TASKS {
+        let rate = |name| median(cycles, name, Work::Cycles, tasks, Window::rate);
+        compare(
+            format!(
+                "cycles per second of free locks, {}",
+                if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") }
+            ),
+            LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+        );
     }
-    Ok(fs::write(docs.join("benchmarks.md"), joined(text))?)
-}
-
-/// Joins the sections that are not empty.
-fn joined<const N: usize>(sections: [String; N]) -> String {
-    let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
-    sections.join("\n")
-}
-
-fn free_locks(record: &Record) -> String {
-    let one =
-        |figure: fn(&Window) -> f64| move |subject: &str| median(record, subject, Work::Cycles, 1, figure);
-    let most = |figure: fn(&Window) -> f64| {
-        move |subject: &str| median(record, subject, Work::Cycles, TASKS[2], figure)
-    };
-    let rate = |tasks| move |subject: &str| median(record, subject, Work::Cycles, tasks, Window::rate);
-    let table = Table::new(
-        record,
-        &LOCKS,
-        &[
-            ("cycle p50, 1 task (µs)", Box::new(one(Window::p50))),
-            ("p99 (µs)", Box::new(one(Window::p99))),
-            ("cycles/s, 1 task", Box::new(rate(TASKS[0]))),
-            ("cycles/s, 16 tasks", Box::new(rate(TASKS[1]))),
-            ("cycles/s, 64 tasks", Box::new(rate(TASKS[2]))),
-            ("client CPU s per 10k cycles, 1 task", Box::new(one(Window::client_cpu))),
-            ("client CPU s per 10k cycles, 64 tasks", Box::new(most(Window::client_cpu))),
-            ("servers' CPU s per 10k cycles, 64 tasks", Box::new(most(Window::server_cpu))),
-        ],
+    let rate = |name| median(contention, name, Work::Contend, CONTENDERS, Window::rate);
+    compare(
+        format!("grants per second of one lock, {CONTENDERS} tasks of one process"),
+        LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
     );
-    format!(
-        "## A free lock\n\nA cycle is one acquisition and one release; each task has a lock of its own. In parentheses: \
-         the ratio to quorlock.\n\n{table}\n\
-         ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
-         ![Median time of a cycle at one task](benchmarks/cycle-p50.svg)\n"
-    )
+    for count in PROCESSES {
+        let rate = |name| median(processes, name, Work::Contend, count, Window::rate);
+        compare(
+            format!("grants per second of one lock, {count} processes"),
+            BETWEEN_PROCESSES.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+        );
+    }
+    let list = if lines.is_empty() { "- nowhere in this run\n".to_owned() } else { lines.concat() };
+    format!("Compared with quorlock's defaults, fencing included:\n\n{list}")
 }
 
-/// A page of its own: what each promise costs.
-fn costs(record: &Record) -> String {
-    let all = [(Part::Promises, record)];
-    let one =
-        |figure: fn(&Window) -> f64| move |subject: &str| median(record, subject, Work::Cycles, 1, figure);
-    let rate = |tasks| move |subject: &str| median(record, subject, Work::Cycles, tasks, Window::rate);
-    let most = |figure: fn(&Window) -> f64| {
-        move |subject: &str| median(record, subject, Work::Cycles, TASKS[2], figure)
-    };
-    let columns = || -> Vec<(&str, Figure<'_>)> {
-        vec![
-            ("commands a cycle", Box::new(one(Window::commands))),
-            ("bytes", Box::new(one(Window::bytes))),
-            ("p50, 1 task (µs)", Box::new(one(Window::p50))),
-            ("cycles/s, 1 task", Box::new(rate(TASKS[0]))),
-            ("cycles/s, 16 tasks", Box::new(rate(TASKS[1]))),
-            ("cycles/s, 64 tasks", Box::new(rate(TASKS[2]))),
-            ("client CPU s per 10k cycles, 64 tasks", Box::new(most(Window::client_cpu))),
-            ("servers' CPU s per 10k cycles, 64 tasks", Box::new(most(Window::server_cpu))),
-        ]
-    };
-    let (five, one_server) = PROMISES.split_at(FIVE_SERVERS);
-    let (five, one_server) =
-        (Table::new(record, five, &columns()), Table::new(record, one_server, &columns()));
-    let tables = format!("## Five servers\n\n{five}\n## One server\n\n{one_server}");
-    joined([words::COSTS.to_owned(), tables, machine(&all), skipped(&all), versions(&all)])
-}
+/// A figure of a subject, NaN where there is none.
+type Figure<'a> = Box<dyn Fn(&str) -> f64 + 'a>;
 
-fn one_lock(record: &Record) -> String {
-    let of = |figure: fn(&Window) -> f64| {
-        move |subject: &str| median(record, subject, Work::Contend, CONTENDERS, figure)
-    };
-    let together =
-        |subject: &str| median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0;
-    let table = Table::new(
-        record,
-        &LOCKS,
-        &[
-            ("grants/s", Box::new(of(Window::rate))),
-            ("hand-over p50 (µs)", Box::new(of(Window::p50))),
-            ("p99 (µs)", Box::new(of(Window::p99))),
-            ("commands per grant", Box::new(of(Window::commands))),
-            ("fairness (Jain)", Box::new(of(Window::fairness))),
-            ("32 arrive together: all have held once (ms)", Box::new(together)),
-        ],
-    );
-    let overlaps = record.rows.iter().flat_map(|row| &row.windows).map(|window| window.findings.overlaps);
+/// All locks, and the systems below them, each beside quorlock in its own run.
+fn locks(cycles: &Record, contention: &Record, systems: &Record) -> String {
+    let head = head(&[
+        "cycle p50, 1 task (µs)",
+        "cycles/s, 64 tasks",
+        "client's CPU, 64 tasks (s per 10k cycles)",
+        "servers' CPU, 64 tasks",
+        "grants/s, one lock",
+        "hand-over p50 (µs)",
+        "fairness (Jain)",
+        "32 arrive: all have held (ms)",
+    ]);
+    let of_libraries: [Figure<'_>; 8] = [
+        free(cycles, TASKS[0], Window::p50),
+        free(cycles, TASKS[1], Window::rate),
+        free(cycles, TASKS[1], Window::client_cpu),
+        free(cycles, TASKS[1], Window::server_cpu),
+        contended(contention, Work::Contend, CONTENDERS, Window::rate),
+        contended(contention, Work::Contend, CONTENDERS, Window::p50),
+        contended(contention, Work::Contend, CONTENDERS, Window::fairness),
+        contended(contention, Work::Together, CONTENDERS, Window::millis),
+    ];
+    let of_systems: [Figure<'_>; 8] = [
+        free(systems, TASKS[0], Window::p50),
+        free(systems, TASKS[1], Window::rate),
+        none(),
+        none(),
+        contended(systems, Work::Contend, CONTENDERS, Window::rate),
+        contended(systems, Work::Contend, CONTENDERS, Window::p50),
+        none(),
+        none(),
+    ];
+    let libraries = rows(contention, &LOCKS, LOCKS[0].name, &of_libraries);
+    let systems = rows(systems, &SYSTEMS[1..], SYSTEMS[0].name, &of_systems);
+    let overlaps = contention.rows.iter().flat_map(|row| &row.windows).map(|window| window.findings.overlaps);
     let overlaps: u64 = overlaps.sum();
     format!(
-        "## A contended lock\n\n{CONTENDERS} tasks of one process, holds of 1 ms. A hand-over is the time from the end of \
-         one hold, before its release, to the beginning of the next. Fairness is 1 if all tasks had the same number of \
-         grants, and 1/{CONTENDERS} if one had all. Commands are those that the servers carried out, including those \
-         inside scripts.\n\n{table}\n\
-         Two clients held the lock at the same time: {overlaps} times, over all subjects.\n\n\
-         ![Grants per second](benchmarks/grants.svg)\n\n\
+        "{head}{libraries}{systems}\n\
+         Two clients held a lock at the same time: {overlaps} times, over all subjects.\n\n\
+         ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
          ![Time until 32 that arrive together have held once](benchmarks/together.svg)\n"
     )
 }
 
 fn between_processes(record: &Record) -> String {
-    let of = |processes, distance, figure: fn(&Window) -> f64| {
-        move |subject: &str| of_processes(record, subject, processes, distance, figure)
-    };
-    let millis = |processes| {
-        move |subject: &str| of_processes(record, subject, processes, 0, Window::client_cpu) / 10.0
-    };
-    let near = Table::new(
-        record,
-        &BETWEEN_PROCESSES,
-        &[
-            ("grants/s, 2 processes", Box::new(of(2, 0, Window::rate))),
-            ("8", Box::new(of(8, 0, Window::rate))),
-            ("32", Box::new(of(32, 0, Window::rate))),
-            ("100", Box::new(of(100, 0, Window::rate))),
-            ("grants/s, 8 processes, 20 ms", Box::new(of(8, 20, Window::rate))),
-            ("32 processes, 20 ms", Box::new(of(32, 20, Window::rate))),
-            ("8 processes, 100 ms", Box::new(of(8, 100, Window::rate))),
-        ],
-    );
-    let cost = Table::new(
-        record,
-        &BETWEEN_PROCESSES,
-        &[
-            ("commands per grant, 2 processes", Box::new(of(2, 0, Window::commands))),
-            ("8", Box::new(of(8, 0, Window::commands))),
-            ("32", Box::new(of(32, 0, Window::commands))),
-            ("100", Box::new(of(100, 0, Window::commands))),
-            ("client CPU ms per grant, 2 processes", Box::new(millis(2))),
-            ("32", Box::new(millis(32))),
-            ("100", Box::new(millis(100))),
-            ("fairness (Jain), 32 processes", Box::new(of(32, 0, Window::fairness))),
-            ("100", Box::new(of(100, 0, Window::fairness))),
-        ],
-    );
-    format!(
-        "## Contention between processes\n\nProcesses with one task each, which ask again immediately; holds of \
-         1 ms; a new name in each window. The servers are on loopback, or farther away by the round trip in the column. \
-         With distant servers there is one window, four times as long.\n\n{near}\n\
-         Costs, on loopback:\n\n{cost}\n\
-         ![Grants per second, 32 processes](benchmarks/processes.svg)\n"
-    )
+    let head = head(&[
+        "grants/s, 2 processes",
+        "8",
+        "32",
+        "100",
+        "commands a grant, 32 processes",
+        "client's CPU a grant (ms), 32",
+        "fairness (Jain), 32",
+        "100",
+    ]);
+    let figures: [Figure<'_>; 8] = [
+        contended(record, Work::Contend, 2, Window::rate),
+        contended(record, Work::Contend, 8, Window::rate),
+        contended(record, Work::Contend, 32, Window::rate),
+        contended(record, Work::Contend, 100, Window::rate),
+        contended(record, Work::Contend, 32, Window::commands),
+        contended(record, Work::Contend, 32, Window::client_millis),
+        contended(record, Work::Contend, 32, Window::fairness),
+        contended(record, Work::Contend, 100, Window::fairness),
+    ];
+    let rows = rows(record, &BETWEEN_PROCESSES, BETWEEN_PROCESSES[0].name, &figures);
+    format!("{head}{rows}\n![Grants per second, 32 processes](benchmarks/processes.svg)\n")
 }
 
-/// NaN where there is no such row.
-fn of_processes(
-    record: &Record,
-    subject: &str,
-    processes: usize,
-    distance: u64,
-    figure: impl Fn(&Window) -> f64,
-) -> f64 {
-    record.row_of_processes(subject, processes, distance).map_or(f64::NAN, |row| row.median(figure))
-}
-
-fn other_systems(record: &Record) -> String {
-    let rate = |tasks| move |subject: &str| median(record, subject, Work::Cycles, tasks, Window::rate);
-    let contended = |figure: fn(&Window) -> f64| {
-        move |subject: &str| median(record, subject, Work::Contend, CONTENDERS, figure)
-    };
-    let table = Table::new(
-        record,
-        &SYSTEMS,
-        &[
-            (
-                "cycle p50, 1 task (µs)",
-                Box::new(|subject| median(record, subject, Work::Cycles, 1, Window::p50)),
-            ),
-            ("cycles/s, 1 task", Box::new(rate(TASKS[0]))),
-            ("cycles/s, 16 tasks", Box::new(rate(TASKS[1]))),
-            ("cycles/s, 64 tasks", Box::new(rate(TASKS[2]))),
-            ("grants/s, 32 tasks on one lock", Box::new(contended(Window::rate))),
-            ("hand-over p50 (µs)", Box::new(contended(Window::p50))),
-        ],
-    );
-    format!(
-        "## Other lock systems\n\n{table}\n![Cycles per second of lock systems](benchmarks/systems.svg)\n"
-    )
-}
-
-type Figure<'a> = Box<dyn Fn(&str) -> f64 + 'a>;
-
-/// A row for each subject that took part, a column for each figure; the first subject is the measure.
-struct Table {
-    text: String,
-}
-
-impl Table {
-    fn new(record: &Record, subjects: &[Subject], columns: &[(&str, Figure<'_>)]) -> Table {
-        let mut text = String::from("| |");
-        for (title, _) in columns {
-            let _ = write!(text, " {title} |");
+/// What a cycle sends and makes the servers do.
+fn requests(record: &Record) -> String {
+    let mut text = head(&["commands a cycle", "bytes"]);
+    for Subject { name, .. } in &PROMISES {
+        if took_part(record, name) {
+            let (commands, bytes) =
+                (free(record, 1, Window::commands)(name), free(record, 1, Window::bytes)(name));
+            let _ = writeln!(text, "| {name} | {} | {} |", number(commands), number(bytes));
         }
-        text.push_str("\n|---|");
-        text.push_str(&"--:|".repeat(columns.len()));
+    }
+    text
+}
+
+fn free(record: &Record, tasks: usize, figure: fn(&Window) -> f64) -> Figure<'_> {
+    Box::new(move |subject| median(record, subject, Work::Cycles, tasks, figure))
+}
+
+fn contended(record: &Record, work: Work, tasks: usize, figure: fn(&Window) -> f64) -> Figure<'_> {
+    Box::new(move |subject| median(record, subject, work, tasks, figure))
+}
+
+fn none() -> Figure<'static> {
+    Box::new(|_| f64::NAN)
+}
+
+fn took_part(record: &Record, subject: &str) -> bool {
+    record.versions.iter().any(|(present, _)| present == subject)
+}
+
+fn head(columns: &[&str]) -> String {
+    format!("| | {} |\n|---|{}\n", columns.join(" | "), "--:|".repeat(columns.len()))
+}
+
+/// A row for each subject that took part: the figures of the reference, and the ratios of the others to it.
+fn rows(record: &Record, subjects: &[Subject], reference: &str, columns: &[Figure<'_>]) -> String {
+    let mut text = String::new();
+    for Subject { name, .. } in subjects {
+        if !took_part(record, name) {
+            continue;
+        }
+        let _ = write!(text, "| {name} |");
+        for figure in columns {
+            let (its, ours) = (figure(name), figure(reference));
+            let cell = if *name == reference { format!("**{}**", number(its)) } else { ratio(its, ours) };
+            let _ = write!(text, " {cell} |");
+        }
         text.push('\n');
-        let reference = subjects.first().map_or("", |subject| subject.name);
-        for Subject { name, .. } in subjects {
-            if !record.versions.iter().any(|(present, _)| present == name) {
-                continue;
-            }
-            let _ = write!(text, "| {name} |");
-            for (_, figure) in columns {
-                let (its, ours) = (figure(name), figure(reference));
-                if *name == reference {
-                    let _ = write!(text, " **{}** |", number(its));
-                } else if its.is_nan() {
-                    text.push_str(" – |");
-                } else {
-                    let _ = write!(text, " {} ({}) |", number(its), ratio(its, ours));
-                }
-            }
-            text.push('\n');
-        }
-        Table { text }
     }
+    text
 }
 
-impl std::fmt::Display for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// NaN where there is no such row.
+/// NaN where there is no such row, or no window of it.
 fn median(record: &Record, subject: &str, work: Work, tasks: usize, figure: impl Fn(&Window) -> f64) -> f64 {
     record.row(subject, work, tasks).map_or(f64::NAN, |row: &Row| row.median(figure))
 }
@@ -308,7 +260,8 @@ fn ratio(its: f64, ours: f64) -> String {
     if ratio.is_finite() { format!("{}×", number(ratio)) } else { "–".to_owned() }
 }
 
-fn machine(all: &[(Part, &Record)]) -> String {
+/// What ran, where, in which versions, and what did not.
+fn run(all: &[(Part, &Record)]) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info
@@ -316,152 +269,93 @@ fn machine(all: &[(Part, &Record)]) -> String {
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map(|(_, model)| model);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let servers: BTreeSet<&str> =
-        all.iter().flat_map(|(_, record)| &record.servers).map(String::as_str).collect();
-    let commits: BTreeSet<&str> = all.iter().map(|(_, record)| record.commit.as_str()).collect();
-    let dates: BTreeSet<&str> = all.iter().map(|(_, record)| record.date.as_str()).collect();
+    let records = || all.iter().map(|(_, record)| record);
+    let commits: BTreeSet<&str> = records().map(|record| record.commit.as_str()).collect();
+    let servers: BTreeSet<&str> = records().flat_map(|record| &record.servers).map(String::as_str).collect();
+    let skipped: BTreeSet<String> = records()
+        .flat_map(|record| &record.skipped)
+        .map(|(subject, why)| format!("{subject}: {why}"))
+        .collect();
+    let mut versions: Vec<&str> = Vec::new();
+    for (_, version) in records().flat_map(|record| &record.versions) {
+        if !versions.contains(&version.as_str()) {
+            versions.push(version);
+        }
+    }
+    let windows = all.iter().map(|(part, record)| {
+        let windows = record.rows.first().map_or(0, |row| row.windows.len());
+        format!("{}: {windows} of {} ms", part.name(), record.millis)
+    });
     let mut text = format!(
-        "## Machine\n\n| | |\n|---|---|\n| quorlock | commit {} |\n| parts ended | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
-         | system | {} {}, {} |\n",
-        commits.into_iter().collect::<Vec<_>>().join(", "),
-        dates.first().unwrap_or(&""),
-        dates.last().unwrap_or(&""),
+        "| | |\n|---|---|\n| quorlock | commit {} |\n\
+         | machine | {}, {cores} cores, shared by clients and servers; {} {}, {} |\n\
+         | servers | {} |\n| windows | {} |\n| versions | {} |\n",
+        joined(commits),
         model.unwrap_or("unknown"),
         read("/proc/sys/kernel/ostype").trim(),
         read("/proc/sys/kernel/osrelease").trim().split('-').next().unwrap_or_default(),
         std::env::consts::ARCH,
+        joined(servers),
+        windows.collect::<Vec<_>>().join("; "),
+        versions.join("; "),
     );
-    for server in servers {
-        let _ = writeln!(text, "| servers | {server} |");
-    }
-    for (part, record) in all {
-        let windows = record.rows.first().map_or(0, |row| row.windows.len());
-        let _ = writeln!(text, "| {} | medians of {windows} windows of {} ms |", part.name(), record.millis);
+    if !skipped.is_empty() {
+        let skipped = skipped.into_iter().collect::<Vec<_>>().join("; ");
+        let _ = writeln!(text, "| not measured | {skipped} |");
     }
     text
 }
 
-/// A row for each version, with all subjects of that version.
-fn versions(all: &[(Part, &Record)]) -> String {
-    let mut rows: Vec<(&str, Vec<&str>)> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for (subject, version) in all.iter().flat_map(|(_, record)| &record.versions) {
-        if !seen.insert(subject) {
-            continue;
-        }
-        let (subject, version) = (subject.as_str(), version.as_str());
-        match rows.iter_mut().find(|(of, _)| *of == version) {
-            Some((_, subjects)) => subjects.push(subject),
-            None => rows.push((version, vec![subject])),
-        }
-    }
-    let mut text = String::from("## Versions\n\n| subjects | version |\n|---|---|\n");
-    for (version, subjects) in rows {
-        let _ = writeln!(text, "| {} | {version} |", subjects.join("; "));
-    }
-    text
+fn joined(words: BTreeSet<&str>) -> String {
+    words.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-fn skipped(all: &[(Part, &Record)]) -> String {
-    let lines: BTreeSet<String> = all
-        .iter()
-        .flat_map(|(_, record)| &record.skipped)
-        .map(|(who, why)| format!("- {who}: {why}\n"))
-        .collect();
-    if lines.is_empty() {
-        return String::new();
-    }
-    format!("## Skipped\n\n{}", lines.into_iter().collect::<String>())
-}
-
-fn plot_all(
-    cycles: &Record,
-    contention: &Record,
-    processes: &Record,
-    systems: &Record,
-) -> Vec<(&'static str, String)> {
-    let fence_hint =
-        |title, unit: &str, record, subjects: &[Subject], figure: &dyn Fn(&Record, &str) -> f64| {
-            let mut bars: Vec<Bar> = subjects
-                .iter()
-                .map(|subject| Bar {
-                    label: subject.name.to_owned(),
-                    figure: figure(record, subject.name),
-                    ours: subject.name.contains("quorlock"),
-                })
-                .filter(|bar| bar.figure.is_finite())
-                .collect();
-            bars.sort_by(|a, b| b.figure.total_cmp(&a.figure));
-            // The best first.
-            if unit.ends_with("less is better") {
-                bars.reverse();
-            }
-            plot::bars(title, unit, &bars)
-        };
-    let rate_at_most =
-        |record: &Record, subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
-    vec![
+fn plot_all(cycles: &Record, contention: &Record, processes: &Record) -> [(&'static str, String); 3] {
+    [
         (
             "cycles-64",
-            fence_hint(
+            bars(
                 "A free lock, 64 tasks",
                 "cycles per second, more is better",
-                cycles,
                 &LOCKS,
-                &rate_at_most,
-            ),
-        ),
-        (
-            "cycle-p50",
-            fence_hint(
-                "A free lock, one task",
-                "median of a cycle in µs, less is better",
-                cycles,
-                &LOCKS,
-                &|record, subject| median(record, subject, Work::Cycles, 1, Window::p50),
-            ),
-        ),
-        (
-            "grants",
-            fence_hint(
-                "One lock, 32 tasks",
-                "grants per second, more is better",
-                contention,
-                &LOCKS,
-                &|record, subject| median(record, subject, Work::Contend, CONTENDERS, Window::rate),
+                &free(cycles, TASKS[1], Window::rate),
             ),
         ),
         (
             "together",
-            fence_hint(
+            bars(
                 "32 arrive together",
                 "ms until all have held once, less is better",
-                contention,
                 &LOCKS,
-                &|record, subject| {
-                    median(record, subject, Work::Together, CONTENDERS, Window::micros) / 1000.0
-                },
+                &contended(contention, Work::Together, CONTENDERS, Window::millis),
             ),
         ),
         (
             "processes",
-            fence_hint(
+            bars(
                 "One lock, 32 processes",
                 "grants per second, more is better",
-                processes,
                 &BETWEEN_PROCESSES,
-                &|record, subject| of_processes(record, subject, 32, 0, Window::rate),
-            ),
-        ),
-        (
-            "systems",
-            fence_hint(
-                "Lock systems, 64 tasks",
-                "cycles per second, more is better",
-                systems,
-                &SYSTEMS,
-                &rate_at_most,
+                &contended(processes, Work::Contend, 32, Window::rate),
             ),
         ),
     ]
+}
+
+/// Bars of all subjects that have the figure, the best first.
+fn bars(title: &str, unit: &str, subjects: &[Subject], figure: &Figure<'_>) -> String {
+    let mut bars: Vec<Bar> = subjects
+        .iter()
+        .map(|subject| Bar {
+            label: subject.name.to_owned(),
+            figure: figure(subject.name),
+            ours: subject.name.contains("quorlock"),
+        })
+        .filter(|bar| bar.figure.is_finite())
+        .collect();
+    bars.sort_by(|a, b| b.figure.total_cmp(&a.figure));
+    if unit.ends_with("less is better") {
+        bars.reverse();
+    }
+    plot::bars(title, unit, &bars)
 }

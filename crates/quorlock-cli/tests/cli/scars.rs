@@ -1,5 +1,5 @@
 //! Bugs of other programs that run a command under a lock, as tests of ours. Each comment names the program and its
-//! issue; `docs/defects.md` has the sources.
+//! issue, which `docs/comparison.md` lists.
 
 use std::fs;
 
