@@ -21,7 +21,6 @@ const fn except(page: &'static str, begins: &'static str, why: &'static str) -> 
 }
 
 pub(crate) const EXCEPTIONS: &[Exception] = &[
-    except("README.md", "scripts/check", "it is what runs this test"),
     except(
         "docs/safety.md",
         "cargo run --release --bin quorlock-chaos",
