@@ -21,7 +21,7 @@ pub trait Dial: Debug + Send + Sync + 'static {
     /// Connects to `address`, without sending anything.
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
 
-    /// Resolves a host name, so that a [check-up](crate::Coordinator::doctor) sees which nodes
+    /// Resolves a host name, so that [`doctor`](crate::Coordinator::doctor) sees which nodes
     /// share a machine. Unless overridden, returns nothing for a name, and names are compared
     /// instead.
     fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
