@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use quorlock::lock::Single;
 use quorlock::{
     Coordinator, Fencing, Lock, RestartGuard, Wait,
     node::{Node, Request},
@@ -77,7 +78,7 @@ async fn cost(coordinator: &Coordinator, cycles: usize) {
     );
 }
 
-async fn measure(lock: &Lock, figures: Option<&mut Figures>) {
+async fn measure(lock: &Lock<Single, Fencing>, figures: Option<&mut Figures>) {
     let clock = SystemClock::default();
     let start = clock.now();
     let lease = lock.try_acquire().await.unwrap().expect("the lock is uncontended");

@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use quorlock::lock::Single;
 use quorlock::{
     Coordinator, Fencing, RestartGuard, Wait,
     runtime::{Clock, SystemClock},
@@ -140,7 +141,7 @@ async fn acquire(
     name: &str,
     count: usize,
     fencing: Fencing,
-) -> Vec<quorlock::Lease> {
+) -> Vec<quorlock::Lease<Single, Fencing>> {
     let mut leases = Vec::with_capacity(count);
     let mut next = 0;
     while next < count {

@@ -268,7 +268,7 @@ async fn work(order: &str) {
         loop {
             let wanted = clock.now();
             let lease = lock.acquire().await.unwrap();
-            let number = if fencing == Fencing::On { lease.fencing_token().unwrap().get() } else { 0 };
+            let number = lease.fencing_token().map_or(0, quorlock::FencingToken::get);
             let began = clock.now();
             clock.sleep_until(began + hold).await;
             grants.borrow_mut().push((began, clock.now(), number, wanted));

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use quorlock::lock::Single;
 use quorlock::protocol::Moment;
 use quorlock::{
     Coordinator, Fencing, Lock, RestartGuard,
@@ -61,7 +62,7 @@ struct Subjects {
 enum Contender {
     Raw(limit::Encoded),
     Multiplexed(String),
-    Quorlock(Lock),
+    Quorlock(Lock<Single, Fencing>),
 }
 
 #[derive(Default)]
@@ -144,7 +145,7 @@ fn contender(subjects: &Subjects, subject: usize, task: usize) -> Contender {
         RAW => Contender::Raw(subjects.raw.encode(&format!("raw{task}"))),
         CRATE => Contender::Multiplexed(format!("crate{task}")),
         PLAIN => Contender::Quorlock(subjects.coordinator.lock(format!("q{task}")).fencing(Fencing::Off)),
-        _ => Contender::Quorlock(subjects.coordinator.lock(format!("f{task}"))),
+        _ => Contender::Quorlock(subjects.coordinator.lock(format!("f{task}")).fencing(Fencing::On)),
     }
 }
 

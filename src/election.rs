@@ -65,7 +65,7 @@ impl Election {
     }
 
     /// As [`Lock::wait`]. Default: forever, since most candidates are there to wait.
-    pub fn wait(self, wait: Wait) -> Election {
+    pub fn wait(self, wait: impl Into<Wait>) -> Election {
         Election { lock: self.lock.wait(wait) }
     }
 

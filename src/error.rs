@@ -172,6 +172,12 @@ pub enum ConfigError {
          itself; release the shared lease first, or acquire exclusively and downgrade"
     )]
     Upgrade,
+    /// The [owner](crate::Owner) holds the lock without a fencing token, and asks for a lease that has one.
+    #[error(
+        "its owner holds this lock without fencing, so a lease that has a fencing token cannot be added; acquire it first with \
+         fencing, or both times without"
+    )]
+    HeldUnfenced,
     /// A lock of no resources, or of too many.
     #[error(
         "a lock of {given} resources is not possible; it has between 1 and {most}, because a server does nothing else \

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::commands::Retention;
 use crate::engine::hold::{Hold, HoldGuard};
+use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
 use crate::node::Capability;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
@@ -17,7 +18,7 @@ use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 mod kind;
 mod watch;
 
-pub use kind::{Multi, Single};
+pub use kind::{Fenced, Multi, Single, Unfenced};
 pub use watch::LeaseWatch;
 
 /// The longest time that a lock is retained, and the longest `max_ttl`: servers cannot count any number of milliseconds.
@@ -32,8 +33,8 @@ pub(crate) const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 
 /// Dropping a lease releases the lock in the background. [`release`](Lease::release) does the same and says
 /// whether the lease was valid until then.
 #[must_use = "dropping the lease releases the lock immediately"]
-pub struct Lease<K = Single> {
-    watch: LeaseWatch,
+pub struct Lease<K = Single, F = Fenced> {
+    watch: LeaseWatch<F>,
     guard: HoldGuard,
     kind: PhantomData<fn() -> K>,
 }
@@ -48,11 +49,11 @@ pub struct Lease<K = Single> {
 /// ```compile_fail,E0599
 /// async fn keep(lease: quorlock::MultiLease) { drop(lease.retain(std::time::Duration::MAX, "").await); }
 /// ```
-pub type MultiLease = Lease<Multi>;
+pub type MultiLease<F = Fenced> = Lease<Multi, F>;
 
-impl<K> Lease<K> {
-    pub(crate) fn of(Hold { state, guard }: Hold) -> Lease<K> {
-        Lease { watch: LeaseWatch { state }, guard, kind: PhantomData }
+impl<K, F> Lease<K, F> {
+    pub(crate) fn of(Hold { state, guard }: Hold) -> Lease<K, F> {
+        Lease { watch: LeaseWatch { state, fencing: PhantomData }, guard, kind: PhantomData }
     }
 
     /// Returns the locked resource.
@@ -65,17 +66,6 @@ impl<K> Lease<K> {
     #[must_use]
     pub fn token(&self) -> &Token {
         self.watch.token()
-    }
-
-    /// Returns the number for the guarded resource to check; `None` if fencing is
-    /// [off](crate::Fencing::Off) for the lock.
-    ///
-    /// It is larger than that of every earlier lease; readers that share a lock may have the same. It stays the
-    /// same when the lease is renewed, or acquired again by its [owner](crate::Owner). See
-    /// [`fence`](crate::fence) for what the resource does with it.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.watch.fencing_token()
     }
 
     /// Returns the number by which the store itself orders the holders of the lock; `None` for stores that have none, and
@@ -196,7 +186,7 @@ impl<K> Lease<K> {
     /// Runs `work` under the lease, and releases it: [`Lock::with`](crate::Lock::with).
     pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, E>
     where
-        Work: FnOnce(LeaseWatch) -> Running,
+        Work: FnOnce(LeaseWatch<F>) -> Running,
         Running: Future<Output = Result<T, E>>,
         E: From<Lost>,
     {
@@ -210,12 +200,47 @@ impl<K> Lease<K> {
 
     /// Returns a read-only view of this lease, which can be cloned and cannot release it.
     #[must_use]
-    pub fn watch(&self) -> LeaseWatch {
+    pub fn watch(&self) -> LeaseWatch<F> {
         self.watch.clone()
     }
 }
 
-impl Lease {
+impl<K> Lease<K> {
+    /// Returns the number for the guarded resource to check.
+    ///
+    /// It is larger than that of every earlier lease; readers that share a lock may have the same. It stays the
+    /// same when the lease is renewed, or acquired again by its [owner](crate::Owner). See
+    /// [`fence`](crate::fence) for what the resource does with it.
+    ///
+    /// A lease of a lock [without fencing](crate::Lock::unfenced) has none:
+    ///
+    /// ```compile_fail,E0599
+    /// async fn store(lock: quorlock::Lock) {
+    ///     let lease = lock.unfenced().acquire().await.unwrap();
+    ///     drop(lease.fencing_token());
+    /// }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.watch.fencing_token()
+    }
+}
+
+impl<K> Lease<K, Fencing> {
+    /// Returns the number for the guarded resource to check; `None` if fencing is [off](Fencing::Off).
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.watch.fencing_token()
+    }
+}
+
+impl<K> From<Lease<K>> for Lease<K, Fencing> {
+    fn from(Lease { watch, guard, kind: _ }: Lease<K>) -> Lease<K, Fencing> {
+        Lease { watch: watch.into(), guard, kind: PhantomData }
+    }
+}
+
+impl<F> Lease<Single, F> {
     /// Ends the lease and keeps the lock taken for `time`, held by no process: for work that is to be done
     /// once in that time, although it takes less.
     ///
@@ -284,7 +309,7 @@ impl Lease {
     /// # Cancel safety
     ///
     /// The future owns the lease: dropping it releases the lock.
-    pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
+    pub async fn downgrade(self) -> Result<Lease<Single, F>, DowngradeError<Lease<Single, F>>> {
         self.watch.check()?;
         let resource = self.resource().clone();
         if !self.watch.state.capabilities.has(Capability::Shared) {
@@ -341,9 +366,9 @@ pub enum DowngradeError<L = Lease> {
 }
 
 #[cfg(feature = "blocking")]
-impl DowngradeError {
+impl<F> DowngradeError<Lease<Single, F>> {
     /// The same error, with what is `made` of the lease.
-    pub(crate) fn map_lease<L>(self, made: impl FnOnce(Lease) -> L) -> DowngradeError<L> {
+    pub(crate) fn map_lease<L>(self, made: impl FnOnce(Lease<Single, F>) -> L) -> DowngradeError<L> {
         match self {
             DowngradeError::Lost(lost) => DowngradeError::Lost(lost),
             DowngradeError::HeldAgain { lease, resource } => {
@@ -356,7 +381,7 @@ impl DowngradeError {
     }
 }
 
-impl<K> fmt::Debug for Lease<K> {
+impl<K, F> fmt::Debug for Lease<K, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.watch.fmt(f)
     }

@@ -8,7 +8,7 @@
 //! ```
 //! # type Error = Box<dyn std::error::Error + Send + Sync>; // or anyhow's, or one of your own
 //! # async fn load(_: u32) -> Result<u32, Error> { Ok(40) }
-//! # async fn store(order: u32, _: Option<quorlock::FencingToken>) -> Result<u32, Error> { Ok(order + 2) }
+//! # async fn store(order: u32, _: quorlock::FencingToken) -> Result<u32, Error> { Ok(order + 2) }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use quorlock::Coordinator;
 //!
@@ -21,7 +21,7 @@
 //! let total = coordinator.lock("orders/42").with(async |lease| {
 //!     let order = load(42).await?;
 //!     lease.check()?; // right before the side effect
-//!     store(order, lease.fencing_token()).await // takes an `Option`; its SQL refuses a smaller number
+//!     store(order, lease.fencing_token()).await // its SQL refuses a smaller number
 //! }).await?;
 //! # assert_eq!(total, 42);
 //! # Ok::<(), Error>(())

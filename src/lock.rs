@@ -16,8 +16,8 @@ use crate::engine::owner::Owner;
 pub use crate::engine::wait::Waiting;
 use crate::engine::wait::{Handoff, Wait};
 use crate::error::{AcquireError, ConfigError, Lost};
+pub use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::lease::{Lease, LeaseWatch};
-pub use crate::lease::{Multi, Single};
 pub use crate::node::{QueueListing, QueuedWaiter};
 use crate::quorum::vote_report::VoteReport;
 use acquire::Got;
@@ -55,7 +55,7 @@ pub use multi::MultiLock;
 /// # }).unwrap();
 /// ```
 #[must_use = "a lock does nothing until it is acquired"]
-pub struct Lock<K = Single> {
+pub struct Lock<K = Single, F = Fenced> {
     engine: Arc<EngineContext>,
     name: Arc<str>,
     keys: Keys,
@@ -63,11 +63,11 @@ pub struct Lock<K = Single> {
     together: Option<Arc<Vec<Arc<str>>>>,
     /// Most locks of a program have the same options, which are kept once.
     options: Arc<Options>,
-    kind: PhantomData<fn() -> K>,
+    kind: PhantomData<fn() -> (K, F)>,
 }
 
-impl<K> Clone for Lock<K> {
-    fn clone(&self) -> Lock<K> {
+impl<K, F> Clone for Lock<K, F> {
+    fn clone(&self) -> Lock<K, F> {
         Lock {
             engine: self.engine.clone(),
             name: self.name.clone(),
@@ -85,9 +85,11 @@ impl Lock {
         let keys = Keys::one(engine.key(&name));
         Lock::of_keys(engine, name, keys, None)
     }
+}
 
+impl<F> Lock<Single, F> {
     /// The same options for another resource.
-    pub(crate) fn renamed(&self, name: &str) -> Lock {
+    pub(crate) fn renamed(&self, name: &str) -> Lock<Single, F> {
         let name: Arc<str> = name.into();
         Lock { keys: Keys::one(self.engine.key(&name)), name, ..self.clone() }
     }
@@ -127,7 +129,7 @@ impl Lock {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn shared(mut self) -> Lock {
+    pub fn shared(mut self) -> Self {
         self.options().mode = Mode::Shared;
         self
     }
@@ -171,7 +173,7 @@ impl Lock {
 
     /// Sets how often the lease may pass from one waiter of this process to the next before other
     /// processes get a chance. Default: at most 64 times, and one TTL, in a row.
-    pub fn handoff(mut self, handoff: Handoff) -> Lock {
+    pub fn handoff(mut self, handoff: Handoff) -> Self {
         self.options().handoff = handoff;
         self
     }
@@ -187,7 +189,9 @@ impl<K> Lock<K> {
         let options = engine.options.clone();
         Lock { engine, name, keys, together, options, kind: PhantomData }
     }
+}
 
+impl<K, F> Lock<K, F> {
     /// The options of this lock alone, to be changed.
     fn options(&mut self) -> &mut Options {
         Arc::make_mut(&mut self.options)
@@ -209,7 +213,8 @@ impl<K> Lock<K> {
     /// the lock, or while there is no quorum. Default: 35 s, see [`Wait::default`]: a program that waits
     /// forever because a setting was forgotten is hard to find. `Wait::UpTo(Duration::ZERO)` is
     /// [`Wait::Never`].
-    pub fn wait(mut self, wait: Wait) -> Self {
+    pub fn wait(mut self, wait: impl Into<Wait>) -> Self {
+        let wait = wait.into();
         self.options().wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         self
     }
@@ -243,11 +248,23 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Sets whether leases have a fencing token. On by default: without one, a late write cannot be
-    /// rejected.
-    pub fn fencing(mut self, fencing: Fencing) -> Self {
+    /// Makes it a lock whose leases have no fencing token, so that a late write cannot be rejected:
+    /// [`Fencing::Off`].
+    pub fn unfenced(self) -> Lock<K, Unfenced> {
+        self.with_fencing(Fencing::Off)
+    }
+
+    /// Sets whether leases have a fencing token, for a program that decides it when it runs:
+    /// [`fencing_token`](Lease::fencing_token) is an [`Option`] then. Where it is off in any case, use
+    /// [`unfenced`](Lock::unfenced).
+    pub fn fencing(self, fencing: Fencing) -> Lock<K, Fencing> {
+        self.with_fencing(fencing)
+    }
+
+    fn with_fencing<G>(mut self, fencing: Fencing) -> Lock<K, G> {
         self.options().fencing = fencing;
-        self
+        let Lock { engine, name, keys, together, options, kind: _ } = self;
+        Lock { engine, name, keys, together, options, kind: PhantomData }
     }
 
     /// Calls `listener` whenever a waiter for this lock learns who holds it: for a program that shows
@@ -302,7 +319,7 @@ impl<K> Lock<K> {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn acquire(&self) -> Result<Lease<K>, AcquireError> {
+    pub async fn acquire(&self) -> Result<Lease<K, F>, AcquireError> {
         match self.acquire_within(self.options.wait).await? {
             Got::Hold(hold) => Ok(Lease::of(hold)),
             Got::TakenHere => Err(Box::pin(self.contended(Duration::ZERO)).await),
@@ -327,7 +344,7 @@ impl<K> Lock<K> {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn try_acquire(&self) -> Result<Option<Lease<K>>, AcquireError> {
+    pub async fn try_acquire(&self) -> Result<Option<Lease<K, F>>, AcquireError> {
         match self.acquire_within(Wait::Never).await {
             Ok(Got::Hold(hold)) => Ok(Some(Lease::of(hold))),
             Ok(Got::TakenHere) | Err(AcquireError::Contended { .. }) => Ok(None),
@@ -383,7 +400,7 @@ impl<K> Lock<K> {
     /// ```
     pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, E>
     where
-        Work: FnOnce(LeaseWatch) -> Running,
+        Work: FnOnce(LeaseWatch<F>) -> Running,
         Running: Future<Output = Result<T, E>>,
         E: From<AcquireError> + From<Lost>,
     {
@@ -440,7 +457,7 @@ impl<K> Lock<K> {
     }
 }
 
-impl<K> fmt::Debug for Lock<K> {
+impl<K, F> fmt::Debug for Lock<K, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("resource", &self.name)

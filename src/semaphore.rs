@@ -13,7 +13,7 @@ use crate::engine::context::EngineContext;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost, PermitError};
-use crate::lease::{Lease, LeaseWatch};
+use crate::lease::{Fenced, Lease, LeaseWatch, Single, Unfenced};
 use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
 use crate::quorum::round::{Expect, Round};
@@ -57,11 +57,10 @@ mod limit;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Clone)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]
-pub struct Semaphore {
+pub struct Semaphore<F = Fenced> {
     /// The semaphore's own name, and the options of all slots.
-    lock: Lock,
+    lock: Lock<Single, F>,
     name: Arc<str>,
     permits: usize,
     wait: Wait,
@@ -76,12 +75,12 @@ pub struct Semaphore {
 /// Dropping the permit releases it in the background.
 #[derive(Debug)]
 #[must_use = "dropping the permit releases it immediately"]
-pub struct Permit {
+pub struct Permit<F = Fenced> {
     number: usize,
-    lease: Lease,
+    lease: Lease<Single, F>,
 }
 
-impl Permit {
+impl<F> Permit<F> {
     /// Returns its number, 0 to K-1. No two holders have the same at a time, so it can name a port, a connection or a
     /// directory.
     #[must_use]
@@ -103,27 +102,27 @@ impl Permit {
     }
 
     /// Returns its lease.
-    pub fn into_lease(self) -> Lease {
+    pub fn into_lease(self) -> Lease<Single, F> {
         self.lease
     }
 }
 
-impl Deref for Permit {
-    type Target = Lease;
+impl<F> Deref for Permit<F> {
+    type Target = Lease<Single, F>;
 
-    fn deref(&self) -> &Lease {
+    fn deref(&self) -> &Lease<Single, F> {
         &self.lease
     }
 }
 
 /// A read-only view of a permit, which [`Semaphore::with`] gives to the work. It is a [`LeaseWatch`] with a number.
 #[derive(Clone, Debug)]
-pub struct PermitWatch {
+pub struct PermitWatch<F = Fenced> {
     number: usize,
-    watch: LeaseWatch,
+    watch: LeaseWatch<F>,
 }
 
-impl PermitWatch {
+impl<F> PermitWatch<F> {
     /// As [`Permit::number`].
     #[must_use]
     pub fn number(&self) -> usize {
@@ -131,10 +130,10 @@ impl PermitWatch {
     }
 }
 
-impl Deref for PermitWatch {
-    type Target = LeaseWatch;
+impl<F> Deref for PermitWatch<F> {
+    type Target = LeaseWatch<F>;
 
-    fn deref(&self) -> &LeaseWatch {
+    fn deref(&self) -> &LeaseWatch<F> {
         &self.watch
     }
 }
@@ -151,45 +150,68 @@ impl Semaphore {
         let lock = Lock::new(engine.clone(), name);
         Semaphore { lock, name: name.into(), permits, wait: Wait::default(), engine }
     }
+}
 
+impl<F> Clone for Semaphore<F> {
+    fn clone(&self) -> Semaphore<F> {
+        let Semaphore { lock, name, permits, wait, engine } = self;
+        Semaphore {
+            lock: lock.clone(),
+            name: name.clone(),
+            permits: *permits,
+            wait: *wait,
+            engine: engine.clone(),
+        }
+    }
+}
+
+impl<F> Semaphore<F> {
     /// As [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Semaphore {
+    pub fn ttl(self, ttl: Duration) -> Self {
         Semaphore { lock: self.lock.ttl(ttl), ..self }
     }
 
     /// As [`Lock::wait`]: how long to wait while all permits are taken. Default: 35 s.
-    pub fn wait(self, wait: Wait) -> Semaphore {
+    pub fn wait(self, wait: impl Into<Wait>) -> Self {
+        let wait = wait.into();
         let wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         Semaphore { wait, ..self }
     }
 
     /// As [`Lock::renewal`].
-    pub fn renewal(self, renewal: Renewal) -> Semaphore {
+    pub fn renewal(self, renewal: Renewal) -> Self {
         Semaphore { lock: self.lock.renewal(renewal), ..self }
     }
 
     /// As [`Lock::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Semaphore {
+    pub fn max_hold(self, longest: Duration) -> Self {
         Semaphore { lock: self.lock.max_hold(longest), ..self }
     }
 
     /// As [`Lock::label`].
-    pub fn label(self, label: &str) -> Semaphore {
+    pub fn label(self, label: &str) -> Self {
         Semaphore { lock: self.lock.label(label), ..self }
     }
 
     /// As [`Lock::handoff`], for each permit.
-    pub fn handoff(self, handoff: Handoff) -> Semaphore {
+    pub fn handoff(self, handoff: Handoff) -> Self {
         Semaphore { lock: self.lock.handoff(handoff), ..self }
     }
 
     /// As [`Lock::fencing`].
-    pub fn fencing(self, fencing: Fencing) -> Semaphore {
-        Semaphore { lock: self.lock.fencing(fencing), ..self }
+    pub fn fencing(self, fencing: Fencing) -> Semaphore<Fencing> {
+        let Semaphore { lock, name, permits, wait, engine } = self;
+        Semaphore { lock: lock.fencing(fencing), name, permits, wait, engine }
+    }
+
+    /// As [`Lock::unfenced`].
+    pub fn unfenced(self) -> Semaphore<Unfenced> {
+        let Semaphore { lock, name, permits, wait, engine } = self;
+        Semaphore { lock: lock.unfenced(), name, permits, wait, engine }
     }
 
     /// As [`Lock::on_wait`], for each permit.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
+    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         Semaphore { lock: self.lock.on_wait(listener), ..self }
     }
 
@@ -225,7 +247,7 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn acquire(&self) -> Result<Permit, PermitError> {
+    pub async fn acquire(&self) -> Result<Permit<F>, PermitError> {
         self.validate()?;
         let since = self.engine.now();
         // Where other waiters of this process wait already, it is not this one's turn.
@@ -280,7 +302,7 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn try_acquire(&self) -> Result<Option<Permit>, PermitError> {
+    pub async fn try_acquire(&self) -> Result<Option<Permit<F>>, PermitError> {
         match self.take_a_free_one().await {
             Ok(permit) => Ok(Some(permit)),
             Err(PermitError::Full { .. }) => Ok(None),
@@ -304,7 +326,7 @@ impl Semaphore {
     /// Outside a Tokio runtime. If the work panics, the permit is released.
     pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, E>
     where
-        Work: FnOnce(PermitWatch) -> Running,
+        Work: FnOnce(PermitWatch<F>) -> Running,
         Running: Future<Output = Result<T, E>>,
         E: From<PermitError> + From<Lost>,
     {
@@ -334,7 +356,7 @@ impl Semaphore {
     }
 
     /// Acquires a permit that is free, or fails with [`PermitError::Full`].
-    async fn take_a_free_one(&self) -> Result<Permit, PermitError> {
+    async fn take_a_free_one(&self) -> Result<Permit<F>, PermitError> {
         self.validate()?;
         let since = self.engine.now();
         let order = self.order();
@@ -360,7 +382,7 @@ impl Semaphore {
         Err(unknown.unwrap_or_else(|| self.all_taken(&reports, since)))
     }
 
-    fn slot(&self, number: usize) -> Lock {
+    fn slot(&self, number: usize) -> Lock<Single, F> {
         self.lock.renamed(&format!("{}#{number}", self.name))
     }
 
@@ -371,7 +393,7 @@ impl Semaphore {
         self.engine.queues.is_taken(key)
     }
 
-    async fn try_slot(&self, number: usize) -> Result<Option<Permit>, PermitError> {
+    async fn try_slot(&self, number: usize) -> Result<Option<Permit<F>>, PermitError> {
         let lease = self.slot(number).try_acquire().await.map_err(|error| self.refusal(error))?;
         Ok(lease.map(|lease| Permit { number, lease }))
     }
@@ -453,7 +475,7 @@ pub(crate) async fn permits(engine: &Arc<EngineContext>, name: &str) -> Option<u
     str::from_utf8(round.report().holder()?.token.as_bytes()).ok()?.parse().ok()
 }
 
-impl fmt::Debug for Semaphore {
+impl<F> fmt::Debug for Semaphore<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
             .field("resource", &self.name)

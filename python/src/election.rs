@@ -88,7 +88,9 @@ impl Election {
         dispatch(py, &live.background, reactor, async move {
             let elected = election.campaign(value).await;
             move |py: Python<'_>| match elected {
-                Ok(leadership) => Lease::hand_out(py, background, Held::One(leadership.into_lease()), None),
+                Ok(leadership) => {
+                    Lease::hand_out(py, background, Held::One(leadership.into_lease().into()), None)
+                }
                 Err(error) => Err(error::of_acquire(py, &error)),
             }
         })

@@ -9,17 +9,20 @@ use futures::lock::Mutex;
 use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
+use quorlock::lock::{Multi, Single};
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock::{LeaseWatch, LossReason, Lost, MultiLease, RenewError, RetainError};
+use quorlock::{Fencing, LossReason, Lost, RenewError, RetainError};
+
+type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
 use crate::error::{self, duration};
 use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
 
 pub(crate) enum Held {
-    One(quorlock::Lease),
-    Several(MultiLease),
+    One(quorlock::Lease<Single, Fencing>),
+    Several(quorlock::Lease<Multi, Fencing>),
 }
 
 impl Held {

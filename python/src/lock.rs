@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
+use quorlock::lock::{Multi, Single};
 use quorlock::runtime::Mutex;
 use quorlock::votes::VoteReport;
 use quorlock::{AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Semaphore, Token, Wait};
@@ -96,9 +97,9 @@ pub(crate) struct Lock {
 
 #[derive(Clone)]
 enum Wanted {
-    One(quorlock::Lock),
-    Several(quorlock::MultiLock),
-    Permit(Semaphore),
+    One(quorlock::Lock<Single, Fencing>),
+    Several(quorlock::Lock<Multi, Fencing>),
+    Permit(Semaphore<Fencing>),
 }
 
 /// Why nothing was acquired.
@@ -119,7 +120,7 @@ impl Refusal {
 /// What was acquired, and the number of the permit if it is one.
 type Acquired = (Held, Option<usize>);
 
-fn permitted(permit: Permit) -> Acquired {
+fn permitted(permit: Permit<Fencing>) -> Acquired {
     let number = permit.number();
     (Held::One(permit.into_lease()), Some(number))
 }
@@ -211,7 +212,7 @@ impl Lock {
         Ok(wanted)
     }
 
-    fn single(&self, py: Python<'_>, what: &str) -> PyResult<quorlock::Lock> {
+    fn single(&self, py: Python<'_>, what: &str) -> PyResult<quorlock::Lock<Single, Fencing>> {
         match self.wanted(py)? {
             Wanted::One(lock) => Ok(lock),
             Wanted::Several(_) | Wanted::Permit(_) => {

@@ -45,7 +45,7 @@ impl Election {
     }
 
     /// As [`crate::Election::wait`]: for ever unless set.
-    pub fn wait(self, wait: Wait) -> Election {
+    pub fn wait(self, wait: impl Into<Wait>) -> Election {
         Election { inner: self.inner.wait(wait), ..self }
     }
 

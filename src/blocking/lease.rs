@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::background::Background;
+use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
-use crate::lease::{Multi, Single};
+use crate::lease::{Fenced, Multi, Single};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
@@ -15,21 +16,40 @@ use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 /// [`release`](Lease::release) waits, and so does [`Coordinator::close`](super::Coordinator::close).
 #[derive(Debug)]
 #[must_use = "dropping the lease releases the lock immediately"]
-pub struct Lease<K = Single> {
-    held: crate::Lease<K>,
+pub struct Lease<K = Single, F = Fenced> {
+    held: crate::Lease<K, F>,
     background: Background,
 }
 
 /// A held lock of several resources, as [`crate::MultiLease`].
-pub type MultiLease = Lease<Multi>;
+pub type MultiLease<F = Fenced> = Lease<Multi, F>;
 
 impl<K> Lease<K> {
-    pub(super) fn new(held: crate::Lease<K>, background: &Background) -> Lease<K> {
+    /// As [`crate::Lease::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.held.fencing_token()
+    }
+}
+
+impl<K> Lease<K, Fencing> {
+    /// As [`crate::Lease::fencing_token`]; `None` if fencing is [off](Fencing::Off).
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.held.fencing_token()
+    }
+}
+
+impl<K, F> Lease<K, F> {
+    pub(super) fn new(held: crate::Lease<K, F>, background: &Background) -> Lease<K, F> {
         Lease { held, background: background.clone() }
     }
 
     /// Runs `work` and releases the lock.
-    pub(super) fn run<T, E: From<Lost>>(self, work: impl FnOnce(&Lease<K>) -> Result<T, E>) -> Result<T, E> {
+    pub(super) fn run<T, E: From<Lost>>(
+        self,
+        work: impl FnOnce(&Lease<K, F>) -> Result<T, E>,
+    ) -> Result<T, E> {
         ended(work(&self), self.release())
     }
 
@@ -43,12 +63,6 @@ impl<K> Lease<K> {
     #[must_use]
     pub fn token(&self) -> &Token {
         self.held.token()
-    }
-
-    /// As [`crate::Lease::fencing_token`].
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.held.fencing_token()
     }
 
     /// As [`crate::Lease::store_revision`].
@@ -80,7 +94,7 @@ impl<K> Lease<K> {
 
     /// As [`crate::Lease::watch`]: a read-only view, for other threads.
     #[must_use]
-    pub fn watch(&self) -> LeaseWatch {
+    pub fn watch(&self) -> LeaseWatch<F> {
         LeaseWatch { watch: self.held.watch(), background: self.background.clone() }
     }
 
@@ -98,7 +112,10 @@ impl<K> Lease<K> {
 
     /// Calls `listener` once when the lease is over, for any reason, including a release. It runs on a thread of
     /// its own, and may block.
-    pub fn on_lost(&self, listener: impl FnOnce(Lost) + Send + 'static) {
+    pub fn on_lost(&self, listener: impl FnOnce(Lost) + Send + 'static)
+    where
+        F: 'static,
+    {
         let watch = self.held.watch();
         self.background.call_after(async move { watch.lost().await }, listener);
     }
@@ -131,13 +148,13 @@ pub(super) fn ended<T, E: From<Lost>>(work: Result<T, E>, released: Result<(), L
     Ok(value)
 }
 
-impl Lease {
+impl<F> Lease<Single, F> {
     /// As [`crate::Lease::downgrade`]: other readers may share the lock from now on.
     ///
     /// # Errors
     ///
     /// As there.
-    pub fn downgrade(self) -> Result<Lease, DowngradeError> {
+    pub fn downgrade(self) -> Result<Lease<Single, F>, DowngradeError<F>> {
         let lease = |held| Lease::new(held, &self.background);
         let downgraded = self.background.run(self.held.downgrade());
         downgraded.map(lease).map_err(|error| error.map_lease(lease))
@@ -155,12 +172,28 @@ impl Lease {
 
 /// A read-only view of a lease, as [`crate::LeaseWatch`]. [`Lease::watch`] returns it.
 #[derive(Clone, Debug)]
-pub struct LeaseWatch {
-    watch: crate::LeaseWatch,
+pub struct LeaseWatch<F = Fenced> {
+    watch: crate::LeaseWatch<F>,
     background: Background,
 }
 
 impl LeaseWatch {
+    /// As [`crate::Lease::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.watch.fencing_token()
+    }
+}
+
+impl LeaseWatch<Fencing> {
+    /// As [`crate::Lease::fencing_token`]; `None` if fencing is [off](Fencing::Off).
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.watch.fencing_token()
+    }
+}
+
+impl<F> LeaseWatch<F> {
     /// As [`Lease::resource`].
     #[must_use]
     pub fn resource(&self) -> &Resource {
@@ -183,12 +216,6 @@ impl LeaseWatch {
     #[must_use]
     pub fn token(&self) -> &Token {
         self.watch.token()
-    }
-
-    /// As [`crate::Lease::fencing_token`].
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.watch.fencing_token()
     }
 
     /// As [`crate::Lease::store_revision`].
@@ -232,4 +259,4 @@ impl LeaseWatch {
 }
 
 /// Why a lease was not downgraded.
-pub type DowngradeError = crate::DowngradeError<Lease>;
+pub type DowngradeError<F = Fenced> = crate::DowngradeError<Lease<Single, F>>;

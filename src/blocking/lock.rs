@@ -8,7 +8,7 @@ use crate::engine::options::{Fencing, Renewal};
 use crate::engine::owner::Owner;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::lease::{Multi, Single};
+use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::node::QueueListing;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::Token;
@@ -16,23 +16,23 @@ use quorlock_protocol::Token;
 /// A name and options, as [`crate::Lock`], whose calls wait on the thread that makes them.
 #[derive(Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
-pub struct Lock<K = Single> {
-    lock: crate::Lock<K>,
+pub struct Lock<K = Single, F = Fenced> {
+    lock: crate::Lock<K, F>,
     background: Background,
 }
 
 /// A lock of several resources, as [`crate::MultiLock`].
-pub type MultiLock = Lock<Multi>;
+pub type MultiLock<F = Fenced> = Lock<Multi, F>;
 
-impl<K> Clone for Lock<K> {
-    fn clone(&self) -> Lock<K> {
+impl<K, F> Clone for Lock<K, F> {
+    fn clone(&self) -> Lock<K, F> {
         Lock { lock: self.lock.clone(), background: self.background.clone() }
     }
 }
 
-impl Lock {
+impl<F> Lock<Single, F> {
     /// As [`crate::Lock::shared`]: for readers. [`downgrade`](Lease::downgrade) makes a reader of a writer.
-    pub fn shared(self) -> Lock {
+    pub fn shared(self) -> Self {
         Lock { lock: self.lock.shared(), ..self }
     }
 
@@ -46,13 +46,13 @@ impl Lock {
     }
 
     /// As [`crate::Lock::handoff`].
-    pub fn handoff(self, handoff: Handoff) -> Lock {
+    pub fn handoff(self, handoff: Handoff) -> Self {
         Lock { lock: self.lock.handoff(handoff), ..self }
     }
 }
 
-impl<K> Lock<K> {
-    pub(super) fn new(lock: crate::Lock<K>, background: &Background) -> Lock<K> {
+impl<K, F> Lock<K, F> {
+    pub(super) fn new(lock: crate::Lock<K, F>, background: &Background) -> Lock<K, F> {
         Lock { lock, background: background.clone() }
     }
 
@@ -62,7 +62,7 @@ impl<K> Lock<K> {
     }
 
     /// As [`crate::Lock::wait`].
-    pub fn wait(self, wait: Wait) -> Self {
+    pub fn wait(self, wait: impl Into<Wait>) -> Self {
         Lock { lock: self.lock.wait(wait), ..self }
     }
 
@@ -86,9 +86,14 @@ impl<K> Lock<K> {
         Lock { lock: self.lock.metrics_class(class), ..self }
     }
 
+    /// As [`crate::Lock::unfenced`].
+    pub fn unfenced(self) -> Lock<K, Unfenced> {
+        Lock { lock: self.lock.unfenced(), background: self.background }
+    }
+
     /// As [`crate::Lock::fencing`].
-    pub fn fencing(self, fencing: Fencing) -> Self {
-        Lock { lock: self.lock.fencing(fencing), ..self }
+    pub fn fencing(self, fencing: Fencing) -> Lock<K, Fencing> {
+        Lock { lock: self.lock.fencing(fencing), background: self.background }
     }
 
     /// As [`crate::Lock::on_wait`]. The listener is called on the background thread, which serves
@@ -121,7 +126,7 @@ impl<K> Lock<K> {
     /// # Errors
     ///
     /// As there.
-    pub fn acquire(&self) -> Result<Lease<K>, AcquireError> {
+    pub fn acquire(&self) -> Result<Lease<K, F>, AcquireError> {
         let lease = self.background.run(self.lock.acquire())?;
         Ok(Lease::new(lease, &self.background))
     }
@@ -131,7 +136,7 @@ impl<K> Lock<K> {
     /// # Errors
     ///
     /// As there.
-    pub fn try_acquire(&self) -> Result<Option<Lease<K>>, AcquireError> {
+    pub fn try_acquire(&self) -> Result<Option<Lease<K, F>>, AcquireError> {
         let lease = self.background.run(self.lock.try_acquire())?;
         Ok(lease.map(|lease| Lease::new(lease, &self.background)))
     }
@@ -151,7 +156,7 @@ impl<K> Lock<K> {
     /// # Panics
     ///
     /// If the work does; the lock is released.
-    pub fn with<T, E>(&self, work: impl FnOnce(&Lease<K>) -> Result<T, E>) -> Result<T, E>
+    pub fn with<T, E>(&self, work: impl FnOnce(&Lease<K, F>) -> Result<T, E>) -> Result<T, E>
     where
         E: From<AcquireError> + From<Lost>,
     {

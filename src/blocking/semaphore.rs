@@ -9,6 +9,7 @@ use super::lease::ended;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{ConfigError, Lost, PermitError};
+use crate::lease::{Fenced, Single, Unfenced};
 use crate::quorum::vote_report::VoteReport;
 
 /// A semaphore of K permits, as [`crate::Semaphore`], whose calls wait on the thread that makes them.
@@ -26,20 +27,20 @@ use crate::quorum::vote_report::VoteReport;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]
-pub struct Semaphore {
-    inner: crate::Semaphore,
+pub struct Semaphore<F = Fenced> {
+    inner: crate::Semaphore<F>,
     background: Background,
 }
 
 /// A held permit of a semaphore, as [`crate::Permit`]. It is a [`Lease`] with a number.
 #[derive(Debug)]
 #[must_use = "dropping the permit releases it immediately"]
-pub struct Permit {
+pub struct Permit<F = Fenced> {
     number: usize,
-    lease: Lease,
+    lease: Lease<Single, F>,
 }
 
-impl Permit {
+impl<F> Permit<F> {
     /// As [`crate::Permit::number`].
     #[must_use]
     pub fn number(&self) -> usize {
@@ -56,62 +57,67 @@ impl Permit {
     }
 
     /// Returns its lease.
-    pub fn into_lease(self) -> Lease {
+    pub fn into_lease(self) -> Lease<Single, F> {
         self.lease
     }
 }
 
-impl Deref for Permit {
-    type Target = Lease;
+impl<F> Deref for Permit<F> {
+    type Target = Lease<Single, F>;
 
-    fn deref(&self) -> &Lease {
+    fn deref(&self) -> &Lease<Single, F> {
         &self.lease
     }
 }
 
-impl Semaphore {
-    pub(super) fn new(inner: crate::Semaphore, background: &Background) -> Semaphore {
+impl<F> Semaphore<F> {
+    pub(super) fn new(inner: crate::Semaphore<F>, background: &Background) -> Semaphore<F> {
         Semaphore { inner, background: background.clone() }
     }
 
     /// As [`crate::Semaphore::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Semaphore {
+    pub fn ttl(self, ttl: Duration) -> Self {
         Semaphore { inner: self.inner.ttl(ttl), ..self }
     }
 
     /// As [`crate::Semaphore::wait`].
-    pub fn wait(self, wait: Wait) -> Semaphore {
+    pub fn wait(self, wait: impl Into<Wait>) -> Self {
         Semaphore { inner: self.inner.wait(wait), ..self }
     }
 
     /// As [`crate::Semaphore::renewal`].
-    pub fn renewal(self, renewal: Renewal) -> Semaphore {
+    pub fn renewal(self, renewal: Renewal) -> Self {
         Semaphore { inner: self.inner.renewal(renewal), ..self }
     }
 
     /// As [`crate::Semaphore::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Semaphore {
+    pub fn max_hold(self, longest: Duration) -> Self {
         Semaphore { inner: self.inner.max_hold(longest), ..self }
     }
 
     /// As [`crate::Semaphore::label`].
-    pub fn label(self, label: &str) -> Semaphore {
+    pub fn label(self, label: &str) -> Self {
         Semaphore { inner: self.inner.label(label), ..self }
     }
 
     /// As [`crate::Semaphore::handoff`].
-    pub fn handoff(self, handoff: Handoff) -> Semaphore {
+    pub fn handoff(self, handoff: Handoff) -> Self {
         Semaphore { inner: self.inner.handoff(handoff), ..self }
     }
 
+    /// As [`crate::Semaphore::unfenced`].
+    pub fn unfenced(self) -> Semaphore<Unfenced> {
+        Semaphore { inner: self.inner.unfenced(), background: self.background }
+    }
+
     /// As [`crate::Semaphore::fencing`].
-    pub fn fencing(self, fencing: Fencing) -> Semaphore {
-        Semaphore { inner: self.inner.fencing(fencing), ..self }
+    pub fn fencing(self, fencing: Fencing) -> Semaphore<Fencing> {
+        Semaphore { inner: self.inner.fencing(fencing), background: self.background }
     }
 
     /// As [`crate::Semaphore::on_wait`]. The listener is called on the background thread, which serves
     /// all locks, or on one that asks for a permit: it must not block.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
+    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         Semaphore { inner: self.inner.on_wait(listener), ..self }
     }
 
@@ -129,7 +135,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// As there.
-    pub fn acquire(&self) -> Result<Permit, PermitError> {
+    pub fn acquire(&self) -> Result<Permit<F>, PermitError> {
         let permit = self.background.run(self.inner.acquire())?;
         Ok(self.permit(permit))
     }
@@ -139,7 +145,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// As there.
-    pub fn try_acquire(&self) -> Result<Option<Permit>, PermitError> {
+    pub fn try_acquire(&self) -> Result<Option<Permit<F>>, PermitError> {
         let permit = self.background.run(self.inner.try_acquire())?;
         Ok(permit.map(|permit| self.permit(permit)))
     }
@@ -154,7 +160,7 @@ impl Semaphore {
     /// # Panics
     ///
     /// If the work does; the permit is released.
-    pub fn with<T, E>(&self, work: impl FnOnce(&Permit) -> Result<T, E>) -> Result<T, E>
+    pub fn with<T, E>(&self, work: impl FnOnce(&Permit<F>) -> Result<T, E>) -> Result<T, E>
     where
         E: From<PermitError> + From<Lost>,
     {
@@ -171,7 +177,7 @@ impl Semaphore {
         self.background.run(self.inner.inspect())
     }
 
-    fn permit(&self, permit: crate::Permit) -> Permit {
+    fn permit(&self, permit: crate::Permit<F>) -> Permit<F> {
         Permit { number: permit.number(), lease: Lease::new(permit.into_lease(), &self.background) }
     }
 }

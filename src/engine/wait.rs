@@ -32,6 +32,13 @@ impl Default for Wait {
     }
 }
 
+/// Up to this long; zero is [`Wait::Never`].
+impl From<Duration> for Wait {
+    fn from(longest: Duration) -> Wait {
+        if longest.is_zero() { Wait::Never } else { Wait::UpTo(longest) }
+    }
+}
+
 /// The progress of a wait, as reported to a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

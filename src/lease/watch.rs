@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,19 +13,51 @@ use futures::future::{Either, select};
 
 use crate::engine::hold::Hold;
 use crate::engine::lease_state::LeaseState;
+use crate::engine::options::Fencing;
 use crate::error::Lost;
+use crate::lease::kind::Fenced;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 /// A read-only view of a [`Lease`](crate::Lease): can be cloned and sent to other tasks, and cannot release it.
-#[derive(Clone)]
-pub struct LeaseWatch {
+pub struct LeaseWatch<F = Fenced> {
     pub(super) state: Arc<LeaseState>,
+    pub(super) fencing: PhantomData<fn() -> F>,
+}
+
+impl<F> Clone for LeaseWatch<F> {
+    fn clone(&self) -> LeaseWatch<F> {
+        LeaseWatch { state: self.state.clone(), fencing: PhantomData }
+    }
 }
 
 impl LeaseWatch {
-    pub(crate) fn of(hold: &Hold) -> LeaseWatch {
-        LeaseWatch { state: hold.state.clone() }
+    /// As [`Lease::fencing_token`](crate::Lease::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        debug_assert!(self.state.fence.is_some(), "a lease of a fenced lock has no fencing token");
+        // The least is refused by each resource that has seen another.
+        self.state.fence.unwrap_or(FencingToken::ZERO)
+    }
+}
+
+impl LeaseWatch<Fencing> {
+    /// As [`Lease::fencing_token`](crate::Lease::fencing_token); `None` if fencing is [off](Fencing::Off).
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.state.fence
+    }
+}
+
+impl From<LeaseWatch> for LeaseWatch<Fencing> {
+    fn from(watch: LeaseWatch) -> LeaseWatch<Fencing> {
+        LeaseWatch { state: watch.state, fencing: PhantomData }
+    }
+}
+
+impl<F> LeaseWatch<F> {
+    pub(crate) fn of(hold: &Hold) -> LeaseWatch<F> {
+        LeaseWatch { state: hold.state.clone(), fencing: PhantomData }
     }
 
     /// As [`Lease::resource`](crate::Lease::resource).
@@ -43,12 +76,6 @@ impl LeaseWatch {
     #[must_use]
     pub fn mode(&self) -> Mode {
         *self.state.mode()
-    }
-
-    /// As [`Lease::fencing_token`](crate::Lease::fencing_token).
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.state.fence
     }
 
     /// As [`Lease::store_revision`](crate::Lease::store_revision).
@@ -147,12 +174,12 @@ impl LeaseWatch {
 /// of validity, so that it does not return after it.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
 
-impl fmt::Debug for LeaseWatch {
+impl<F> fmt::Debug for LeaseWatch<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
             .field("resource", self.resource())
             .field("token", self.token())
-            .field("fencing_token", &self.fencing_token())
+            .field("fencing_token", &self.state.fence)
             .field("remaining", &self.remaining())
             .finish()
     }

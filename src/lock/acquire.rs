@@ -10,7 +10,7 @@ use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::dispatcher::{Dispatcher, ServedBy};
 use crate::engine::hold::{Hold, WeakHold};
-use crate::engine::options::{AcquireRequest, Reentry};
+use crate::engine::options::{AcquireRequest, Fencing, Reentry};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
 use crate::engine::readers;
@@ -25,7 +25,7 @@ use quorlock_protocol::{Mode, Moment, Resource, Verdict};
 /// The longest label, in bytes.
 const MAX_LABEL: usize = 200;
 
-impl<K> Lock<K> {
+impl<K, F> Lock<K, F> {
     pub(super) async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
         let since = self.engine.now();
         let asking = AcquireSpan::begin(
@@ -87,10 +87,13 @@ impl<K> Lock<K> {
             },
         };
         if let Some(again) = held.again() {
-            let watch = LeaseWatch::of(&again);
+            let watch = LeaseWatch::<Fencing>::of(&again);
             if watch.check().is_ok() {
                 if watch.mode() == Mode::Shared && acquisition.mode == Mode::Exclusive {
                     return Err(ConfigError::Upgrade.into());
+                }
+                if watch.fencing_token().is_none() && acquisition.fencing == Fencing::On {
+                    return Err(ConfigError::HeldUnfenced.into());
                 }
                 return Ok(Got::Hold(again));
             }

@@ -7,6 +7,7 @@ use futures::future::join_all;
 use super::{Lock, Multi};
 use crate::engine::context::EngineContext;
 use crate::error::ConfigError;
+use crate::lease::Fenced;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
@@ -27,7 +28,7 @@ use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
 /// # let coordinator = quorlock::Coordinator::builder().nodes(["a", "b", "c"]).build().unwrap();
 /// coordinator.lock_all(["accounts/1", "accounts/2"]).handoff(quorlock::Handoff::default());
 /// ```
-pub type MultiLock = Lock<Multi>;
+pub type MultiLock<F = Fenced> = Lock<Multi, F>;
 
 impl MultiLock {
     /// A lock of all of `names`, each counted once. One name alone is locked in `single`, as a plain lock of
@@ -51,7 +52,7 @@ impl MultiLock {
     }
 }
 
-impl<K> Lock<K> {
+impl<K, F> Lock<K, F> {
     /// The resource, if its name or all of its names can work.
     pub(super) fn resource(&self) -> Result<Resource, ConfigError> {
         let Some(names) = &self.together else { return Ok(Resource::share(&self.name)?) };

@@ -10,7 +10,7 @@ use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{Claim, Mode, Token};
 
-impl<K> Lock<K> {
+impl<K, F> Lock<K, F> {
     /// Revokes the lock from the holder of `token`, on every node that answers: for operators, and for a client that
     /// was given the token on purpose. To release a lease of your own, call
     /// [`Lease::release`](crate::Lease::release).

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Lock;
+use super::{Lock, Single};
 use crate::engine::key_watch::{Count, KeyWatch};
 use crate::engine::wait::Wait;
 use crate::error::AcquireError;
 
-impl Lock {
+impl<F> Lock<Single, F> {
     /// As [`until_free`](Lock::until_free), for this long; without a wait it asks once.
     pub(super) async fn until_free_within(&self, wait: Wait) -> Result<(), AcquireError> {
         let resource = self.check()?;

@@ -10,7 +10,7 @@ use crate::node::{Capability, QueueListing, QueuedWaiter, Request};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::WaiterId;
 
-impl<K> Lock<K> {
+impl<K, F> Lock<K, F> {
     /// Asks all nodes that keep a queue for the processes in it.
     pub(super) async fn list_waiters(&self) -> QueueListing {
         let nodes = &self.engine.nodes;

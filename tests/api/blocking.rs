@@ -31,7 +31,11 @@ fn verbs(listing: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut of = None;
     for line in listing.lines() {
         if let Some(rest) = line.strip_prefix("impl").and_then(|rest| rest.strip_suffix(" {")) {
-            let name = rest.trim_start_matches("<K>").trim_start().trim_end_matches("<K>");
+            // Parameters, as of `impl<K, F> Lease<K, F>`, are of no interest.
+            let rest =
+                rest.strip_prefix('<').and_then(|rest| rest.split_once("> ")).map_or(rest, |(_, rest)| rest);
+            let rest = if rest.contains(" for ") { rest } else { rest.split('<').next().unwrap_or(rest) };
+            let name = rest.trim_start();
             let name = name.trim_start_matches("health::").trim_start_matches("lock::");
             of = (!name.contains(' ')).then(|| name.to_owned());
         } else if line == "}" {

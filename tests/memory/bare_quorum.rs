@@ -17,7 +17,7 @@ fn others_have_two(bench: &Bench, for_as_long: Duration) {
 }
 
 /// Counts the nodes that store the token of this lease.
-fn held<K>(bench: &Bench, lease: &Lease<K>) -> usize {
+fn held<K, F>(bench: &Bench, lease: &Lease<K, F>) -> usize {
     bench.nodes.iter().filter(|node| node.holder("r").as_ref() == Some(lease.token())).count()
 }
 

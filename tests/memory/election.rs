@@ -8,7 +8,7 @@ use crate::common::{Bench, TTL, another, bench, without_hints};
 use crate::way::Way;
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
-    AcquireError, ConfigError, Coordinator, Election, FencingToken, Leadership, LossReason, Observer, Wait,
+    AcquireError, ConfigError, Coordinator, Election, Leadership, LossReason, Observer, Wait,
     election::Observed, node::Expiry, runtime::Clock,
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
@@ -133,7 +133,7 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
         let Observed::Leader(leader) = observer.changed().await else { panic!("there is a leader") };
         assert_eq!(leader.value, value);
         assert_eq!(leader.token, *leadership.token());
-        assert_eq!(leader.fencing_token, leadership.fencing_token());
+        assert_eq!(leader.fencing_token, Some(leadership.fencing_token()));
         assert!((TTL * 9 / 10..=TTL).contains(&leader.remaining), "{:?}", leader.remaining);
         assert!(
             bench.clock.now().since(elected) <= 30 * MS,
@@ -368,7 +368,7 @@ impl Chronicle {
         let attempt = || format!("{client}-{attempt}").into();
         self.at(What::Invoked { client: client.into(), resource: "r".into(), attempt: attempt() });
         let leadership = election.campaign(client).await.unwrap();
-        let fencing_token = leadership.fencing_token().map(FencingToken::get);
+        let fencing_token = Some(leadership.fencing_token().get());
         self.at(What::Acquired { attempt: attempt(), deadline: self.deadline(&leadership), fencing_token });
         let end = self.clock.now() + longest;
         while self.clock.now() < end {

@@ -242,7 +242,7 @@ async fn use_lock(
         };
         let Ok(lease) = lease else { continue };
         let granted = clock.now();
-        let fence = lease.fencing_token().unwrap();
+        let fence = lease.fencing_token();
         history.lock().unwrap().grants.push(Grant { client: number, asked, granted, fence });
         tokio::select! {
             _ = lease.lost() => {}

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, VALIDITY, another, bench};
+use quorlock::lock::Single;
 use quorlock::{Fencing, Handoff, Lease, Lock, LossReason, Renewal, Wait};
 use tokio::task::JoinHandle;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn plain(bench: &Bench) -> Lock {
+fn plain(bench: &Bench) -> Lock<Single, Fencing> {
     bench.coordinator.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off)
 }
 
@@ -18,7 +19,7 @@ fn asked(bench: &Bench) -> usize {
 }
 
 /// A task that waits for `lock` from now on.
-async fn next(bench: &Bench, lock: &Lock) -> JoinHandle<Lease> {
+async fn next<F: 'static>(bench: &Bench, lock: &Lock<Single, F>) -> JoinHandle<Lease<Single, F>> {
     let lock = lock.clone();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     bench.settle().await;

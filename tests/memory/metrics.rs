@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::{Bench, LATE, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use quorlock::lock::Single;
 use quorlock::metrics::{ALL, Kind};
 use quorlock::{Fencing, Lock, Wait};
 use tokio::task::JoinHandle;
@@ -46,7 +47,7 @@ impl Counted {
     }
 
     /// A task that waits from now on.
-    async fn next(&self, lock: &Lock) -> JoinHandle<quorlock::Lease> {
+    async fn next<F: 'static>(&self, lock: &Lock<Single, F>) -> JoinHandle<quorlock::Lease<Single, F>> {
         let lock = lock.clone().wait(Wait::Forever);
         let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
         self.bench.settle().await;

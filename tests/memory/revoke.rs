@@ -64,7 +64,8 @@ async fn a_renewal_in_flight_does_not_restore_the_key() {
     operator.lock("r").revoke(lease.token()).await.unwrap();
     let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
     for node in &bench.nodes {
-        let renew = Request::Renew { claim: claim.clone(), ttl: TTL, fencing_token: lease.fencing_token() };
+        let renew =
+            Request::Renew { claim: claim.clone(), ttl: TTL, fencing_token: Some(lease.fencing_token()) };
         assert_eq!(ask(node, renew).await.unwrap().vote, Vote::Free);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use futures::{FutureExt as _, poll};
+use quorlock::lock::Single;
 use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, Coordinator, Fencing, Lease, LossReason, Renewal, Wait,
@@ -216,7 +217,7 @@ fn assert_free(nodes: &[MemoryNode]) {
 }
 
 /// A lease in runtime `two` that was handed off from one in `one`, which was released there.
-fn passed(bench: &Bench, fencing: Fencing, one: &Runtime, two: &Runtime) -> Lease {
+fn passed(bench: &Bench, fencing: Fencing, one: &Runtime, two: &Runtime) -> Lease<Single, Fencing> {
     let lock = bench.coordinator.lock("r").wait(Wait::Forever).fencing(fencing);
     let first = one.block_on(lock.acquire()).unwrap();
     let mut waiting = Box::pin(lock.acquire());

@@ -177,7 +177,7 @@ impl Worker {
         let attempt = || attempt.into();
         let deadline = |lease: &Lease| clock.now() + lease.remaining();
         let mut known = deadline(&lease);
-        let fencing_token = Some(lease.fencing_token().unwrap().get());
+        let fencing_token = Some(lease.fencing_token().get());
         self.record(stamp(), What::Acquired { attempt: attempt(), deadline: of(known), fencing_token });
         self.grants.fetch_add(1, Ordering::Relaxed);
         let end = clock.now() + time;

@@ -55,7 +55,8 @@ async fn a_key_has_the_requested_ttl_however_it_was_stored() {
         // A busy machine may read it late.
         assert!(left <= TTL && left + patience() > TTL, "{what}: the key lives for {left:?}");
     };
-    for lock in [world.lock(), world.lock().fencing(Fencing::Off)] {
+    for fencing in [Fencing::On, Fencing::Off] {
+        let lock = world.lock().fencing(fencing);
         let lease = lock.acquire().await.unwrap();
         lives("acquired").await;
         server.command(&["PEXPIRE", "r", "5000"]).await.unwrap();

@@ -49,7 +49,7 @@ impl Ledger {
         let now = SystemClock::default().now();
         let (client, resource) = (client.to_string().into(), permit.resource().as_str().into());
         let deadline = stamp(now + permit.remaining());
-        let fencing_token = Some(permit.fencing_token().unwrap().get());
+        let fencing_token = Some(permit.fencing_token().get());
         let mut history = self.history.lock().unwrap();
         history.record(stamp(now), What::Invoked { client, resource, attempt: attempt() });
         history.record(stamp(now), What::Acquired { attempt: attempt(), deadline, fencing_token });

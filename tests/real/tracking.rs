@@ -23,12 +23,12 @@ async fn remembered(world: &World) -> u64 {
 }
 
 /// Waits for each, and releases it.
-async fn acquire_and_release<K>(lock: Lock<K>) {
+async fn acquire_and_release<K, F>(lock: Lock<K, F>) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 /// Refused, and then waited for, while another process holds it.
-async fn contended<K>(holder: Lock<K>, other: Lock<K>) {
+async fn contended<K, F>(holder: Lock<K, F>, other: Lock<K, F>) {
     let lease = holder.acquire().await.unwrap();
     let refused = other.clone().wait(Wait::Never).acquire().await;
     assert!(refused.is_err(), "it is held");
@@ -40,7 +40,7 @@ async fn contended<K>(holder: Lock<K>, other: Lock<K>) {
 /// Uses one or more locks of a name that is not used again, from two processes.
 type Use = for<'a> fn(&'a Coordinator, &'a Coordinator, String) -> BoxFuture<'a, ()>;
 
-fn patient<K>(lock: Lock<K>) -> Lock<K> {
+fn patient<K, F>(lock: Lock<K, F>) -> Lock<K, F> {
     lock.wait(Wait::UpTo(patience()))
 }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, Fencing, Lock, Wait, duration,
+    AcquireError, Fencing, Wait, duration,
     runtime::{Entropy as _, SystemEntropy},
     votes::{NodeVote, VoteOutcome},
 };
@@ -18,6 +18,7 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
 use crate::values::Switch;
+use crate::wanted::Lock;
 
 mod figures;
 mod load;

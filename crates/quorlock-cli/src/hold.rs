@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use humantime::format_rfc3339_millis;
 use quorlock::protocol::{printable, renewal_every};
 use quorlock::{
-    Coordinator, FencingToken, LeaseWatch, LossReason, duration,
+    Coordinator, FencingToken, LossReason, duration,
     runtime::{Clock as _, SystemClock},
 };
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
 use crate::waiting::{self, Place};
-use crate::wanted::Acquired;
+use crate::wanted::{Acquired, LeaseWatch};
 
 mod stdin;
 

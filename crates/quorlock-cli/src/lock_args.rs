@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Fencing, Lock, Semaphore, Wait, duration};
+use quorlock::{Coordinator, Fencing, Wait, duration};
 
 use crate::config::Settings;
 use crate::deployment::DeploymentArgs;
@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::marks::Marks;
 use crate::values::{Switch, WaitArg};
-use crate::wanted::Wanted;
+use crate::wanted::{Lock, Semaphore, Wanted};
 
 /// How to acquire a lock, and for how long to keep it.
 #[derive(clap::Args)]
@@ -108,11 +108,13 @@ impl LockArgs {
         settings.marks(coordinator, iter::once(resource).chain(self.also.iter().map(String::as_str)))
     }
 
-    fn with_options<K>(&self, lock: Lock<K>, settings: &Settings) -> Lock<K> {
-        let mut lock = lock.ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
-        if self.fencing == Switch::Off {
-            lock = lock.fencing(Fencing::Off);
-        }
+    fn fencing(&self) -> Fencing {
+        if self.fencing == Switch::Off { Fencing::Off } else { Fencing::On }
+    }
+
+    fn with_options<K>(&self, lock: quorlock::Lock<K>, settings: &Settings) -> Lock<K> {
+        let mut lock =
+            lock.ttl(settings.ttl()).wait(settings.wait()).label(&self.label).fencing(self.fencing());
         if let Some(longest) = self.max_hold {
             lock = lock.max_hold(longest);
         }
@@ -127,11 +129,8 @@ impl LockArgs {
         resource: &str,
         permits: usize,
     ) -> Result<Semaphore, Failure> {
-        let mut semaphore = coordinator.semaphore(resource, permits);
-        semaphore = semaphore.ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
-        if self.fencing == Switch::Off {
-            semaphore = semaphore.fencing(Fencing::Off);
-        }
+        let semaphore = coordinator.semaphore(resource, permits).fencing(self.fencing());
+        let mut semaphore = semaphore.ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
         if let Some(longest) = self.max_hold {
             semaphore = semaphore.max_hold(longest);
         }

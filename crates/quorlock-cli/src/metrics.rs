@@ -12,13 +12,13 @@ use ::metrics::{counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use quorlock::runtime::Mutex;
 use quorlock::{
-    LeaseWatch,
     doctor::{Report, Standing, Subject},
     runtime::{Clock as _, SystemClock},
 };
 
 use crate::failure::Failure;
 use crate::report::Reason;
+use crate::wanted::LeaseWatch;
 
 mod endpoint;
 mod textfile;

@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use quorlock::protocol::{printable, printable_json};
-use quorlock::{FencingToken, LeaseWatch, LossReason, duration, votes::VoteReport};
+use quorlock::{FencingToken, LossReason, duration, votes::VoteReport};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::stderr::say;
+use crate::wanted::LeaseWatch;
 use crate::width;
 
 /// The form of reports.

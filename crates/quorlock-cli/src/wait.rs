@@ -1,6 +1,6 @@
 //! `quorlock wait`: waits until a lock is free, without acquiring it.
 
-use quorlock::Coordinator;
+use quorlock::{Coordinator, Fencing};
 use serde_json::json;
 
 use crate::config::Settings;
@@ -70,7 +70,7 @@ async fn until_free(
     lock.validate()?;
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     let since = now();
-    let (shown, place) = (Wanted::Lock(lock.clone()), Place::default());
+    let (shown, place) = (Wanted::Lock(lock.clone().fencing(Fencing::On)), Place::default());
     let free =
         waiting::interruptibly(lock.until_free(), (&shown, &place), &mut signals, report, "while waiting");
     free.await?.map_err(|error| Failure::of_acquiring(error, args.conflict_exit_code))?;

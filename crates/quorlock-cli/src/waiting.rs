@@ -187,7 +187,7 @@ mod tests {
     async fn a_renewal_that_fails_does_not_begin_the_wait_anew() {
         let nodes = ["a", "b", "c"].map(without_renewals);
         let coordinator = Coordinator::builder().custom_nodes(nodes).build().unwrap();
-        let wanted = Wanted::Lock(coordinator.lock("job"));
+        let wanted = Wanted::Lock(coordinator.lock("job").fencing(quorlock::Fencing::On));
         // Longer than any lease: each has too little left, as an offered one.
         let ttl = Duration::from_secs(3600);
         let refused = acquire_for(&wanted, ttl, Wait::Never).await.err().expect("no renewal succeeds");

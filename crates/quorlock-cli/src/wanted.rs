@@ -4,16 +4,21 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, Lease, LeaseWatch, Lock, Lost, MultiLease, MultiLock, PermitError, RenewError, RetainError,
-    Semaphore, Wait, duration,
-    lock::Waiting,
+    AcquireError, Fencing, Lost, PermitError, RenewError, RetainError, Wait, duration,
+    lock::{Multi, Single, Waiting},
     votes::{Holder, VoteReport},
 };
+
+/// A lock and what else has or lacks a fencing token as the user wishes.
+pub(crate) type Lock<K = Single> = quorlock::Lock<K, Fencing>;
+pub(crate) type Lease<K = Single> = quorlock::Lease<K, Fencing>;
+pub(crate) type LeaseWatch = quorlock::LeaseWatch<Fencing>;
+pub(crate) type Semaphore = quorlock::Semaphore<Fencing>;
 
 /// A lock, several together, or a semaphore, with its options.
 pub(crate) enum Wanted {
     Lock(Lock),
-    Several(MultiLock),
+    Several(Lock<Multi>),
     Permit(Semaphore),
 }
 
@@ -27,7 +32,7 @@ pub(crate) struct Acquired {
 
 enum Held {
     One(Lease),
-    Several(MultiLease),
+    Several(Lease<Multi>),
 }
 
 impl Acquired {
@@ -35,7 +40,7 @@ impl Acquired {
         Acquired { watch: lease.watch(), lease: Held::One(lease), permit }
     }
 
-    fn several(lease: MultiLease) -> Acquired {
+    fn several(lease: Lease<Multi>) -> Acquired {
         Acquired { watch: lease.watch(), lease: Held::Several(lease), permit: None }
     }
 

@@ -136,7 +136,7 @@ async fn a_lock_of_rheakv_is_one_with_its_own_and_keeps_the_contract() {
     let mut token = 0;
     for _ in 0..times {
         let lease = lock.acquire().await.unwrap();
-        let number = lease.fencing_token().unwrap().get();
+        let number = lease.fencing_token().get();
         assert!(number > token);
         token = number;
         let count: usize = fs::read_to_string(&counter).unwrap().trim().parse().unwrap();

@@ -110,7 +110,7 @@ async fn main() {
 
 async fn library(coordinator: Arc<Coordinator>, task: usize, cycles: usize, fenced: bool) -> Vec<Duration> {
     let lock = coordinator.lock(&*format!("bench/{task}"));
-    let lock = if fenced { lock } else { lock.fencing(Fencing::Off) };
+    let lock = lock.fencing(if fenced { Fencing::On } else { Fencing::Off });
     let mut took = Vec::new();
     for _ in 0..cycles {
         let begun = Instant::now();

@@ -222,7 +222,7 @@ impl Prepared {
 fn without_counter(table: &str) -> NodeError {
     let words = format!(
         "the table `{table}` of ShedLock has no counter of fencing tokens: turn fencing off, by `--fencing off` or \
-         `Lock::fencing(Fencing::Off)`"
+         `Lock::unfenced`"
     );
     failed(NodeErrorKind::Unsupported, words)
 }

@@ -201,7 +201,7 @@ impl Recorder {
         let (what, named) = (resources.clone(), token.clone());
         state.holds.push(Hold { client, operation, seen, until, resources: what, token: named, ended });
         let attempt = name("op", operation).as_str().into();
-        let fencing_token = lease.fencing_token().map(u64::from);
+        let fencing_token = Some(u64::from(lease.fencing_token()));
         let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
         state.history.record(self.stamp(), acquired);
         let of = state.operations[operation].permits;

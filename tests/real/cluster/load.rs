@@ -70,7 +70,7 @@ impl Run {
             };
             self.grants.fetch_add(1, Ordering::Relaxed);
             let mut deadline = ends(&lease);
-            let fencing_token = Some(lease.fencing_token().unwrap().get());
+            let fencing_token = Some(lease.fencing_token().get());
             self.note(now(), What::Acquired { attempt: attempt(), deadline, fencing_token });
             let mut looked = now();
             for _ in 0..looks {

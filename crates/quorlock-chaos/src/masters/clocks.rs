@@ -225,7 +225,7 @@ mod tests {
                 for client in &clients {
                     let lock = client.lock("a").ttl(Duration::from_secs(5)).wait(Wait::UpTo(patience()));
                     let lease = lock.acquire().await.unwrap();
-                    let token = lease.fencing_token();
+                    let token = Some(lease.fencing_token());
                     assert!(token > last, "{token:?} after {last:?}");
                     last = token;
                     // Its keys may have expired.

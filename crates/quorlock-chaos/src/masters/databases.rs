@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(attempt, label);
             assert!(remaining <= Duration::from_secs(30) && !remaining.is_zero(), "{remaining:?}");
         }
-        let token = u64::from(alone.fencing_token().unwrap());
+        let token = u64::from(alone.fencing_token());
         let resource = quorlock::protocol::fence_counter("", "alone").as_str().into();
         let counter = What::Counter { node: "node-1".into(), resource, value: token };
         assert!(seen.contains(&counter), "{counter:?} of {seen:?}");

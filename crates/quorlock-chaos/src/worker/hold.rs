@@ -7,14 +7,14 @@ use std::{io, mem};
 use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 use quorlock::{
-    Fencing, LeaseWatch, Lost, Wait,
+    Fencing, Lost, Wait,
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_history::{Stamp, Token, What};
 use tokio::task::AbortHandle;
 
 use super::Worker;
-use super::wanted::{Held, Wanted};
+use super::wanted::{Held, LeaseWatch, Wanted};
 use crate::record::{of, stamp};
 
 /// How often a holder writes to the register.

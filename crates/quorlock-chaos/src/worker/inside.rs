@@ -1,7 +1,9 @@
 //! Tracks which tasks of this process hold a lock, to detect overlaps.
 
+use quorlock::protocol::Mode;
 use quorlock::runtime::Mutex;
-use quorlock::{LeaseWatch, protocol::Mode};
+
+use super::wanted::LeaseWatch;
 
 /// The leases under which tasks hold one lock.
 #[derive(Debug, Default)]
@@ -33,7 +35,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use quorlock::{Coordinator, Renewal, runtime::Clock};
+    use quorlock::{Coordinator, Fencing, Renewal, runtime::Clock};
     use quorlock_testkit::{TokioClock, memory_nodes_on};
 
     use super::*;
@@ -49,6 +51,7 @@ mod tests {
                 .lock("a")
                 .ttl(Duration::from_secs(1))
                 .renewal(Renewal::Manual)
+                .fencing(Fencing::On)
                 .acquire()
                 .await
                 .unwrap()

@@ -1,16 +1,20 @@
 //! The lock, permit or leadership that an attempt acquires.
 
 use quorlock::{
-    AcquireError, DowngradeError, Election, Leadership, Lease, LeaseWatch, Lock, Lost, MultiLease, MultiLock,
-    PermitError, Semaphore, Wait,
+    AcquireError, DowngradeError, Election, Fencing, Leadership, Lost, PermitError, Wait,
+    lock::{Multi, Single},
 };
+
+/// A lease with a fencing token or without one, as the scenario says.
+pub(super) type Lease<K = Single> = quorlock::Lease<K, Fencing>;
+pub(super) type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
 /// A lock, semaphore or election to acquire.
 #[derive(Clone)]
 pub(super) enum Wanted {
-    Lock(Lock),
-    Several(MultiLock),
-    Permit(Semaphore),
+    Lock(quorlock::Lock<Single, Fencing>),
+    Several(quorlock::Lock<Multi, Fencing>),
+    Permit(quorlock::Semaphore<Fencing>),
     /// An election, and the value to publish as leader.
     Lead(Election, String),
 }
@@ -18,7 +22,7 @@ pub(super) enum Wanted {
 /// What was acquired; for a permit, with its number.
 pub(super) enum Held {
     Lease(Lease, Option<usize>),
-    Several(MultiLease),
+    Several(Lease<Multi>),
     Leadership(Leadership),
 }
 
@@ -60,7 +64,7 @@ impl Held {
         match self {
             Held::Lease(lease, _) => lease.watch(),
             Held::Several(lease) => lease.watch(),
-            Held::Leadership(leadership) => leadership.watch(),
+            Held::Leadership(leadership) => leadership.watch().into(),
         }
     }
 
@@ -72,7 +76,7 @@ impl Held {
         }
     }
 
-    pub(super) async fn downgrade(self) -> Result<Held, DowngradeError> {
+    pub(super) async fn downgrade(self) -> Result<Held, DowngradeError<Lease>> {
         match self {
             Held::Lease(lease, number) => Ok(Held::Lease(lease.downgrade().await?, number)),
             other @ (Held::Several(_) | Held::Leadership(_)) => Ok(other),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::wanted::Lock;
 use futures::future::try_join_all;
-use quorlock::Lock;
 
 use super::figures::{Load, Node};
 use crate::exit;

@@ -285,7 +285,11 @@ const OBJECTS: &[Object] = &[
             ("nodes[].reason", "string or null", "why it does not vote, or when it will"),
             ("findings", "array", "findings, the worst first"),
             ("findings[].severity", "string", "`unsafe`, `warning`, `unknown` or `note`"),
-            ("findings[].finding", "string", "code of the finding, as listed in [quorlock doctor](doctor.md)"),
+            (
+                "findings[].finding",
+                "string",
+                "code of the finding, as listed in [quorlock doctor](doctor.md)",
+            ),
             ("findings[].node", "string or null", "address of the node; null if it concerns the deployment"),
             ("findings[].evidence", "string", "what was found"),
             ("findings[].cure", "string", "how to fix it"),

@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use quorlock::duration;
 use quorlock::protocol::Moment;
-use quorlock::{LeaseWatch, duration};
 
 use super::job::{Change, Job};
 use super::requests::{Request, Requests};
@@ -17,6 +17,7 @@ use crate::runtime::{now, sleep_until};
 use crate::signals::{self, Interruption, Received, Signals};
 use crate::stderr;
 use crate::terminal::Terminal;
+use crate::wanted::LeaseWatch;
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]

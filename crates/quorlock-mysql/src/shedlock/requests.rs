@@ -194,7 +194,7 @@ impl Table {
     fn without_counter(&self) -> NodeError {
         let words = format!(
             "the table `{}` of ShedLock has no counter of fencing tokens: turn fencing off, by `--fencing off` or \
-             `Lock::fencing(Fencing::Off)`",
+             `Lock::unfenced`",
             self.name
         );
         NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: Reason::new(words) }

@@ -65,11 +65,11 @@ pub(crate) async fn load(_: u32) -> Result<u32, Box<dyn Error + Send + Sync>> {
     Ok(40)
 }
 
-pub(crate) async fn store(order: u32, _: Option<FencingToken>) -> Result<u32, Box<dyn Error + Send + Sync>> {
+pub(crate) async fn store(order: u32, _: FencingToken) -> Result<u32, Box<dyn Error + Send + Sync>> {
     Ok(order + 2)
 }
 
-pub(crate) async fn transfer(_: Option<FencingToken>) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn transfer(_: FencingToken) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
