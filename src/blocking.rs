@@ -45,8 +45,6 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
-
 use crate::coordinator::Builder;
 use crate::doctor::{Finding, Report};
 use crate::error::ConfigError;
@@ -111,7 +109,14 @@ impl Coordinator {
 
     /// As [`crate::Coordinator::list`]: all pages, once all nodes have listed everything or failed.
     pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> Vec<ListedPage> {
-        self.background.run(self.coordinator.list(prefix, which).collect())
+        let mut listing = self.coordinator.list(prefix, which);
+        self.background.run(async {
+            let mut pages = Vec::new();
+            while let Some(page) = listing.next_page().await {
+                pages.push(page);
+            }
+            pages
+        })
     }
 
     /// As [`crate::Coordinator::election`].

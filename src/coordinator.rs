@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
-use futures::stream::BoxStream;
 
 pub use builder::{Builder, RestartGuard};
 
@@ -15,7 +14,7 @@ use crate::election::Election;
 use crate::engine::context::EngineContext;
 use crate::engine::offer::withdraw_all;
 use crate::health::Health;
-use crate::lock::{ListedPage, Lock, MultiLock, listing};
+use crate::lock::{Listing, Lock, MultiLock, listing};
 use crate::node::{ListedKeys, Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
@@ -168,14 +167,18 @@ impl Coordinator {
     /// every key of such a name that could be a lock, so use a [`key_prefix`](Builder::key_prefix) where it also keeps
     /// other data. A node that cannot list is replaced by the next.
     ///
-    /// # Cancel safety
-    ///
-    /// Dropping the stream ends the listing.
-    ///
-    /// # Panics
-    ///
-    /// When it is polled outside a Tokio runtime.
-    pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> BoxStream<'static, ListedPage> {
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(5)).build()?;
+    /// let _lease = coordinator.lock("orders/42").acquire().await?;
+    /// let mut listing = coordinator.list("orders/", quorlock::node::ListedKeys::Locks);
+    /// while let Some(page) = listing.next_page().await {
+    ///     println!("{}: {:?}", page.node, page.names?);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> Listing {
         listing::list(&self.engine, prefix.as_ref(), which)
     }
 

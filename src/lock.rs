@@ -2,7 +2,7 @@
 //!
 //! [`Lock`] is made by [`Coordinator::lock`](crate::Coordinator::lock), and [`MultiLock`] by
 //! [`Coordinator::lock_all`](crate::Coordinator::lock_all). The other types here are what they report:
-//! [`Waiting`] to a waiter, [`QueueListing`] and [`ListedPage`] to an operator.
+//! [`Waiting`] to a waiter, [`QueueListing`] and [`Listing`] to an operator.
 
 use std::fmt;
 use std::future::Future;
@@ -30,7 +30,7 @@ mod revoke;
 mod until_free;
 mod waiters;
 
-pub use listing::ListedPage;
+pub use listing::{ListedPage, Listing};
 pub use multi::MultiLock;
 
 /// A lock on one resource: a name and options. Making one sends nothing; it can be cloned, and acquired

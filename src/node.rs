@@ -13,8 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+
+use crate::runtime::BoxFuture;
 
 use self::facts::Facts;
 

@@ -7,6 +7,6 @@ mod mutex;
 pub(crate) mod tasks;
 pub(crate) mod timer;
 
-pub use clock::{Clock, Sleep, SystemClock, within};
+pub use clock::{BoxFuture, Clock, Sleep, SystemClock, within};
 pub use entropy::{Entropy, SystemEntropy};
 pub use mutex::Mutex;

@@ -1,11 +1,12 @@
 //! Lists the names of locks, as the nodes store them.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::{BoxStream, SelectAll, once, unfold};
+use futures::stream::{BoxStream, SelectAll, once};
 
 use crate::engine::context::EngineContext;
 use crate::node::{ListedKeys, NodeError};
@@ -30,8 +31,10 @@ enum Event {
     End(usize),
 }
 
-/// The nodes that list, and those that may have to.
-struct Listing {
+/// The names of locks, page by page: what [`Coordinator::list`](crate::Coordinator::list) returns.
+#[must_use = "a listing asks the nodes for nothing until a page is awaited"]
+pub struct Listing {
+    /// Those that list; the others may have to.
     running: SelectAll<BoxStream<'static, Event>>,
     waiting: VecDeque<BoxStream<'static, Event>>,
     /// How many may list at the same time.
@@ -42,11 +45,7 @@ struct Listing {
 }
 
 /// Lists the names at as many nodes as intersect every quorum, and at no more at a time than a quorum can do without: a round does not wait for a node that is busy with the listing.
-pub(crate) fn list(
-    engine: &EngineContext,
-    prefix: &str,
-    which: ListedKeys,
-) -> BoxStream<'static, ListedPage> {
+pub(crate) fn list(engine: &EngineContext, prefix: &str, which: ListedKeys) -> Listing {
     let key_prefix = Arc::clone(&engine.key_prefix);
     let keys: Arc<str> = format!("{key_prefix}{prefix}").into();
     let each = engine.nodes.iter().enumerate().map(|(index, node)| {
@@ -65,18 +64,26 @@ pub(crate) fn list(
         pages.chain(once(async move { Event::End(index) })).boxed()
     });
     let (nodes, needed) = (engine.nodes.quorum.nodes(), engine.nodes.quorum.needed());
-    let listing = Listing {
+    Listing {
         running: SelectAll::new(),
         waiting: each.collect(),
         at_a_time: (nodes - needed).max(1),
         wanted: nodes - needed + 1,
         failed: BTreeSet::new(),
-    };
-    unfold(listing, async |mut listing| Some((listing.next().await?, listing))).boxed()
+    }
 }
 
 impl Listing {
-    async fn next(&mut self) -> Option<ListedPage> {
+    /// Returns the next page of a node, or `None` once enough nodes have listed everything or failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no page; call again. Dropping the listing ends it.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    pub async fn next_page(&mut self) -> Option<ListedPage> {
         loop {
             while self.running.len() < self.at_a_time.min(self.wanted)
                 && let Some(next) = self.waiting.pop_front()
@@ -100,6 +107,15 @@ impl Listing {
                 Event::End(_) => self.wanted -= 1,
             }
         }
+    }
+}
+
+impl fmt::Debug for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listing")
+            .field("wanted", &self.wanted)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,10 @@ use futures::future::{Either, select};
 use quorlock_protocol::Moment;
 
 /// A future that completes at a moment of a [`Clock`].
-pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Sleep = BoxFuture<'static, ()>;
+
+/// What a trait that is used as an object returns in place of an `async fn`: the type that `Box::pin(async { … })` makes.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Reads the time and waits for it.
 ///

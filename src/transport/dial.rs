@@ -3,7 +3,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, select_ok};
+use futures::future::select_ok;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
@@ -12,6 +12,7 @@ use super::thread::on_thread;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::address::{Address, Endpoint};
+use crate::runtime::BoxFuture;
 
 /// Opens connections to nodes.
 ///

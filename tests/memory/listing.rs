@@ -74,7 +74,10 @@ async fn list(nodes: Vec<Option<Vec<&'static str>>>, prefix: &str) -> (BTreeSet<
         .map(|(number, pages)| Lists { name: format!("n{number}"), pages, counts: Arc::clone(&counts) })
         .collect();
     let coordinator = Coordinator::builder().custom_nodes(nodes).key_prefix("p:").build().unwrap();
-    let pages: Vec<_> = coordinator.list(prefix, ListedKeys::Locks).collect().await;
+    let (mut listing, mut pages) = (coordinator.list(prefix, ListedKeys::Locks), Vec::new());
+    while let Some(page) = listing.next_page().await {
+        pages.push(page);
+    }
     let failed = pages.iter().filter(|page| page.names.is_err()).count();
     let names = pages.into_iter().filter_map(|page| page.names.ok()).flatten();
     (names.map(|name| name.to_string()).collect(), failed, counts)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{TTL, VALIDITY, another, bench};
-use quorlock::{AcquireError, ConfigError, LossReason, Owner, Renewal, Wait};
+use quorlock::{AcquireError, ConfigError, FencingToken, LossReason, Owner, Renewal, Wait};
 
 #[tokio::test(start_paused = true)]
 async fn i19_an_owner_reenters_without_a_request() {
@@ -86,6 +86,32 @@ async fn a_reentrant_lock_outside_of_a_scope_is_refused() {
     let error = bench.lock().reentrant().acquire().await.unwrap_err();
     assert_eq!(error, AcquireError::Config(ConfigError::NoOwner));
     assert!(error.to_string().contains("Owner::scope"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_without_fencing_gives_its_owner_no_lease_that_has_a_token() {
+    let bench = bench(3);
+    let owner = Owner::new();
+    let lock = bench.lock().owner(&owner);
+    let outer = lock.clone().unfenced().acquire().await.unwrap();
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(error, AcquireError::Config(ConfigError::HeldUnfenced));
+    drop(lock.clone().unfenced().acquire().await.unwrap());
+    outer.release().await.unwrap();
+    let fenced = lock.acquire().await.unwrap();
+    let inner = lock.unfenced().acquire().await.unwrap();
+    assert!(fenced.fencing_token() > FencingToken::ZERO && inner.token() == fenced.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duration_is_a_wait() {
+    let bench = bench(3);
+    let _held = bench.lock().acquire().await.unwrap();
+    for (longest, waits) in [(Duration::ZERO, false), (Duration::from_secs(2), true)] {
+        let begun = bench.clock.now();
+        assert!(bench.lock().wait(longest).acquire().await.is_err());
+        assert_eq!(bench.clock.now().since(begun) >= Duration::from_secs(2), waits);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,5 @@
 //! Locks in Redisson's layout: `?layout=redisson` (ADR 8).
 
-use futures::StreamExt as _;
 use quorlock::doctor::{Check, Standing};
 use quorlock::node::ListedKeys;
 use quorlock::runtime::{Clock as _, SystemClock};
@@ -112,7 +111,7 @@ async fn s2_a_list_has_locks_and_neither_latches_nor_data() {
         for prefix in ["", "jobs/"] {
             let mut names: Vec<String> = Vec::new();
             let mut pages = ours.list(prefix, ListedKeys::Locks);
-            while let Some(page) = pages.next().await {
+            while let Some(page) = pages.next_page().await {
                 names.extend(page.names.unwrap().iter().map(ToString::to_string));
             }
             names.sort_unstable();
@@ -317,8 +316,10 @@ async fn the_documented_rights_suffice_and_the_health_check_names_each_that_is_m
     let (next, released) = tokio::join!(lock.acquire(), lease.release());
     released.unwrap();
     next.unwrap().release().await.unwrap();
-    let pages: Vec<_> = one.list("", ListedKeys::Locks).collect().await;
-    assert!(pages.iter().all(|page| page.names.as_ref().is_ok_and(Vec::is_empty)), "{pages:?}");
+    let mut listing = one.list("", ListedKeys::Locks);
+    while let Some(page) = listing.next_page().await {
+        assert!(page.names.as_ref().is_ok_and(Vec::is_empty), "{page:?}");
+    }
     let missing = async || {
         let report = ours().doctor().await;
         let missing = report.findings.iter().filter(|finding| finding.check == Check::MissingRight);

@@ -8,8 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures::future::BoxFuture;
 use quorlock::protocol::fence_counter;
+use quorlock::runtime::BoxFuture;
 use quorlock::{
     node::{
         Capabilities, Capability, Durability, Expiry, Grants, HintListener, Hints, Node, Order, Request,

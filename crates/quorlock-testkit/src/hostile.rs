@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use quorlock::node::NodeKind;
 use quorlock::redis::Address;
+use quorlock::runtime::BoxFuture;
 use quorlock::runtime::{self, Clock as _, Mutex, SystemClock};
 use quorlock::transport::{Dial, Stream};
 use quorlock::{AcquireError, Coordinator, RestartGuard, Wait};

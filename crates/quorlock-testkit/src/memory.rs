@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::{BoxStream, once};
 use quorlock::protocol::{FencingToken, NextWaiter, Token};
+use quorlock::runtime::BoxFuture;
 use quorlock::{
     node::{
         Capabilities, Expiry, HintListener, ListedKeys, Node, NodeError, NodeErrorKind, Responder,

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use quorlock::node::{
     Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Responder, SharedRequest,
     StatusListener, facts::Facts,
 };
+use quorlock::runtime::BoxFuture;
 
 type OnRequest = dyn Fn(SharedRequest, Responder, &Arc<dyn Node>) + Send + Sync;
 type OnListen = dyn Fn(Arc<dyn HintListener>, &Arc<dyn Node>) + Send + Sync;

@@ -33,7 +33,7 @@ pub(crate) async fn names(
     let mut pages = coordinator.list(prefix, which);
     let mut show_at = now() + SHOW_AFTER;
     let mut shown = false;
-    while let Some(page) = pages.next().await {
+    while let Some(page) = pages.next_page().await {
         match page.names {
             Ok(names) => survey.names.extend(names),
             Err(error) => survey.failed.push((page.node, error.to_string())),

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use quorlock::protocol::FENCE_MEMBER;
+use quorlock::runtime::BoxFuture;
 use quorlock::runtime::Mutex;
 use quorlock::{
     node::Expiry,
