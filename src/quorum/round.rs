@@ -1,4 +1,51 @@
 //! Sends one request to all nodes and decides the verdict as soon as it is certain.
+//!
+//! A round has one [`Slot`] for each node. [`Round::start`] records every node as asked, and gives
+//! each its request together with a [`Responder`]. The task that reads a node's response from the
+//! socket records it in the slot, under the mutex of the round, and wakes the tasks that wait for
+//! the round. A round has no task of its own, and no task polls.
+//!
+//! ```text
+//!             ask                   response or error
+//!  Unasked ─────────► Pending ───────────────────────────► Answered
+//!                        │
+//!  Skipped               │ the clock reaches the slot's limit
+//!  (never asked)         ▼
+//!                     still Pending, but counted as unknown; a later response counts after all
+//! ```
+//!
+//! # Events
+//!
+//! | event | effect |
+//! |---|---|
+//! | response or error of a node | [`Round::answered`]: the slot becomes `Answered`. The votes are counted if that can decide. The waiting tasks are woken if the verdict is certain, if timeouts were shortened, if a node has timed out before, and by the last response, which also notifies [`OnSettled`]. |
+//! | vote without a request | [`Round::offered`]: the same, for the votes of an offer. A second vote of the node is ignored. |
+//! | timeout of a node | Changes no slot. The waiting task wakes by its timer, lets the tasks that read sockets run, and then counts the silent node as unknown. |
+//! | enough votes to exclude *unavailable* | The timeouts of the silent nodes are shortened. |
+//! | [`Round::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
+//!
+//! A round continues after its verdict. Late nodes still carry out the request, so a release that
+//! follows must know the state of the key on each of them: see [`Round::key_states`].
+//!
+//! # Invariants
+//!
+//! - `sent` is read before the first byte is sent, and every deadline counts from it or from an
+//!   earlier moment that the votes name (I-1, I-7).
+//! - A slot is answered once. Of several responses from one server process one counts (I-2, I-26).
+//! - A node without a usable response is unknown: it has neither granted nor refused.
+//! - The age of a server process counts as of `sent`, not as of its response (I-12).
+//! - A verdict that is stored never changes. It is stored only while no node has timed out:
+//!   otherwise a late response may still change it, and the verdict is computed again.
+//! - The timeouts of silent nodes are only shortened, and only once the verdict cannot be
+//!   *unavailable* (I-47). A timeout counts only after the tasks that read sockets have run (I-46).
+//! - A node that was asked is `InFlight` until it responds. Only a node that was not asked, refused,
+//!   or failed before it sent anything is `Without` the key (I-5).
+//!
+//! # Cancel safety
+//!
+//! Dropping a future that waits for a round loses nothing: the round continues, and can be waited
+//! for again. The dropped future removes its timer and wakes the other waiting tasks, which register
+//! again. A request in flight keeps the round alive, also when all its owners have dropped it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -25,13 +72,8 @@ mod waiting;
 
 /// One request to all or some nodes, and their responses.
 ///
-/// The task that delivers a response records it here; no caller has to poll. So a round that was
-/// decided early continues: late nodes still execute the request, and a later release knows the
-/// state of each. Nothing is dropped half-way.
-///
 /// Votes are counted only when the result can matter: not before enough have arrived, and not after
-/// the verdict is known; the last one then only wakes the waiting tasks. Once a node has timed out,
-/// which is an unknown vote, every response is counted.
+/// the verdict is stored. Once a node has timed out, every response is counted.
 pub(crate) struct Round {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).

@@ -24,10 +24,6 @@ pub(super) const SILENCE_CHECKS: usize = 3;
 impl Round {
     /// Waits until the verdict is certain, or every silent node has timed out. Once the verdict can
     /// no longer be *unavailable*, the remaining wait is short.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost: the round continues, and can be waited for again.
     pub(crate) async fn verdict(&self) -> Verdict {
         self.wait_for(None, |slots, now| self.decide(slots, now)).await
     }
