@@ -1,4 +1,60 @@
-//! Contends for a lock on behalf of all waiters in this process.
+//! Contends for a lock with other processes, on behalf of all waiters of this process.
+//!
+//! A [`Contender`] serves one waiter of this process after the other. Between them it is kept by the
+//! keeper of the lease, with what it has learnt about the contention: which node to ask first, the
+//! largest fencing token, the last holder. [`Contender::win`] makes attempts, each with a new token,
+//! until one of them has won or the waiter gives up.
+//!
+//! ```text
+//!           ┌───────────────────────── refused ──────────────────────┐
+//!           ▼                                                        │
+//!  win ──► do others want the lock?                                  │
+//!           ├─ no ──────────────────────────────► ask the nodes ──► verdict ──► AcquireError
+//!           ├─ wait in the queue of a node ─ turn ────►┤           ▲   │
+//!           │     └─ offer ─► collect the votes ───────┼───────────┘   │ won, in time
+//!           ├─ keep a place in each queue ─ turn ─────►┤               ▼
+//!           └─ wait for hints or a time ──────────────►┘            Attempt
+//! ```
+//!
+//! # After each verdict
+//!
+//! - *Won* and in time: the attempt is returned, and becomes a lease.
+//! - Everything else: the attempt is dropped, which cleans it up on every node that it may have
+//!   reached. Then the contender learns from the votes (`learn`) and returns an error if the waiter
+//!   does not wait or waiting is pointless (`last_word`). Otherwise it decides how long to pause and
+//!   for which nodes (`pause`), announces a writer that waits for readers (`intent`), reports the
+//!   holder to the waiters of this process, and waits.
+//!
+//! # How it waits
+//!
+//! | waiter | waits | until |
+//! |---|---|---|
+//! | of one exclusive lock | in the queue of one node (`turn`, `node_queue`) | the node notifies it of its turn, or a quorum offers it the lock |
+//! | reader, or of several locks | with a place in the queue of each lock (`places`) | it is first, enough nodes hint at a change, or the pause ends |
+//! | where no node has a queue | for hints of the nodes (`pause`) | enough nodes hint at a change, enough keys expire, or a heartbeat is due |
+//! | that calls once | not at all | a split vote is repeated a few times: then one of the contenders has the lock |
+//!
+//! Hints and turns are never relied on. Every wait also has a timeout, and a turn grants nothing:
+//! the waiter asks all nodes for their votes.
+//!
+//! # Invariants
+//!
+//! - A lock is acquired if a quorum grants it and the verdict is in time (I-3). Each attempt has a
+//!   token of its own (I-4). Before the next one, or a pause, the last one is taken back (M-5).
+//! - A place in a queue is no vote (W-1). A waiter with a place asks for it again, also from a node
+//!   that was silent (Q-2).
+//! - A turn ends: after it the waiter queues again, and one that gives up leaves the queue, which
+//!   notifies the next (W-5).
+//! - A reader, or a caller of several locks, asks out of its turn only to join other readers, or
+//!   after two seconds without a change (W-9).
+//! - An offer is accepted before it expires, with enough time left to renew it (O-5).
+//! - A writer is announced only while readers hold the lock (S-5).
+//!
+//! # Cancel safety
+//!
+//! If the future of `win` is dropped at any await, the attempt cleans up after itself (I-20), and
+//! `ContendGuard` withdraws the announcement, gives back offers and leaves the queues. The contender
+//! can then serve the next waiter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +83,7 @@ mod pause;
 mod places;
 mod turn;
 
-/// One process's attempts to acquire one key. Lives on from waiter to waiter, and keeps what was
-/// learnt about the contention.
+/// One process's attempts to acquire one key, for one waiter after the other.
 pub(crate) struct Contender {
     engine: Arc<EngineContext>,
     keys: Keys,

@@ -1,9 +1,58 @@
-//! Owns a lease from acquisition to release: renews it, releases it, or passes the lock on to the
-//! next waiter in this process.
+//! Owns one lease from its acquisition to its end: renews it, and releases the lock or passes it on.
 //!
-//! While the lease is idle the keeper is parked in the lease state, and there is no task. The
-//! renewal task or the releasing holder takes it out and owns it exclusively. So a renewal and a
-//! release cannot race, and dropping a lease only sends a message.
+//! A [`Keeper`] is a box with a single owner. While there is nothing to do it is parked in the
+//! [`LeaseState`], and the lease has no task. What takes it out is its owner from then on, and only
+//! the owner sends requests for the lease: so a renewal and a release cannot race (I-15). Dropping a
+//! lease only sends a command.
+//!
+//! ```text
+//!  acquired ──► parked ◄──────────────── nothing left to do ───────────────┐
+//!                 │  │                                                     │
+//!                 │  └── timer, command, closing ──► running, in a task ───┤
+//!                 │                                                        │ the lease has ended
+//!                 └── the holder releases ──► running, in its future ──────┤
+//!                                                                          ▼
+//!                        closed ◄── released, retained, or cleaned up ◄── conclude
+//! ```
+//!
+//! # Events
+//!
+//! | event | effect |
+//! |---|---|
+//! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
+//! | verdict on a renewal | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
+//! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`repair`). |
+//! | command to renew | As if a renewal were due; joins one in flight. |
+//! | command to downgrade | The claim is shared from now on, and a renewal says so to the nodes. |
+//! | command to release, or lease dropped | Hands the lock off to the next waiter of this process, passes it on by one round, or releases it (`succession`, `ending`). |
+//! | command to retain | Replaces the token by one that no process holds (`retaining`). |
+//! | the deadline passes | The lease is lost, and its keys are cleaned up. |
+//! | the coordinator closes | The same. |
+//!
+//! Commands that arrive while the keeper is running wait in its mailbox; they are read before it is
+//! parked again. A timer that has fired, and closing, are checked at the same point.
+//!
+//! # Invariants
+//!
+//! - A quorum of all nodes confirms a renewal (I-8), before the old deadline (I-9). The deadline
+//!   never moves back (I-6) and counts from before the renewal was sent (I-7).
+//! - A failed renewal changes nothing, but `nodes - quorum + 1` nodes without the key end the lease
+//!   (I-11). A lease that has ended stays lost (I-10).
+//! - One renewal waits for its verdict at a time. The lease has ended and its renewals are abandoned
+//!   before a release, an offer or a transfer is sent (I-15, O-4). A request in flight precedes it.
+//! - What earlier rounds left on each node is never forgotten: an unknown state stays unknown (I-40).
+//! - A repair confirms nothing and moves no deadline. It ends with the first renewal (I-38).
+//! - A lease that is handed off has the deadline of the old one, which has ended before (I-21). It
+//!   moves to the runtime of its holder (I-32).
+//! - A downgraded lease claims a share from before the first byte is sent (S-6).
+//!
+//! # When a future is dropped
+//!
+//! A holder that stops waiting for its release leaves the work to a task
+//! ([`FinishInBackground`]). If the task of a running keeper is dropped, because it panicked or its
+//! runtime shut down, `Keeper::drop` closes the slot, so that no caller waits for a reply, and lets a
+//! task serve the queue. Nothing is renewed or released then: the keys expire, and the lease is valid
+//! until its deadline and not longer.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
