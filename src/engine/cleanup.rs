@@ -1,4 +1,51 @@
-//! Withdraws a claim from every node that it may have reached.
+//! Takes one claim back on every node that it may have reached: a released lease, or a failed attempt.
+//!
+//! [`Cleanup::start`] sends one request to each node, chosen by what is known of the key there. From
+//! then on the clean-up needs no caller. It ends when every node has confirmed, or when the keys on
+//! the nodes that do not answer have expired.
+//!
+//! | state of the key on a node | request | why |
+//! |---|---|---|
+//! | `Without` | none | nothing of the claim was written to the node, or it refused |
+//! | `Holds`, `InFlight` | a release, or an offer to the next waiter | it is queued behind the request that it takes back |
+//! | `Unknown` | a cancel | the connection ended with a request unanswered: the tombstone stops that if it arrives late |
+//!
+//! A failed attempt of a waiter in a queue ([`CleanupOf::Attempt`]) sends a cancel in place of a
+//! release, because a release notifies the next waiter, and it may still be this waiter's turn (W-8).
+//!
+//! ```text
+//!  start ─► round ─► confirmed (a quorum) ─► leave ─► all nodes have confirmed ────────────► end
+//!             │                                │
+//!             │                                └─ otherwise the tail: a waker and a timer, no task
+//!             │                                       │ last response, or the nodes' timeout
+//!             └─ finish (in a task) ◄─────────────────┘ with a node that has not confirmed
+//!                   │
+//!                   └─ for each such node: cancel, pause, cancel … ─► confirmed, or expired ─► end
+//! ```
+//!
+//! # Order of the nodes
+//!
+//! If other clients want the lock, the preferred node gets its release last. It notifies the next
+//! client, which then finds the other nodes free.
+//!
+//! # Invariants
+//!
+//! - From before anything is sent, an offer to the claim's token is given back as well (O-6).
+//! - The lease has ended before its clean-up starts (I-15, O-4). The caller ensures it.
+//! - A release follows the request that it takes back over the same connection. Where that cannot be
+//!   ensured, a tombstone takes its place, and outlives every request that may still arrive (I-5).
+//! - A node that fails is asked again by a cancel, never by a release: the order of the requests was
+//!   lost with the connection.
+//! - `until` is when the last key of the claim has expired, by the slowest clock that the drift
+//!   allowance covers. No retry is scheduled for a later time.
+//! - The lock is offered only after a release, to a waiter whose terms are recent, and not in one
+//!   release of eight (O-9).
+//!
+//! # Cancel safety
+//!
+//! The requests are given to the nodes before `start` returns. If a `Cleanup` is dropped, they are
+//! still carried out, but no node is asked again. So each owner ends with [`Cleanup::leave`], or with
+//! [`Cleanup::finish`] in a task; closing the coordinator waits for both (I-20).
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -20,10 +67,7 @@ use crate::runtime::{Mutex, timer::Timer};
 use quorlock_protocol::KeyState;
 use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 
-/// The clean-up after one claim: a release or a failed attempt.
-///
-/// It outlives the caller. It ends when every node has confirmed, or when the keys on the
-/// unreachable nodes have expired.
+/// The clean-up after one claim.
 pub(crate) struct Cleanup {
     engine: Arc<EngineContext>,
     claim: Arc<Claim>,
@@ -50,12 +94,8 @@ pub(crate) enum CleanupOf {
 const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Cleanup {
-    /// Sends the requests immediately. Returns `None` if no node can hold the key.
-    ///
-    /// A node that has stored the key, or has the request in flight, gets a release, which is
-    /// queued behind the request. A node whose connection ended with the request unanswered gets a
-    /// cancel: its tombstone stops a late arrival. So does a node whose release fails. A node that
-    /// refused, or to which nothing was written, holds nothing (rule I-5).
+    /// Sends each node the request for the state of its key, immediately. Returns `None` if no node
+    /// can hold the key.
     pub(crate) fn start(
         engine: &Arc<EngineContext>,
         claim: &Arc<Claim>,

@@ -1,4 +1,60 @@
 //! This process's place in the queue that a node keeps for a lock.
+//!
+//! Processes that wait for one lock queue on one node, its *home*: the preferred node of the key,
+//! which is the same for all clients, or the next one that answers. When the lock is released, the
+//! node notifies the first waiter only. That waiter has a turn, in which it asks all nodes for their
+//! votes as any client does. A grant so takes the same number of requests however many processes
+//! wait.
+//!
+//! ```text
+//!                 ask (Enqueue)                    response: queued, `ahead` waiters before
+//!  not queued ────────────────────► home ───────────────────────────────► queued
+//!      ▲                              │                                      │  heartbeat:
+//!      │ end: leave the queues        │ response: not queued                 │  ask again
+//!      │                              ▼                                      │
+//!      └───────────────────────── our turn ◄──── the node notifies us ───────┘
+//!                                     │
+//!  no answer: skip the node, ask      └──► ask all nodes for the lock (`contender`)
+//!  the next; none left: `closed`
+//! ```
+//!
+//! # Events
+//!
+//! | event | effect |
+//! |---|---|
+//! | the node queues us | `queued_at` has the node. The response says how many are ahead and, to the first two, who holds the lock. |
+//! | the node says that it is our turn, by a response or a notification | It has removed us from its queue: the node moves from `queued_at` to `turns`. |
+//! | a heartbeat is due | Asks for the place again. It keeps the place alive, and repairs what a lost message or a dead waiter has left. |
+//! | the node does not answer | The next node is the home. Other waiters of this process skip the silent node for a second. |
+//! | no node has a queue | `closed`: the contender waits for hints. The next waiter asks for a place again, unless a node has refused for good. Where places decide who gets the lock, a silent node is asked again (Q-2). |
+//! | the lock is acquired, or the wait ends | `end` returns the nodes to be notified, so that the next waiter gets the turn. |
+//!
+//! The node orders waiters by how long they have waited, which each request says (`elapsed`). So a
+//! waiter that lost its place, with the node or the connection, gets it back by asking again (W-2).
+//! Each request also carries the terms on which the waiter accepts an offer: see `offer`.
+//!
+//! # Is the node right?
+//!
+//! The home may have restarted and not know a lock that others hold, or may keep the rest of a dead
+//! attempt. So [`NodeQueue::is_worth_trying`] compares it with one other node, by an inspection that
+//! changes nothing there: before the waiter asks for votes in a turn that the home gave it although
+//! the lock was held, and every two seconds while the home names the same holder.
+//!
+//! # Invariants
+//!
+//! - A place is no vote: it stores no token and draws no number (W-1).
+//! - A node is in `queued_at` from before it is asked until it is known to have removed the waiter.
+//!   Every node that may have the waiter in its queue, or has given it an unused turn, is notified
+//!   when the wait ends (W-5).
+//! - A waiter that has seen the lock held does not ask for votes because one node says that it is
+//!   free: it asks another node for the holder first (W-4).
+//! - The name of a wait is random and new for each wait (I-42), and the same in all queues of a
+//!   caller of several locks (Q-4).
+//!
+//! # Cancel safety
+//!
+//! A dropped `ask` may have queued the waiter: the node is in `queued_at` already, so that
+//! `NodeQueue::end` leaves it. The contender calls `end` when its own future is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +81,7 @@ const SKIPPED_FOR: Duration = Duration::from_secs(1);
 /// How long a node may report the same holder until another node is asked.
 pub(super) const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 
-/// Waits for a lock in the queue of one node: the preferred node of the key, or else the next one
-/// that answers (ADR 3). A place there is only a hint of when to ask (rule W-1).
+/// One wait of this process for a lock, in the queue of one node.
 pub(crate) struct NodeQueue {
     accepts: Accepts,
     /// The name of this wait: drawn anew by the waiting process for each (rule I-42).

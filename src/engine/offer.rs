@@ -1,4 +1,62 @@
-//! Asks for offers of other processes, and withdraws what is no use any more (ADR 3).
+//! Asks for offers of other processes, and withdraws tokens and votes that are no longer of use.
+//!
+//! An offer passes a lock from holder to holder in one trip. The holder releases the lock by a
+//! request that replaces its token by the waiter's, in one step on each node. Each node then sends
+//! the waiter its vote. A waiter with such votes from a quorum holds the lock, and has asked no node.
+//!
+//! ```text
+//!  waiter          home node         holder          all nodes
+//!    │ place, terms  │                 │                 │
+//!    ├──────────────►│ who is next     │                 │
+//!    │               ├────────────────►│                 │
+//!    │               │                 │ Offer (release) │
+//!    │               │                 ├────────────────►│ token replaced
+//!    │◄────────────────────────────────┼─────────────────┤ vote of each node
+//!    │ a quorum: holds the lock
+//! ```
+//!
+//! It is safe because an offer is a vote like any other that comes late. The request is that for a
+//! place in the queue: it names a token that no other request has, and validity counts from before
+//! it was sent. The token says which request a vote answers.
+//!
+//! # States of a request
+//!
+//! | state | meaning | left by |
+//! |---|---|---|
+//! | open | The token is sent with each request for a place, until it is an eighth of its life old. Then a new token takes its place, and the old one stays open. | a vote, `forgotten` |
+//! | with votes | A node has offered the lock. The waiter waits one turn for the votes of the others. | a quorum, the end of that turn |
+//! | taken up | A quorum has offered, and an [`Attempt`] has the votes. | |
+//! | given up | The token was withdrawn. A vote that arrives now is released on its node. | |
+//! | forgotten | Two lives after the request no vote can arrive any more. | |
+//!
+//! # Events
+//!
+//! - `ask`: a place is asked for. Repeats the last token while that is recent, or draws a new one.
+//! - A vote arrives (`OfferRequest::offered` in `offers`): it is counted, or given back if the
+//!   request was given up or the offer is shorter than its terms.
+//! - The node says that we are first soon (`turned_stale`): the contender asks again, so that the
+//!   offer counts from a recent request.
+//! - `take_offered`: a quorum has offered. `give_back`: too few have, in time.
+//! - The home names one of our tokens as the holder, but its vote has not come
+//!   (`give_back_unheard`): the message was lost, so the lock is given back.
+//! - The coordinator closes (`withdraw_all`): all open tokens are withdrawn on all nodes.
+//!
+//! # Invariants
+//!
+//! - A vote counts for the token that it names, once for each node (O-2), from before the first
+//!   request with that token was sent (O-3).
+//! - A token that was given up never counts again, and what is stored under it is released (O-6).
+//!   `given_up` is a mutex, held while a vote is counted: a vote is counted before the token is given
+//!   up, or is given back.
+//! - The terms name the life of an offer: no longer than the TTL and half of `max_ttl` (O-7). A shorter
+//!   offer is given back.
+//! - Offers are asked for only where messages arrive from the home and from a quorum (O-8).
+//!
+//! # Cancel safety
+//!
+//! Dropping an [`OfferRequests`] withdraws nothing. Its owner calls `give_back` before: the
+//! contender's guard does, when the wait ends or its future is dropped. Votes that arrive later find
+//! the request given up.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
