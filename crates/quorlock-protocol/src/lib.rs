@@ -2,8 +2,43 @@
 //! argument.
 //!
 //! Everything that decides whether a lease may be trusted is here, and is what a model checker or a
-//! simulation runs. The crate `quorlock` asks nodes, waits, and reports to callers. The rules
-//! (I-1, S-1 and so on) are listed with their tests in `docs/rules.md`.
+//! simulation runs. The crate `quorlock` asks nodes, waits, and reports to callers. Each rule has a
+//! number, and is listed with its test in `docs/rules.md`.
+//!
+//! | to decide | use | rules |
+//! |---|---|---|
+//! | how many nodes must grant | [`Quorum`] | I-8, I-11 |
+//! | what the votes of a round mean | [`Tally`], [`Verdict`] | I-2, I-3 |
+//! | until when a lease may be trusted | [`Drift`], [`Term`] | I-1, I-6, I-7, I-9, I-10 |
+//! | whether a node is old enough to vote | [`Quarantine`], [`age`], [`believed`] | I-12, I-17, I-24, T-2 |
+//! | when to renew | [`RenewalSchedule`] | I-11 |
+//! | how long to wait for a node | [`RoundTrip`], [`node_timeout`], [`overdue_after`] | I-45 |
+//! | when a refused waiter asks again | [`Refusal`], [`Backoff`] | |
+//! | who is next, and when a waiter asks for its place | [`QueueHeartbeat`], [`turn`] | W-2, W-5, W-9 |
+//! | whether to offer the lock to the next waiter | [`OfferTerms`], [`releases_openly`], [`is_fresh`] | O-3, O-7, O-9, O-11 |
+//! | what is stored, and under which key | [`Token`], [`Claim`], [`Keys`], [`Sibling`] | I-4, I-5, I-48, M-1, C-4 |
+//! | whether a node may still hold the key of a claim | [`KeyState`] | I-5, I-40 |
+//! | which fencing token an attempt has | [`FenceHint`], [`FenceVotes`] | F-1, F-2, F-5, F-7, F-11 |
+//!
+//! A lease, from its votes to its end:
+//!
+//! ```
+//! use std::time::Duration;
+//! use quorlock_protocol::{Drift, Moment, Quorum, Tally, Term, Verdict};
+//!
+//! let ttl = Duration::from_secs(30);
+//! let second = |second| Moment::since_origin(Duration::from_secs(second));
+//! let sent = second(100); // read before the first byte is sent
+//!
+//! let mut tally = Tally::new(Quorum::majority(5));
+//! (0..3).for_each(|_| tally.grant());
+//! assert_eq!(tally.verdict(), Some(Verdict::Won)); // two nodes are silent, and cannot change it
+//!
+//! let term = Term::until(Drift::default().deadline(sent, ttl));
+//! assert!(term.remaining(second(129)).is_some());
+//! assert!(term.remaining(second(130)).is_none(), "the clocks may differ: it ends before the TTL");
+//! assert!(!term.renew(second(160), second(131)), "a lost lease stays lost");
+//! ```
 //!
 //! This crate is public for model checkers and curious readers. Programs use `quorlock`, which
 //! re-exports it as `quorlock::protocol` and requires the same version. It promises less stability
