@@ -55,6 +55,8 @@ impl Responses {
     pub(super) fn asked(&mut self, index: usize, asked: Moment, limit: Moment) {
         if let Some(slot) = self.nodes.get_mut(index) {
             *slot = Slot { limit, state: State::Pending { asked } };
+            // It may be earlier than when the round was prepared: its round trips were measured in between.
+            self.first_limit = self.first_limit.min(limit);
         }
     }
 

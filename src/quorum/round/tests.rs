@@ -246,6 +246,33 @@ async fn a_verdict_by_silence_changes_with_a_late_answer() {
     assert_eq!(bench.verdict().look(), Some(Verdict::Won));
 }
 
+/// The estimate of their round trips has become better since the round began.
+#[tokio::test]
+async fn a_verdict_by_silence_changes_also_if_a_timeout_became_shorter() {
+    let ms = Duration::from_millis;
+    let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
+    bench.clock.pass(ms(300));
+    (0..5).for_each(|node| bench.grant(node));
+    drop(Bench::ask(&bench.members, &[0, 1, 2, 3, 4]));
+    let measured: Vec<Responder> = (0..5).map(|node| bench.reply(node)).collect();
+    bench.clock.pass(ms(300));
+    let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
+    let request = SharedRequest::from(Request::Acquire { claim, ttl: TTL, fence_hint: None });
+    bench.round = Round::start_at(&bench.members, Expect::Hold, TTL, 0, &request);
+    for reply in measured {
+        reply.send(Ok(granted("any")));
+    }
+    bench.round.ask_remaining(&request);
+    (0..2).for_each(|node| bench.grant(node));
+    let mut verdict = bench.verdict();
+    assert_eq!(verdict.look(), None);
+    bench.clock.pass(ms(1_700));
+    bench.refuse(2);
+    assert_eq!(verdict.look(), Some(Verdict::Contended));
+    bench.grant(3);
+    assert_eq!(bench.verdict().look(), Some(Verdict::Won));
+}
+
 #[tokio::test]
 async fn i46_answers_count_that_arrived_while_the_task_was_delayed() {
     let bench = Bench::new();
