@@ -123,7 +123,7 @@ impl EngineContext {
     /// How the nodes draw the fencing token of an offer (rule O-10): from the waiter's wall clock
     /// when it asked, which is in its `token`, and above `seen`.
     pub(crate) fn fence_hint_of(&self, token: &Token, seen: Option<FencingToken>) -> FenceHint {
-        let own = token.number().map(|number| Duration::from_micros(number.get() - 1));
+        let own = token.number().map(|number| Duration::from_micros(number.get().saturating_sub(1)));
         FenceHint::at(own.unwrap_or_else(|| self.nodes.clock.wall()), seen, self.clock_bound())
     }
 
