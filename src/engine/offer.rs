@@ -84,8 +84,10 @@ use quorlock_protocol::{
 pub(crate) fn withdraw_all(engine: &Arc<EngineContext>) {
     let requests = engine.offers.as_ref().map(|offers| offers.open_requests(engine.now()));
     for request in requests.into_iter().flatten() {
-        let OfferRequest { claim, life, runtime, given_up, .. } = &*request;
-        *given_up.lock() = true;
+        let OfferRequest { claim, life, runtime, .. } = &*request;
+        if !request.give_up() {
+            continue;
+        }
         let cancel = SharedRequest::from(cancel(engine, claim));
         let round = Round::start(&engine.nodes, Expect::Released, *life, |_| Some(cancel.clone()));
         engine.tasks.spawn(async move { round.settled().await }, runtime);
@@ -220,10 +222,11 @@ impl OfferRequests {
         let won = |request: &Arc<OfferRequest>| request.round.tally(now).verdict() == Some(Verdict::Won);
         let request = self.open_requests.remove(self.open_requests.iter().position(won)?)?;
         self.since = None;
-        request.taken_up.store(true, Ordering::Relaxed);
+        let attempt = attempt(&request, engine, acquisition);
         let is_last = !request.repeated.load(Ordering::Relaxed)
             && self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
-        Some((attempt(&request, engine, acquisition), is_last))
+        // The coordinator may have been closed meanwhile, and have withdrawn the token at the nodes.
+        request.take_up().then_some((attempt, is_last))
     }
 
     /// Gives back the lock if `home` holds it for one of the requests and its message was lost: it would have come before
@@ -248,10 +251,9 @@ impl OfferRequests {
     pub(super) fn give_back(&mut self, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) {
         self.since = None;
         for request in self.open_requests.drain(..) {
-            if request.has_votes() {
+            // Before the votes are looked at: one that arrives in between would not be given back.
+            if request.give_up() && request.has_votes() {
                 drop(attempt(&request, engine, acquisition));
-            } else {
-                *request.given_up.lock() = true;
             }
         }
     }

@@ -183,9 +183,9 @@ pub(crate) struct OfferRequest {
     pub(super) stale: AtomicBool,
     /// Whether it was sent again.
     pub(super) repeated: AtomicBool,
-    /// Whether a lease has come of it.
+    /// Whether a lease has come of it. Written while `given_up` is locked.
     pub(super) taken_up: AtomicBool,
-    /// Whether the token was withdrawn.
+    /// Whether the token was withdrawn. Locked while a vote is counted, so that none is counted after that.
     pub(super) given_up: Mutex<bool>,
 }
 
@@ -193,6 +193,25 @@ impl OfferRequest {
     /// Whether any node has offered the lock.
     pub(super) fn has_votes(&self) -> bool {
         self.round.has_vote(&Vote::Granted)
+    }
+
+    /// Takes up what was offered. Returns whether it may be: not once the token was given up (rule O-6).
+    pub(super) fn take_up(&self) -> bool {
+        let given_up = self.given_up.lock();
+        let takes_up = !*given_up;
+        if takes_up {
+            self.taken_up.store(true, Ordering::Relaxed);
+        }
+        takes_up
+    }
+
+    /// Gives the token up, unless its offer was taken up: an offer that arrives from now on is given back. Returns whether
+    /// it did.
+    pub(super) fn give_up(&self) -> bool {
+        let mut given_up = self.given_up.lock();
+        let is_open = !self.taken_up.load(Ordering::Relaxed);
+        *given_up |= is_open;
+        is_open
     }
 
     /// Records that the node has stored an offer with this `life` and fencing token.
