@@ -186,6 +186,7 @@ impl Round {
         ttl: Duration,
         state: impl Fn(usize, Moment) -> State,
     ) -> Arc<Round> {
+        debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
         let sent = nodes.clock.now();
         let slot = |(index, member): (usize, &NodeHandle)| {
             let limit = sent + nodes.limit(member, ttl);
@@ -296,6 +297,10 @@ impl Round {
             return slots.verdict;
         }
         let verdict = self.count(slots, now).verdict();
+        debug_assert!(
+            verdict.is_some() || !slots.all_responded(),
+            "all nodes have responded without a verdict"
+        );
         // A node that timed out may have decided by its silence, and still respond.
         if slots.in_time(now) {
             slots.verdict = verdict;

@@ -134,6 +134,7 @@ impl FenceHint {
     #[must_use]
     #[inline]
     pub fn usual(self) -> FencingToken {
+        debug_assert!(self.hint < FencingToken::MAX, "a hint leaves no number above it");
         FencingToken(self.hint.0 + 1)
     }
 
@@ -154,7 +155,9 @@ impl FenceHint {
     #[inline]
     pub fn from(self, counter: FencingToken, wall: Duration) -> Result<FencingToken, NoNumber> {
         let hint = if self.is_within(wall) { self.hint } else { FencingToken::capped(wall.as_micros()) };
-        FencingToken::new(counter.max(hint).0 + 1).ok_or(NoNumber::AtEnd)
+        let number = FencingToken::new(counter.max(hint).0 + 1).ok_or(NoNumber::AtEnd);
+        debug_assert!(!number.is_ok_and(|number| number <= counter), "a node drew a number twice");
+        number
     }
 }
 

@@ -18,12 +18,17 @@ impl KeyState {
     /// key as it was; one in flight says nothing about earlier requests.
     #[must_use]
     pub fn then(self, later: KeyState) -> KeyState {
-        match (self, later) {
+        let both = match (self, later) {
             (KeyState::Unknown | KeyState::InFlight, _) | (_, KeyState::Unknown) => KeyState::Unknown,
             (_, KeyState::InFlight) => KeyState::InFlight,
             (KeyState::Holds, _) | (_, KeyState::Holds) => KeyState::Holds,
             (KeyState::Without, KeyState::Without) => KeyState::Without,
-        }
+        };
+        debug_assert!(
+            self != KeyState::Unknown || both == KeyState::Unknown,
+            "an unknown state was forgotten"
+        );
+        both
     }
 
     /// Returns where the old key may still be stored, or may yet arrive, after the node was asked
@@ -31,12 +36,17 @@ impl KeyState {
     /// outcome may arrive when the next key is gone as well: only a tombstone stops it (rule I-40).
     #[must_use]
     pub fn left_behind(self, replaced: KeyState) -> KeyState {
-        match replaced {
+        let left = match replaced {
             KeyState::Holds if self == KeyState::Unknown => KeyState::Unknown,
             KeyState::Holds => KeyState::Without,
             KeyState::Without => self,
             KeyState::InFlight | KeyState::Unknown if self == KeyState::Without => KeyState::Without,
             KeyState::InFlight | KeyState::Unknown => KeyState::Unknown,
-        }
+        };
+        debug_assert!(
+            self != KeyState::Unknown || left == KeyState::Unknown,
+            "an unknown state was forgotten"
+        );
+        left
     }
 }

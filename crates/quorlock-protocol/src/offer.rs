@@ -112,6 +112,8 @@ impl OfferTerms {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let OfferTerms { inbox, prefix_len, life, fenced, token } = self;
+        // It would look shorter than what the waiter expects, which gives such an offer back.
+        debug_assert_eq!(life.subsec_nanos() % 1_000_000, 0, "a node stores an offer for whole milliseconds");
         let fenced = if *fenced { 'f' } else { 'p' };
         let mut bytes = format!("{inbox} {prefix_len} {} {fenced} ", life.as_millis()).into_bytes();
         bytes.extend_from_slice(token.as_bytes());

@@ -78,6 +78,7 @@ impl RenewalSchedule {
     /// Records that a renewal was sent.
     #[inline]
     pub fn send(&mut self, sent: Moment) {
+        debug_assert!(sent >= self.sent, "a renewal was sent before the one that precedes it");
         self.sent = sent;
     }
 
@@ -108,7 +109,9 @@ impl RenewalSchedule {
         let latest = usual + self.ttl / LONGEST_DELAY;
         let puts_off = now < latest;
         if puts_off {
-            self.due = Some(latest.min(now + fraction(self.ttl / DELAY, random())));
+            let due = latest.min(now + fraction(self.ttl / DELAY, random()));
+            debug_assert!(now <= due && due <= latest, "a renewal was postponed by too much");
+            self.due = Some(due);
         }
         puts_off
     }
@@ -117,7 +120,9 @@ impl RenewalSchedule {
     #[inline]
     pub fn handoff(&mut self, every: Option<Duration>) {
         self.every = every;
-        self.due = self.due.into_iter().chain(self.usually_due()).min();
+        let before = self.due;
+        self.due = before.into_iter().chain(self.usually_due()).min();
+        debug_assert!(before.is_none_or(|before| self.due <= Some(before)), "a handoff postponed a renewal");
     }
 
     fn usually_due(&self) -> Option<Moment> {

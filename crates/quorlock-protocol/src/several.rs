@@ -19,6 +19,10 @@ impl Claim {
     /// the same order.
     #[must_use]
     pub fn and(mut self, others: Arc<[Arc<str>]>) -> Claim {
+        let is_new = |(index, key): (usize, &Arc<str>)| {
+            *key != self.key && others.iter().take(index).all(|other| other != key)
+        };
+        debug_assert!(others.iter().enumerate().all(is_new), "a claim has the same key twice");
         self.others = (!others.is_empty()).then_some(others);
         self
     }

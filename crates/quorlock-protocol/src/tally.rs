@@ -95,7 +95,9 @@ impl Tally {
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         let needed = self.quorum.needed();
+        debug_assert!(2 * needed > self.quorum.nodes(), "two quorums without a common node");
         if self.granted >= needed {
+            debug_assert!(self.denied < self.quorum.blocking(), "a quorum granted, and too many refused");
             Some(Verdict::Won)
         } else if self.granted + self.pending() >= needed {
             None

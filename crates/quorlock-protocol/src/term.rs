@@ -36,7 +36,10 @@ impl Term {
         match self.deadline.compare_exchange(deadline, OVER, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => None,
             // A concurrent renewal. Its deadline is later than the one that has passed.
-            Err(_) => self.remaining(now),
+            Err(renewed) => {
+                debug_assert!(renewed == OVER || renewed > deadline, "the deadline moved back");
+                self.remaining(now)
+            }
         }
     }
 
@@ -54,6 +57,7 @@ impl Term {
                 return false;
             }
             let new = renewed.nanos().max(old);
+            debug_assert!(new >= old && new > now.nanos(), "the deadline moved back");
             match self.deadline.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return true,
                 Err(current) => old = current,

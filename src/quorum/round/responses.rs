@@ -54,6 +54,7 @@ impl Responses {
     /// Records that the node at `index` is `asked` now, and times out at `limit`.
     pub(super) fn asked(&mut self, index: usize, asked: Moment, limit: Moment) {
         if let Some(slot) = self.nodes.get_mut(index) {
+            debug_assert!(matches!(slot.state, State::Unasked), "a node was asked twice in a round");
             *slot = Slot { limit, state: State::Pending { asked } };
             // It may be earlier than when the round was prepared: its round trips were measured in between.
             self.first_limit = self.first_limit.min(limit);
@@ -68,6 +69,7 @@ impl Responses {
 
     /// Shortens the timeouts of silent nodes to the moments that `soon` returns.
     pub(super) fn shorten_limits(&mut self, soon: impl Fn(usize) -> Moment) {
+        debug_assert!(!self.limits_shortened, "the timeouts were shortened twice");
         self.limits_shortened = true;
         for (index, slot) in self.nodes.iter_mut().enumerate() {
             if matches!(slot.state, State::Pending { .. }) {
@@ -85,6 +87,11 @@ impl Responses {
         }
     }
 
+    /// Whether the node at `index` was asked, or is not to be: otherwise it never responds.
+    pub(super) fn may_respond(&self, index: usize) -> bool {
+        self.nodes.get(index).is_none_or(|slot| !matches!(slot.state, State::Unasked))
+    }
+
     /// Records a response of the node at `index`. Returns when it would have timed out.
     pub(super) fn answered(
         &mut self,
@@ -99,8 +106,10 @@ impl Responses {
         let slot = self.nodes.get_mut(index)?;
         debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
         slot.state = State::Answered { result, took };
+        let limit = slot.limit;
         self.responded += 1;
-        Some(slot.limit)
+        debug_assert!(usize::from(self.responded) <= self.nodes.len(), "more nodes responded than there are");
+        Some(limit)
     }
 
     /// Whether no response is outstanding.
@@ -126,6 +135,10 @@ impl Responses {
     /// Returns the next timeout of a silent node.
     pub(super) fn next_limit(&self, now: Moment) -> Option<Moment> {
         let pending = self.nodes.iter().filter(|slot| matches!(slot.state, State::Pending { .. }));
+        debug_assert!(
+            pending.clone().all(|slot| slot.limit >= self.first_limit),
+            "a node times out too early"
+        );
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 

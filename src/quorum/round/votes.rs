@@ -111,7 +111,9 @@ impl Round {
         };
         let mut moments: Vec<Moment> = slots.nodes.iter().enumerate().filter_map(named).collect();
         moments.sort_unstable_by(|one, other| other.cmp(one));
-        moments.get(self.nodes.quorum.needed() - 1).copied().unwrap_or(Moment::ORIGIN)
+        let from = moments.get(self.nodes.quorum.needed() - 1).copied().unwrap_or(Moment::ORIGIN);
+        debug_assert!(from <= self.sent, "a grant counts from after it was asked for");
+        from
     }
 
     /// Returns the store's own number of this grant. Those of several stores have nothing to do with each other.

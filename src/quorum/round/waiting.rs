@@ -46,6 +46,7 @@ impl Round {
     /// Waits until the node at `index` has responded or is overdue. Returns whether it refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
         let patience = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
+        debug_assert!(self.slots.lock().may_respond(index), "waits for a node that was not asked");
         let asked = self.slots.lock().asked_at(index);
         let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
         self.wait_for(overdue, |slots, now| {
@@ -158,6 +159,7 @@ impl Round {
     /// Waits without a timeout for the node at `index` to respond. Returns `None` if it was not
     /// asked.
     pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
+        debug_assert!(self.slots.lock().may_respond(index), "waits for a node that was not asked");
         poll_fn(|context| {
             let mut slots = self.slots.lock();
             match slots.nodes.get(index).map(|slot| &slot.state) {
