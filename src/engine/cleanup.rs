@@ -319,6 +319,7 @@ impl Offer {
     /// O-9).
     fn of(engine: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
         let (offers, key) = (engine.offers.as_ref()?, claim.key());
+        debug_assert!(!claim.is_several(), "one of several locks is offered");
         let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || engine.now())?;
         if releases_openly(engine.entropy.next_u64(), others_seen || engine.saw_outsider(key)) {
             return None;

@@ -150,6 +150,8 @@ impl Contender {
     ///
     /// If dropped, the attempt is withdrawn, and so is every trace of a waiter.
     pub(crate) async fn win(&mut self, acquisition: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
+        let is_fresh = self.intent.is_none() && self.places.is_empty() && self.queue.is_out();
+        debug_assert!(is_fresh, "the wait before has left traces on the nodes");
         self.rounds = 0;
         let subscription = Subscription::open(self.engine.queues_of(self.mode), &self.keys);
         let mut guard = ContendGuard { contender: self, acquisition, won: false };

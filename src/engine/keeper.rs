@@ -192,6 +192,7 @@ impl Keeper {
         fence: Option<FencingToken>,
         (begun, deadline): (Moment, Moment),
     ) -> Box<Keeper> {
+        debug_assert!(deadline <= round.sent + acquisition.ttl, "a lease outlives its keys");
         let hold_until = acquisition.max_hold.map(|longest| begun + longest);
         let numbers = (fence, round.store_revision());
         let state =
@@ -249,6 +250,7 @@ impl Keeper {
 
     /// Parks the keeper until there is work. Returns it if there is some already.
     fn park(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
+        debug_assert!(self.renewing.is_none(), "a keeper is parked before its renewal has a verdict");
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);

@@ -199,6 +199,11 @@ impl LeaseState {
         lost
     }
 
+    /// Whether the lease was ended, or was seen to end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.term.remaining(Moment::ORIGIN).is_none()
+    }
+
     /// Returns the loss, with the reason that was recorded first.
     fn lost_for(&self, reason: LossReason) -> Lost {
         let mut first = self.reason.lock();
@@ -209,6 +214,7 @@ impl LeaseState {
     /// happened.
     pub(crate) fn park<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
         let mut slot = self.slot.lock();
+        debug_assert!(matches!(&*slot, KeeperSlot::Running(_)), "a lease has two keepers, or had its last");
         match &*slot {
             KeeperSlot::Running(Some(mailbox)) if mailbox.timer_fired || !mailbox.commands.is_empty() => {
                 Some(keeper)

@@ -339,6 +339,7 @@ impl NodeQueue {
         let nodes = engine.nodes.quorum.nodes();
         self.other_offset = self.other_offset % nodes.saturating_sub(1).max(1) + 1;
         let other_node = (place.home + self.other_offset) % nodes;
+        debug_assert!(nodes == 1 || other_node != place.home, "a node is compared with itself");
         (other_node, inspect(engine, keys.first(), acquisition, other_node))
     }
 
@@ -407,6 +408,10 @@ impl NodeQueue {
         acquisition: &Arc<AcquireRequest>,
     ) -> Option<Attempt> {
         let (attempt, is_last) = self.offer_requests.take_offered(engine, acquisition)?;
+        debug_assert!(
+            attempt.granted().len() >= engine.nodes.quorum.needed(),
+            "fewer nodes than a quorum have offered the lock"
+        );
         if is_last {
             self.queued_at = self.queued_at.intersection(attempt.granted().complement());
         }
@@ -443,6 +448,7 @@ impl NodeQueue {
     /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
+        debug_assert!(!self.has_offers(), "a wait ends with an offer that was not given back");
         let NodeQueue { queued_at, turns, closed, refused, .. } =
             std::mem::replace(self, NodeQueue::new(self.accepts, entropy));
         self.closed = closed && refused;

@@ -165,6 +165,8 @@ impl OfferRequests {
             token,
         });
         let round = Round::without_requests(nodes, expect(fence_hint), life);
+        let is_newest = self.open_requests.back().is_none_or(|last| last.round.sent <= round.sent);
+        debug_assert!(is_newest, "the newest request is not the last");
         let weak: Weak<EngineContext> = Arc::downgrade(engine);
         let request = Arc::new(OfferRequest {
             engine: weak,

@@ -90,7 +90,8 @@ impl Offers {
             // So that each entry is checked twice on average, however many there are.
             inside.purge_above = LEAST_ROOM.max(2 * inside.requests.len());
         }
-        inside.requests.insert(request.claim.token().random_part().into(), request.clone());
+        let before = inside.requests.insert(request.claim.token().random_part().into(), request.clone());
+        debug_assert!(before.is_none(), "two requests name the same token");
     }
 
     /// Marks `token` as withdrawn: offers for it that arrive from now on are given back, too (rule
@@ -200,7 +201,8 @@ impl OfferRequest {
         let given_up = self.given_up.lock();
         let takes_up = !*given_up;
         if takes_up {
-            self.taken_up.store(true, Ordering::Relaxed);
+            let before = self.taken_up.swap(true, Ordering::Relaxed);
+            debug_assert!(!before, "an offer was taken up twice");
         }
         takes_up
     }

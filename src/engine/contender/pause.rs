@@ -84,6 +84,7 @@ impl Contender {
             Some(rest) => (rest, refusal.hints_wanted()),
             None => (self.pauses.next(entropy.next_u64()), usize::MAX),
         };
+        debug_assert!(wanted > 0, "a pause ends without a hint");
         Pause { until: now + pause, wanted, among, in_the_way }
     }
 

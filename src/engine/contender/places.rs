@@ -90,6 +90,9 @@ impl Contender {
             let waiter = self.queue.waiter;
             self.places = self.keys.iter().map(|key| OpenPlace::new(key, waiter, now)).collect();
         }
+        let name = self.queue.waiter;
+        let is_one = self.places.iter().all(|place| place.queue.waiter == name);
+        debug_assert!(is_one, "a waiter has another name in one of its queues");
         for place in &mut self.places {
             let turns = subscription.turns(&place.key, place.queue.waiter);
             place.queue.note_turns(turns);
@@ -170,6 +173,8 @@ async fn confirm(
     outliers: NodeSet,
     (blocks, others_are_kept): (bool, bool),
 ) -> bool {
+    let is_allowed = place.kept_since.is_none_or(|since| since >= place.rests_until);
+    debug_assert!(is_allowed, "a turn was kept too soon after another");
     let now = engine.now();
     let is_due = now >= place.next || (others_are_kept && place.queue.is_out());
     if !is_due || place.queue.closed {

@@ -11,7 +11,7 @@ use crate::engine::options::{AcquireRequest, News};
 use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
 use crate::quorum::node_set::NodeSet;
-use quorlock_protocol::{Moment, Verdict, least_left};
+use quorlock_protocol::{Mode, Moment, Verdict, least_left};
 
 /// The outcome of waiting in a queue.
 pub(super) enum Chance {
@@ -40,6 +40,8 @@ impl Contender {
         acquisition: &Arc<AcquireRequest>,
         subscription: &Subscription,
     ) -> Result<Chance, AcquireError> {
+        let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
+        debug_assert!(alone, "an offer would not be enough for this waiter");
         // Earlier notifications belong to another turn.
         subscription.turns(self.keys.first(), self.queue.waiter);
         loop {

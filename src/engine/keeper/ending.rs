@@ -21,6 +21,7 @@ impl Keeper {
         self.end();
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
+        debug_assert!(self.state.has_ended(), "a lease goes on while its lock is released");
         let of = CleanupOf::Release(self.state.fence);
         let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl, self.settle(), of);
         self.notify_other_queues();
@@ -74,6 +75,7 @@ impl Keeper {
         } else {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
+        debug_assert!(self.state.has_ended(), "a lease goes on while its lock is cleaned up");
         clean_up(&self.engine, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
         self.notify_other_queues();
     }

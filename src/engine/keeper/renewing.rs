@@ -79,6 +79,7 @@ impl Keeper {
         let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
             return Ok(());
         };
+        debug_assert!(self.repair.is_none(), "a repair goes on after the first renewal");
         let without = round.tally(now).denied();
         let (meter, left) = (&self.meter, self.state.left(now));
         let outcome = if without >= self.engine.nodes.quorum.blocking() {

@@ -63,6 +63,7 @@ impl Keeper {
 
     /// Retries the nodes without the key, unless enough have it by now.
     pub(super) fn repair(&mut self, now: Moment) {
+        debug_assert!(self.renewing.is_none(), "a repair beside a renewal, which asks all nodes");
         let Some(mut repair) = self.repair.take() else { return };
         let (quorum, before) = (self.engine.nodes.quorum, self.key_states);
         let (latest, on_its_way_since) = self.state.latest_key_states();

@@ -35,6 +35,7 @@ impl Keeper {
         }
         let end = self.state.term.remaining(now).unwrap_or(now);
         self.end();
+        debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
         let before = self.settle();
         let (outcome, round) = self.leave_token(&wanted, end).await;
         self.stop_renewals(before, round);

@@ -158,6 +158,7 @@ impl Keeper {
         // A failed renewal is retried when it would have been.
         self.schedule.handoff(next.renewal.every(self.ttl));
         let last_round = self.state.take_last_round();
+        debug_assert!(self.state.has_ended(), "a lease goes on while the next one begins");
         self.state = LeaseState::new(
             &next.resource,
             &self.claim,
@@ -196,6 +197,7 @@ impl Keeper {
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
         let (from, to) = (self.claim.clone(), new_claim(&self.engine, next, fence_hint));
         let before = self.settle();
+        debug_assert!(self.state.has_ended(), "a lease goes on while its lock is passed on");
         let ttl = next.ttl;
         let request =
             SharedRequest::from(Request::Transfer { from: from.clone(), to: to.clone(), ttl, fence_hint });
