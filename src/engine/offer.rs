@@ -46,8 +46,9 @@
 //! - A vote counts for the token that it names, once for each node (O-2), from before the first
 //!   request with that token was sent (O-3).
 //! - A token that was given up never counts again, and what is stored under it is released (O-6).
-//!   `given_up` is a mutex, held while a vote is counted: a vote is counted before the token is given
-//!   up, or is given back.
+//!   `given_up` is a mutex. It is held while a vote is counted, so each vote either is counted before
+//!   the token is given up, or is given back. It is held when votes are taken up, so a coordinator
+//!   that closes and a waiter never both decide about a token.
 //! - The terms name the life of an offer: no longer than the TTL and half of `max_ttl` (O-7). A shorter
 //!   offer is given back.
 //! - Offers are asked for only where messages arrive from the home and from a quorum (O-8).

@@ -32,7 +32,8 @@
 //! - `sent` is read before the first byte is sent, and every deadline counts from it or from an
 //!   earlier moment that the votes name (I-1, I-7).
 //! - A slot is answered once. Of several responses from one server process one counts (I-2, I-26).
-//! - A node without a usable response is unknown: it has neither granted nor refused.
+//! - A node without a usable response is unknown: it has neither granted nor refused. A node that
+//!   need not be asked counts as granted: it has what the round wants.
 //! - The age of a server process counts as of `sent`, not as of its response (I-12).
 //! - A verdict that is stored never changes. It is stored only while no node has timed out:
 //!   otherwise a late response may still change it, and the verdict is computed again.
@@ -137,7 +138,7 @@ impl Round {
         round
     }
 
-    /// Asks the node at `first` only. The others follow by [`ask_rest`](Round::ask_rest).
+    /// Asks the node at `first` only. The others follow by [`ask_remaining`](Round::ask_remaining).
     pub(crate) fn start_at(
         nodes: &Arc<Nodes>,
         expect: Expect,

@@ -30,7 +30,7 @@ impl Pause {
 }
 
 impl Contender {
-    /// Decides how long to wait and for which nodes, by the [rule](Refusal::rest) and the votes.
+    /// Decides how long to wait and for which nodes, by the [rule](Refusal::pause) and the votes.
     pub(super) fn pause(
         &mut self,
         verdict: Verdict,
