@@ -1,4 +1,49 @@
-//! Keeps requests in order for nodes that do not.
+//! Keeps the requests for one key in order, for nodes that do not.
+//!
+//! A clean-up relies on order: a release must reach the store after the acquisition that it takes back, or
+//! the key stays. A Redis connection keeps order by itself. A store that is asked over a pool, or over HTTP,
+//! does not, and declares `Order::Unordered`; `in_order` then wraps it. The wrapper sends a request
+//! when every earlier one for its keys has its response.
+//!
+//! ```text
+//!   ask ─► join ─► queues:   orders/42 │ 7 │ 9 │         7 is with the node
+//!                            orders/43 │ 8 │ 9 │         9 has both keys and waits for 7 and 8
+//!                               │ first for all its keys
+//!                               ▼
+//!                    send ─► ready ─► Node::ask ─► Asked::answer ─► leave ─► responder
+//!                      ▲                                              │ the next is ready
+//!                      └──────────────────────────────────────────────┘
+//! ```
+//!
+//! # States of a request
+//!
+//! *Waiting* behind another one for some key; *ready*, the first for all of its keys, and in `ready`; *sent*
+//! to the node, and no longer in `waiting`; answered, and in no queue. A sent request keeps its places until
+//! its response, so nothing for its keys passes it.
+//!
+//! # Events
+//!
+//! | event | what it does |
+//! |---|---|
+//! | `ask` | the request joins the queue of each key; a full queue refuses it, and nothing was sent |
+//! | a request is ready | it is sent, unless its attempt has ended and it would store a key |
+//! | a response | the request leaves its queues, and those behind it may be ready. Then the caller gets the response |
+//! | an unknown outcome | as above, and all requests that wait for its keys *follow an unknown one* |
+//!
+//! # Invariants
+//!
+//! - One request for a key is with the node at a time, and it is the first of the key's queue (I-5).
+//! - A release or an offer that follows an unknown one is not sent. It fails as unknown too, so the clean-up
+//!   cancels instead, and the tombstone of the cancel stops a request that arrives late (I-5).
+//! - A request of several keys joins all its queues in one step, with one number that grows. So queues agree
+//!   on the order, and no two requests wait for each other.
+//! - One caller sends at a time (`sending`). A node may answer before `ask` returns; that response only adds
+//!   to `ready`, and the caller that is sending takes it from there. So the stack does not grow.
+//! - The node is called, and responders are answered, without the mutex.
+//!
+//! No task belongs to this, and nothing here waits: there is no future to drop. A node that never answers
+//! keeps the queue of that key, so a node must bound its own time. A second response to a request has no
+//! responder left, and is ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -28,10 +73,6 @@ pub(super) fn in_order(node: Arc<dyn Node>) -> Arc<dyn Node> {
 const MOST_WAITING: usize = 1_000;
 
 /// Asks the node for a key only after all earlier requests for it were answered.
-///
-/// So a release never overtakes the acquisition before it. If the outcome of an earlier request is
-/// unknown, it may still be executed later: a release after it fails as unknown too, which leads to
-/// a cancel that leaves a tombstone (rule I-5).
 struct Ordered {
     node: Arc<dyn Node>,
     queues: Arc<Queues>,

@@ -1,9 +1,57 @@
-//! A node that is a whole Redis Cluster: one failure domain, with one vote.
+//! A node that is a whole Redis Cluster: one failure domain, with one vote (C-1).
 //!
-//! A `slot_map` says which master serves which slots. `topology`, one task, requests it from the members when
-//! needed, and keeps one `shard` for each master: an ordinary node for a single server. The `router` sends
-//! each request to the shard of its key. `reply` returns the response in the name of the cluster, and `push`
-//! does the same with hints. See docs/adr/0005-redis.md.
+//! The cluster has many masters, and each serves some of the 16384 slots. A lock and all keys beside it are
+//! in one slot (C-4), so one master decides about it. This node sends each request to that master, and
+//! returns its response in the name of the cluster.
+//!
+//! ```text
+//!  ask ──► SlotRouter ── slot of the key ──► Shard 1 (RedisNode) ──► master ──► vote
+//!            │   ▲                           Shard 2 (RedisNode) ──► master      │
+//!            │   │ map, shards                  …                                ▼
+//!          kept  └── topology ── CLUSTER NODES ──► any member              ReplyProxy
+//!       (no map yet)   one task, every second                      settles the count, renames the identity
+//!                                                                                │
+//!  caller ◄──────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! # Parts
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `slot_map` | parses the map that a member reports |
+//! | `topology` | the task: requests the map, and adds and drops shards |
+//! | `shard` | one master: an ordinary `RedisNode`, and the identity of the cluster with the age of that master |
+//! | `router` | the shard of each slot, the count of unanswered requests, and the state of the cluster. No IO; under one mutex |
+//! | `reply` | receives the response of a shard, and passes it on |
+//! | `push` | makes the hints of all masters those of one node |
+//!
+//! # States and events
+//!
+//! The router is *shut* until the first map or the first failure to get one: requests are kept, up to a
+//! limit, and then forwarded in their order. Then it is *open*, and answers immediately.
+//!
+//! | event | what it does |
+//! |---|---|
+//! | a request | goes to the shard of its slot and is counted; without a master for the slot, it fails as not sent |
+//! | a response | is uncounted. If it says that the slot is elsewhere, the map is requested, not sooner than 50 ms after the last time |
+//! | the same map again | confirms that votes may be requested |
+//! | another map | shards of new masters connect, those of former ones are dropped. An older epoch is refused unless most members report it |
+//! | a master is lost | the map is requested |
+//! | the runtime ends | the next call starts the task anew, with the router shut |
+//!
+//! # Invariants
+//!
+//! - A request is sent to one master, once: no redirects, no retries (C-5). `MOVED` and `ASK` are errors
+//!   that say that nothing was done.
+//! - A release never overtakes, on the connection to another master, the request that it takes back. While
+//!   a former master of the slot has an unanswered request, a release fails as unknown, and its caller
+//!   leaves a tombstone (C-2).
+//! - Votes are requested only within three seconds after a member was asked and confirmed the map (C-6).
+//! - A member acts only in the replication history of its handshake; each script compares it (C-3).
+//! - Two nodes whose clusters have a member in common are one vote (C-7).
+//!
+//! No mutex is held while a shard is asked or dropped: a response may come before `ask` returns. Dropping
+//! the node ends the task; the shards go with it, and each finishes its clean-up as a single server does.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,48 @@
-//! The handshake of a new connection, before its first vote.
+//! Makes a connection that may carry votes: finds the server, dials, logs in, and asks who it is.
+//!
+//! A vote counts only if it is known which process gave it, that the process is a master, and for how long it
+//! has remembered what it granted. All three are read here, on the connection that then carries the votes
+//! (I-14), because a connection cannot outlive the process at its other end. The result is a
+//! `ReadyConnection` or the reason why there is none. There is no retry here: the supervisor has the backoff.
+//!
+//! ```text
+//!  Sentinels? ─► dial, TLS ─► HELLO, AUTH ─► introduction ─► promoted? ─► WAIT? ─► kill old ─► recognise
+//!   (T-1)                      SELECT          │              note of       (T-3)   connections   │
+//!                                              │              promotion             (I-5)         ▼
+//!                                              ├ note of the start (I-24)  (I-17)          ReadyConnection
+//!                                              ├ CLIENT TRACKING: hints                    with an Identity
+//!                                              ├ note of `max_ttl` (I-37)
+//!                                              ├ SUBSCRIBE: offers (O-8)
+//!                                              └ INFO: process, role, uptime
+//! ```
+//!
+//! # Steps
+//!
+//! 1. `greet` finds the address (for a service, the master that most Sentinels name), dials and logs in.
+//!    A server without RESP3 is asked again in RESP2, and then sends no hints.
+//! 2. The *introduction* is one write of all questions that need no earlier answer. Each reply is taken by
+//!    the name of its question. What is optional (hints, offers, cheaper commands) may fail without harm.
+//! 3. `Process::fit_to_vote` refuses what must not vote: replicas, Sentinels, a cluster member given as a
+//!    node of its own, a server without `run_id` (I-25). So is an address at which processes alternate (I-23).
+//! 4. A master that was a replica before is asked for the note of its promotion (I-17).
+//! 5. With `?wait=N`, `WAIT` is tried, so that a missing permission shows here and not at a vote (T-3).
+//! 6. `end_abandoned` has this process close our earlier connections on which a request may still arrive.
+//!    From then on nothing that was sent before can follow what is sent from here on (I-5, I-41).
+//! 7. `recognise` dates the process and gives it its `Identity`.
+//!
+//! # The age
+//!
+//! The age in an `Identity` is a lower bound, from the smallest of: the uptime less one second; what other
+//! clients have noted of its start (I-24); the time since the promotion (I-17), less eight seconds where Sentinels or a
+//! cluster promote (T-2, C-6); and the time since the last reply of the process that was here before. A
+//! process that is recognised keeps its identity, and then ages by our monotonic clock alone, whatever its
+//! own clock says. `Round::read` compares the age with the quarantine; see `quorlock-protocol/src/restart.rs`.
+//!
+//! # Timeouts and cancellation
+//!
+//! Each step has its own deadline (`Steps`), so a hung server is given up early and a distant one is not.
+//! The handshake requests no vote, so it may be dropped at any await: the connection closes, and nothing is
+//! left on the server but notes and the secret of the inboxes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -398,9 +442,8 @@ impl Connector {
 
     /// Returns the identity of `process`, which answered at `now`.
     ///
-    /// A process that was seen before keeps its identity: its age is then measured by our own clock, which is
-    /// never set forward. Another process started after the last reply of the one before it, whatever its own
-    /// clock says; and a process that was promoted since then became master after that reply.
+    /// Another process started after the last reply of the one before it, whatever its own clock says; and a
+    /// process that was promoted since then became master after that reply.
     fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Identity> {
         let Process { run_id, uptime, history, .. } = process;
         let identity = match &self.last {

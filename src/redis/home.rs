@@ -1,10 +1,45 @@
-//! Runs the task of a node on the runtime of a call that needed it, while that runtime is driven.
+//! Runs the work of a node on the runtime of a call that needed it, for as long as that runtime is driven.
 //!
-//! The work of the task is kept here, and a small task of the runtime drives it. When that runtime ends, the
-//! work ends with it, and the next call restarts it on its own runtime. When the runtime exists but is not
-//! driven, as after its `block_on` has returned, a call from another runtime takes the work away: requests in
-//! flight are dropped as with a broken connection, and the old task ends when it is driven again. When the
-//! work panics, it is restarted in place. See docs/adr/0007-leases-and-timeouts.md.
+//! Sockets belong to the Tokio runtime that opened them. A program may use one coordinator from several
+//! runtimes, shut one down, or leave one without a thread to drive it, as after `block_on` has returned. So
+//! the work of a node is kept here, and a small task of some runtime, the `Driver`, polls it (I-30).
+//!
+//! ```text
+//!                 begin                       the work ends, or its runtime
+//!   not running ────────► running on A ──────────────────────────────────────► not running
+//!                         │  ▲      │
+//!                  panic  │  │      │ wake, from runtime B: no poll within 20 ms
+//!                         └──┘      ▼
+//!               begins anew       running on B; the driver on A ends when it is polled again
+//! ```
+//!
+//! # Events
+//!
+//! | event | what it does |
+//! |---|---|
+//! | `begin` | if there is no work, starts it, and spawns its driver on the caller's runtime. Otherwise one atomic load |
+//! | `wake` | also starts a probe, if the work runs on another runtime. A round calls it for nodes that are silent |
+//! | the probe | wakes the driver, and waits for a poll. If none comes, drops the work and starts it on its own runtime |
+//! | the work panics | logs it, drops the work, and starts it in the same driver, which then waits as for a node that is down (I-31) |
+//! | the driver is dropped | the work is over, or its runtime has shut down: drops the work and reports `ended`. The next call starts it again |
+//!
+//! # Invariants
+//!
+//! - There is at most one instance of the work. It is polled, taken away and replaced only under `run`; the
+//!   work keeps its own parts for its successor and gives them back when it is dropped.
+//! - `Run::number` changes whenever the work changes hands. A driver or probe with an old number does
+//!   nothing, so a runtime that resumes after the work was taken away finds that it is no longer its own.
+//! - The work is taken away only between two polls, and only from a runtime that has not polled it since it
+//!   was woken.
+//! - Nothing is sent twice (I-5, I-14). Dropping the work ends its connection: requests in flight are
+//!   unknown, and unsent ones stay in the queue, in their order, for the next.
+//! - Work that is taken away is dropped with no mutex locked: that answers its requests, whose callers may
+//!   send others.
+//!
+//! # When a future is dropped
+//!
+//! Drivers are dropped as described above. A probe that is dropped allows another one. It does not await
+//! between taking the work away and spawning the next driver, so it leaves no work without a driver.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

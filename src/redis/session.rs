@@ -1,4 +1,67 @@
-//! One connection, from its first vote to its end.
+//! One connection to one server process, from its first vote to its end.
+//!
+//! The handshake makes the connection and decides that the process may vote; then `run` owns the
+//! connection. It takes requests from the node's queue, writes them, and gives each its response. One
+//! session never reconnects: when it ends, the supervisor makes another connection and another session.
+//!
+//! ```text
+//!          take           write                               the server
+//!  queue ───────► batch ─────────► outbox ──────────────────────►
+//!                   ▲       │ one Sent for each request
+//!         next step │       ▼
+//!                   │   in_flight, oldest first    inbox ◄───────
+//!                   │       │                        │
+//!                   └───────┴───────── reply ────────┤
+//!                           │                        └── push ──► listeners
+//!                vote, error│    granted, with ?wait=N
+//!                           │─────────────────────────► unconfirmed ── reply to WAIT ──┐
+//!                           ▼                                                          ▼
+//!                       Responder ◄────────────────────────────────────────────────────┘
+//! ```
+//!
+//! # States
+//!
+//! A request is in exactly one of these places: `queue`, `batch`, `in_flight` or `unconfirmed`. It leaves
+//! the last of them with one response. A request of several steps (see `exchange`) goes back from
+//! `in_flight` to `batch` between two of them. Besides requests, `in_flight` has the session's own
+//! commands: `WAIT`, the note of the largest `max_ttl`, the list of nodes, and the release of a token whose
+//! number could not be drawn.
+//!
+//! The connection is *fluent*; *stalled* after a second without a reply (four round trips, if that is
+//! longer); *closing* once the node's last handle was dropped; and then ended, either *lost* or *closed*.
+//!
+//! # Events, in the order in which a poll handles them
+//!
+//! | event | what it does |
+//! |---|---|
+//! | a reply | belongs to the oldest entry of `in_flight`: a vote, an error, or the next step. A stalled connection is fluent again |
+//! | a push | goes to the listeners, in its place between the replies. If it concerns the note of `max_ttl`, the note is read again |
+//! | the Sentinels name another master | the connection is lost |
+//! | requests in the queue | are written, after one turn for other tasks to add theirs to the same write. A request that would store a token for an attempt that has ended is not sent |
+//! | the queue is closed | no more requests; the connection closes when `in_flight` is empty, or after a second |
+//! | the timer | the oldest entry has waited too long: the connection is stalled, and lost after 30 s |
+//!
+//! # Invariants
+//!
+//! - Replies come in the order of the requests, and a reply without a request ends the connection (I-22).
+//! - Nothing is sent on another connection (I-14). When this one ends, what is in flight is *unknown*.
+//! - A release does not overtake the request that it takes back. It is on the same connection and so behind
+//!   it. If that connection has ended and the server did not close it for us, the release is not sent; its
+//!   caller then leaves a tombstone (I-5). For the same reason `SET` without a look for a tombstone is used
+//!   only where the server closes old connections (I-41).
+//! - A vote is requested only while the Sentinels confirm the master (T-1). It is reported when enough
+//!   replicas have it (T-3). A cluster member votes only in the history of its handshake (C-3).
+//! - While stalled, only clean-up is sent, and the next step of what was sent before: a hung server carries
+//!   out its backlog when it resumes.
+//! - What a server sends is untrusted: it may end this connection, and harms nothing else.
+//!
+//! # When it is dropped
+//!
+//! One task owns the session, and it may be dropped between any two polls: with its runtime, when another
+//! runtime takes the work over (see `home`), or by a panic. `Drop` covers all of these and the usual end:
+//! first it records that a connection has ended, then it answers each request that is left with
+//! `NodeError::Disconnected`, which is an unknown outcome. Requests still in the queue were not sent; they
+//! stay there for the next session.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -94,8 +157,7 @@ pub(crate) async fn run(
     (end, session.has_answered)
 }
 
-/// However the connection ends, the outcome of its requests is unknown, and stays so. Nothing is sent again
-/// on a later connection: that may lead to another process, but the requests were for this one (rule I-14).
+/// A later connection may lead to another process, but the requests were for this one (rule I-14).
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         // Recorded before the requests are answered, because the callers undo them then.

@@ -1,4 +1,26 @@
 //! `quorlock-chaos`: kills lock servers under load and checks that no two holders ever overlap.
+//!
+//! A run has three parts that know nothing of each other:
+//!
+//! ```text
+//!   scenario, seed ─► schedule ─► director ──► faults ──► masters, network, workers
+//!                                    │                          │
+//!                                    ▼                          ▼
+//!                                  record ◄─── workers: processes that acquire, write, release
+//!                                    │
+//!                                    ▼
+//!                                  judge ──► outcome ──► summary, page
+//! ```
+//!
+//! - *What happens* follows from scenario, seed and duration alone: `schedule` is pure. The same seed gives the same
+//!   faults at the same times, though not the same interleaving, because servers and processes are real.
+//! - *What happened* is written by the workers themselves, one line for each event, before they go on. So a killed
+//!   worker leaves what it knew. They also write to a `register`, the guarded resource, which checks fencing tokens.
+//! - *Whether that was right* is decided afterwards from the record alone, by `quorlock-history` with the expectations of
+//!   the scenario. `quorlock-chaos check` judges a stored record again.
+//!
+//! Begin with a scenario in `scenarios/`, then `director`, and `worker` for the other side. A new fault is a file in
+//! `fault/`, a new target one in `masters/`, a new scenario a file in `scenarios/` and a line in `BUILT_IN`.
 
 use std::fs;
 use std::future::Future;

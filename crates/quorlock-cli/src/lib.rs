@@ -10,6 +10,23 @@
 //!     quorlock_cli::main(Kinds::default()) // and `.with(MyKind)`
 //! }
 //! ```
+//!
+//! # How it is laid out
+//!
+//! Each verb is a file with its name: its options, what it does, and the text that it prints. Begin with [`main`] and
+//! the `match` below it, then with one verb: `wait` is the shortest, and `run` the one that matters most.
+//!
+//! | modules | what they do |
+//! |---|---|
+//! | `args`, `deployment`, `lock_args`, `config`, `values` | from the command line, the environment and a file to nodes and a lock |
+//! | `wanted`, `waiting` | the lock that is wanted, and waiting for it with a way out by Ctrl-C |
+//! | `run` | a command under a lock: `run/job` is the command and its process group, `run/watch` stops it in time, `run/guardian` does so when this process cannot |
+//! | `notice`, `run/requests` | when a command is stopped, and which signals count. Pure: `now` is an argument |
+//! | `signals`, `terminal`, `child`, `closed` | what belongs to the operating system |
+//! | `report`, `failure`, `exit` | what a person or a program reads: sentences, JSON, exit codes |
+//! | `help`, `completions`, `man`, `reference` | all from one definition of the command line |
+//!
+//! All runs on one thread: the kernel kills a command with the thread that started it.
 
 use std::env;
 use std::process::ExitCode;

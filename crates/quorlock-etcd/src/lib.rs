@@ -13,6 +13,23 @@
 //! let coordinator = Coordinator::builder().kind(EtcdKind::new()).nodes(["etcd://a,b,c"]).build()?;
 //! # Ok::<(), quorlock::ConfigError>(())
 //! ```
+//!
+//! # How it is laid out
+//!
+//! A holder is the oldest key below the lock's name, and the others are waiters: so begin with `layout`, then `requests`,
+//! where each request is one transaction that compares before it writes, and looks (`look`) only if that fails.
+//!
+//! ```text
+//!   EtcdNode ─► worker: one thread, one member after the other ─► session: may it vote, and as which history
+//!                                                                   │
+//!                                    requests, queue, watch ◄───────┤
+//!                                            │                   leases: one for each TTL, kept alive here
+//!                                            ▼                   own: keys of this process
+//!                                    client, wire: calls and messages
+//! ```
+//!
+//! A key ends with the lease that all keys of its TTL share. A vote counts from when the last confirmed keep-alive of that
+//! lease was sent, not from its own request (I-7).
 
 mod address;
 mod client;

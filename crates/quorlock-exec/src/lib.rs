@@ -9,6 +9,11 @@
 //! What it answers is its vote, and a child that lies about its store is a node that lies. It cannot do more: lines have a
 //! limit, so have unanswered requests, what does not follow the protocol ends it, and one that is silent is ended and started
 //! again. Until then its requests are unanswered, which is never a refusal.
+//!
+//! # How it is laid out
+//!
+//! `wire` defines the lines, and is pure; begin there. `child` is a process and its pipes, `node` the thread that owns it,
+//! matches each answer to its request by number, and starts it again with growing pauses. `serve` is the other end.
 #![cfg(unix)]
 
 mod address;

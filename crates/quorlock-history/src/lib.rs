@@ -51,6 +51,14 @@
 //! a fault, clients that were stopped. So there are no false positives. A clean report proves
 //! little unless [`Report::seen`] shows that the faults had an effect; also run each scenario with
 //! one protection disabled, and check that it fails.
+//!
+//! # How it is laid out
+//!
+//! `history` has the events and their text. `attempts` makes of them one attempt for each token, and `hold`
+//! the time in which an attempt certainly held its lock: what a clock error or a fault leaves in doubt is no
+//! part of it. Each check is a file with its name, and a pure function of these. `search` decides whether
+//! overlapping operations fit a mutex. Begin with `exclusion`, which is the shortest, and with `report`,
+//! which runs them all. A new check is a file, its variant of [`Check`], and its call in [`check`].
 
 mod attempts;
 mod exclusion;

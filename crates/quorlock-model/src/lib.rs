@@ -26,6 +26,10 @@
 //! | [`explore`] | explores every state of a model |
 //! | `walk` | takes random walks where there are too many states |
 //! | [`case`] | a model with its expected result; [`cases`] returns all |
+//!
+//! Begin with `scene`, which has the states and steps, then `lock`, whose cases are in `lock/cases.rs`. To check a new
+//! rule, add two cases: one in which it holds in every state, and one without it, in which the model must find the
+//! violation. A case whose broken rule goes unnoticed proves nothing about the rule.
 
 #![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
 #![expect(clippy::indexing_slicing, reason = "nodes and attempts are numbered, and a panic is a finding")]

@@ -4,6 +4,23 @@
 //! exclude each other: docs/shedlock.md.
 //!
 //! docs/mysql.md describes when to use it, and its guarantees.
+//!
+//! # How it is laid out
+//!
+//! `quorlock::node::record` decides what a request changes. The database is a table of records with
+//! compare-and-swap: a batch of requests reads its rows without locks, and writes each if it is still the one that was read.
+//!
+//! ```text
+//!   MysqlNode ─► worker: one thread, one connection ─► worker/batch ─► table ─► connection ─► wire ─► server
+//!                   │   ▲                                 │  ▲                     ▲
+//!                   │   └ watch: polls rows that          ▼  │                     │ every packet has a limit (D-1)
+//!                   │     clients wait for             memory: rows that           │
+//!                   └─ handshake, server: may it vote   this client wrote last   login
+//! ```
+//!
+//! Begin with `worker`, then `table`, whose head explains why the isolation level suffices. The protocol (`wire`,
+//! `login`, `connection`) is by hand, because drivers reserve as much memory as a server announces. `shedlock` is the
+//! other layout, with statements of its own.
 
 mod address;
 mod connection;

@@ -16,6 +16,22 @@
 //! let coordinator = Coordinator::builder().kind(PostgresKind::new()).nodes(["postgres://app@db-7/orders"]).build()?;
 //! # Ok::<(), quorlock::ConfigError>(())
 //! ```
+//!
+//! # How it is laid out
+//!
+//! The functions in `schema.sql` decide about locks; begin there. `request` maps a request to the call of one, and the
+//! row that it returns to a vote.
+//!
+//! ```text
+//!   PostgresNode ─► lines: which connection has the keys ─► line: connects, reconnects
+//!                                                             │
+//!                                     session: in order ◄─────┤ handshake: may it vote, and as which history
+//!                                        │                    │ connect: TLS, login
+//!                                     tokio-postgres ── guard: limits what the server sends (D-1) ── server
+//! ```
+//!
+//! Requests for one key use one connection, which carries them out in order; more connections are opened under load.
+//! A server may vote only if its data are those that it had, by the note in them (D-4). `shedlock` is the other layout.
 
 mod connect;
 mod error;

@@ -1,3 +1,23 @@
+//! The restart guard: a server that may have lost keys does not vote until every lock that it can have granted has
+//! expired.
+//!
+//! It is one idea in six steps, over several files:
+//!
+//! 1. *How old is the process?* Its handshake reads `run_id`, uptime and event loop turns (`redis/process.rs` of
+//!    `quorlock`), and what other clients have noted of its start (`redis/start.rs`); [`believed`] combines them (I-24).
+//! 2. *Since when is it master?* A promotion loses keys as a restart does. The first client that sees the promoted
+//!    master leaves a note, which dates it for all others (`redis/promotion.rs`, I-17).
+//! 3. *[`age`]* takes the smallest of what is known, also from the last reply of the process before. The connection
+//!    has it in its `Identity`, and from then on it grows by the client's own clock (`redis/handshake.rs`).
+//! 4. *How old must it be?* [`Quarantine`] is as long as the longest TTL of any client, plus drift (I-13).
+//! 5. *Which TTL is the longest?* Clients note theirs on the nodes. If enough nodes report a larger one than our own,
+//!    the quarantine grows (`node/max_ttls.rs`, I-37).
+//! 6. *Does the vote count?* `Round::read` compares age and quarantine at the moment at which the round was sent. A vote
+//!    that is too young is reported as quarantined, and is no vote (`quorum/round/votes.rs`, I-12).
+//!
+//! Stores of other kinds do steps 1 to 3 in their own way and report the result in the same `Identity`; one that
+//! remembers across a restart is old.
+
 use std::time::Duration;
 
 use super::{Drift, Moment};
@@ -6,9 +26,8 @@ use super::{Drift, Moment};
 ///
 /// A node that restarted without its keys would grant a lock that another client still holds. The
 /// Redis documentation asks for a delayed restart: keep the node down for the longest TTL. Since
-/// that is rarely done by hand, every client does it here: it reads the age of the server process
-/// on the same connection that carries its votes (rules I-12 and I-14), and does not count the
-/// votes of a process that is too young.
+/// that is rarely done by hand, every client does it here: it does not count the votes of a process
+/// that is too young (rule I-12).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Quarantine {
     length: Duration,

@@ -6,6 +6,25 @@
 //!
 //! Each host is a runtime of its own that runs when an event for it occurs: bytes arrive, or a
 //! timer is due. So a host can be stopped, suspended or killed, and has its own clock.
+//!
+//! ```text
+//!   seed ─► plan ─► sim: next event of world ─► one host runs until it is idle ─► new events
+//!                     │                            │
+//!                     ├─ nemesis: faults of the    └─ client: acquires, renews, hands off, releases
+//!                     │  plan, at their times            │
+//!                     │                                  ▼
+//!                     └─ judge at the end  ◄────────── record ─► oracle, after each event
+//! ```
+//!
+//! - `plan` is all that a seed decides: hosts, clients, faults. It is data, so `shrink` can leave parts out
+//!   of a run that fails, as long as it keeps failing.
+//! - `world` has the time, the queue of events, the network and the clocks of the hosts. Nothing else may
+//!   have a source of time or chance: `Options::trace` prints a hash that shows if something has.
+//! - `record` is what the clients did and found. `oracle` checks it with the true time, event by event, and a
+//!   run ends with the first violation.
+//! - A `Twist` removes one protection. Its canary test checks that the simulation then finds a violation.
+//!
+//! Begin with [`run`], then with `sim`, which is the loop.
 
 #![expect(
     clippy::indexing_slicing,

@@ -25,6 +25,14 @@
 //! has it, and a host that loses power has no holders left. Fencing counters are different: they must not
 //! decrease. So the database stores on disk a number that no fencing token has reached yet, some minutes
 //! ahead, and only advancing it waits for the disk. After a boot all fencing tokens are drawn above it.
+//!
+//! # How it is laid out
+//!
+//! `worker` is the thread that has the database, and carries out one request after the other. `store` opens it and makes
+//! each request one transaction; within it, `quorlock::node::record` decides, and `table` reads and writes the records,
+//! one in each row. `place` refuses files where locks would not work, such as on network file systems. There is no server
+//! to notice a crash or to send hints: `mark` finds holders that have crashed, and `watch` locks that may be free. Begin
+//! with `store`.
 #![cfg(unix)]
 
 mod failure;

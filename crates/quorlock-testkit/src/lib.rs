@@ -1,6 +1,20 @@
 //! Lock servers for tests: in memory, built in, and real ones, with faults and control over time.
 //!
-//! For tests of `quorlock` and of programs that use it, demonstrations and benchmarks.
+//! For tests of `quorlock` and of programs that use it, demonstrations and benchmarks. All servers pass one contract,
+//! so a result with the cheapest of them holds for the others.
+//!
+//! | what | when |
+//! |---|---|
+//! | [`MemoryNode`], [`memory_nodes`] | a test of what a program does with locks: no sockets, paused time, faults on command |
+//! | [`BuiltinServer`] | a test of what goes over the wire, where no server is installed: a subset of Redis with Lua |
+//! | [`Servers`], [`Cluster`], [`Service`] | real Redis or Valkey if there is one, else the built-in server; a cluster; masters behind Sentinels |
+//! | `Database`, `EtcdCluster`, `ZooKeeperCluster` | real servers of other kinds |
+//! | [`Proxy`] | a network in front of a server that delays, cuts, loses |
+//! | [`contract`] | what a node must do. A new kind of node passes it, and a new rule begins there |
+//! | [`SkewedClock`], [`SeededEntropy`], [`eventually`] | time, randomness, and waiting for a condition without a sleep |
+//!
+//! Begin with `memory`, which keeps the record of `quorlock::node::record` behind a line that faults can hold, cut or
+//! lose; then with `contract/acquire.rs`, the shortest description of what a lock is.
 
 pub mod builtin;
 mod clock;

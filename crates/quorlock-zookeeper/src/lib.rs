@@ -14,6 +14,24 @@
 //!     Coordinator::builder().kind(ZooKeeperKind::new()).nodes(["zookeeper://a,b,c/locks"]).build()?;
 //! # Ok::<(), quorlock::ConfigError>(())
 //! ```
+//!
+//! # How it is laid out
+//!
+//! A holder is the first of the sequential nodes below the lock's path, and the others are waiters: so begin with
+//! `layout`, then `requests`, where each request is one transaction, and `look`, which reads where one fails.
+//!
+//! ```text
+//!   ZooKeeperNode ─► worker: one thread, one member after the other ─► session: may it vote, and as which history
+//!                                                                        │
+//!                                         requests, queue, watch ◄───────┤ memory: what outlives a connection
+//!                                                 │                      │ proof: from when its time counts
+//!                                                 ▼                      │ tombs: attempts that were cancelled
+//!                                         client, wire: one connection, its messages
+//! ```
+//!
+//! Holders are ephemeral nodes: they end with the session of this process. A vote counts from when the leader has
+//! certainly heard of that session last, not from its own request (I-7); `proof` derives that moment. A session outlives
+//! its connection to one member, so what the process knows of its nodes is in `memory`.
 
 mod address;
 mod client;

@@ -1,10 +1,53 @@
 //! The guardian: a small process that kills the command's process group when `quorlock` cannot.
 //!
-//! It is forked, and reads a pipe. End of file means that `quorlock` has ended, however that happened; each
-//! message says until when the lock is valid, so that a stopped `quorlock` is covered as well.
+//! `quorlock run` stops its command before the lock ends. It cannot if it was killed, was stopped by a signal,
+//! or hangs. So it forks the guardian before it starts the command. The guardian reads one pipe, and has one
+//! deadline: until when the lock is valid.
 //!
-//! It is a member of the group that it guards. So the group id stays in use as long as the guardian lives, and cannot
-//! be reused by other processes between a check and a signal.
+//! ```text
+//!   quorlock ──── pipe: (group, until) ────► guardian
+//!      │                                        │  end of file, or now >= until
+//!      │ spawns                                 ▼
+//!      └──► [ command  its children  guardian ] SIGKILL to the whole group
+//!             └──────── one process group ────┘
+//! ```
+//!
+//! # States of the guardian
+//!
+//! *Nothing to guard*: it has had no message, and ends with `quorlock` without killing. *On guard*: it
+//! knows a group and a deadline. There is no third: `end` does not return.
+//!
+//! | event | what it does |
+//! |---|---|
+//! | a message | replaces group and deadline. The first is written by the child between fork and exec, so no code of the command runs unguarded |
+//! | end of file | `quorlock` has ended, for whatever reason: kills the group (R-2) |
+//! | the deadline passes | `quorlock` is stopped or hangs, since it has not extended it: kills the group (R-3) |
+//! | a signal | is blocked. SIGKILL ends it, and `quorlock` starts another; SIGSTOP stops it, and `quorlock` continues it |
+//!
+//! # Invariants
+//!
+//! - The deadline is before the end of validity and after the moment at which `quorlock` itself would have
+//!   killed (`Notice::guard_until`), so the guardian acts only in its place.
+//! - The guardian is a member of the group that it guards. As long as it is, the group ID is in use and cannot
+//!   become that of other processes between a check and a signal. It kills only as a member (R-4).
+//! - `quorlock` moves it out of the group for one system call, to see whether another member is left
+//!   (`step_out`, `Job::group_lives`), which is when the lock may be released (R-1).
+//! - The clock also runs while the machine is suspended, and is read once a second at least, because timers
+//!   do not run then.
+//! - No writer of the pipe but `quorlock` and the child before its exec: `O_CLOEXEC` closes it for the command,
+//!   and the guardian has closed its own copy. Otherwise end of file would never come.
+//! - The pipe does not block the writer. A message is shorter than `PIPE_BUF`, so it is written whole or not.
+//!
+//! # Forked, not started
+//!
+//! A program of its own would take longer to start than many commands run. The parent may have threads, so
+//! from the fork on the child calls async-signal-safe functions only: it allocates nothing, drops nothing and
+//! does not return. It closes all files, so that a reader of the command's output does not wait for it, but
+//! keeps *marks*: files by which a node on this host sees that a holder has died. After a kill one more process
+//! keeps the marks until the group is gone, because a killed process takes time to end.
+//!
+//! Dropping the `Guardian` kills the process and leaves the group alone: the group is empty, or the caller kills
+//! it. SIGKILL is sent before the pipe closes, because end of file would make the guardian kill the group.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -183,8 +226,7 @@ fn open_files() -> Vec<(RawFd, bool)> {
     numbers.into_iter().map(|number| (number, is_mark(number))).collect()
 }
 
-/// Whether it is a mark: a file by which a node on this host sees that a holder has crashed. The command inherits it;
-/// the guardian keeps it open, since the command may close it.
+/// Whether it is a mark. The command inherits it; the guardian keeps it open, since the command may close it.
 fn is_mark(number: RawFd) -> bool {
     const CLOSED_AT_EXEC: u32 = 0o2_000_000;
     let name = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
