@@ -27,7 +27,8 @@
 //! 4. A master that was a replica before is asked for the note of its promotion (I-17).
 //! 5. With `?wait=N`, `WAIT` is tried, so that a missing permission shows here and not at a vote (T-3).
 //! 6. `end_abandoned` has this process close our earlier connections on which a request may still arrive.
-//!    From then on nothing that was sent before can follow what is sent from here on (I-5, I-41).
+//!    Then nothing that was sent before can follow what is sent from here on (I-5). A process that does not
+//!    close them is sent only commands that look for tombstones (I-41).
 //! 7. `recognise` dates the process and gives it its `Identity`.
 //!
 //! # The age
@@ -127,6 +128,8 @@ pub(crate) struct Connector {
     /// The IDs of earlier connections to that process over which a request may still arrive that stores a
     /// key.
     abandoned: Vec<i64>,
+    /// Whether there was one that the server does not end for us.
+    has_unclosed: bool,
     /// Whether the server pushes messages to channels, as far as is known.
     has_channels: bool,
 }
@@ -153,13 +156,18 @@ impl Connector {
             last: None,
             seen_processes: SeenProcesses::default(),
             abandoned: Vec::new(),
+            has_unclosed: false,
             has_channels: true,
         }
     }
 
-    /// Records that the connection with this ID has ended while requests were unanswered.
+    /// Records that the connection has ended while requests were unanswered. `client` is its ID, if the server
+    /// can end it for us.
     pub(crate) fn abandon(&mut self, client: Option<i64>) {
-        self.abandoned.extend(client);
+        match client {
+            Some(client) => self.abandoned.push(client),
+            None => self.has_unclosed = true,
+        }
     }
 
     /// Returns the ACL user of the requests.
@@ -286,7 +294,7 @@ impl Connector {
             self.login.steps.next(1);
             copies.try_out(&mut connection, self.user()).await?;
         }
-        self.end_abandoned(&mut connection, &process).await?;
+        let supported = self.end_abandoned(&mut connection, &process, supported).await?;
         let now = self.settings.clock.now();
         let identity = self.recognise(process, past, now);
         Ok(ReadyConnection {
@@ -337,17 +345,23 @@ impl Connector {
     }
 
     /// Makes the server end our earlier connections, if it is the process that they led to: requests that are
-    /// still in flight on them must not be carried out after those from here on.
+    /// still in flight on them must not be carried out after those from here on. Returns the commands that may
+    /// be used: if a connection is left, only those that look for tombstones.
     async fn end_abandoned(
         &mut self,
         connection: &mut Connection,
         process: &Process,
-    ) -> Result<(), NodeError> {
+        supported: SupportedCommands,
+    ) -> Result<SupportedCommands, NodeError> {
         if self.last.as_ref().is_none_or(|last| *last.identity.id != *process.run_id) {
             self.abandoned.clear();
+            self.has_unclosed = false;
+        }
+        if supported.client.is_none() || self.has_unclosed {
+            return Ok(supported.behind_late_requests());
         }
         if self.abandoned.is_empty() {
-            return Ok(());
+            return Ok(supported);
         }
         let mut ends = Pipeline::with_capacity(self.abandoned.len());
         for client in &self.abandoned {
@@ -355,11 +369,12 @@ impl Connector {
         }
         self.login.steps.next(1);
         let answers = connection.exchange(&ends).await.map_err(unconnected)?;
-        self.abandoned.clear();
-        match answers.into_iter().find_map(server_error) {
-            Some(error) => Err(refused(&error, self.login.asked("CLIENT KILL"))),
-            None => Ok(()),
+        // An error may concern one moment only, so the next handshake asks again.
+        if let Some(error) = answers.into_iter().find_map(server_error) {
+            return Err(refused(&error, self.login.asked("CLIENT KILL")));
         }
+        self.abandoned.clear();
+        Ok(supported)
     }
 
     /// Finds the server, dials and logs in. Sends no requests yet.

@@ -63,6 +63,11 @@ impl SupportedCommands {
         SupportedCommands { client: self.client, ..SupportedCommands::default() }
     }
 
+    /// Returns what is left where a request of an earlier connection may still arrive: what looks for tombstones.
+    pub(in crate::redis) fn behind_late_requests(self) -> SupportedCommands {
+        SupportedCommands { deleting: self.deleting, ..SupportedCommands::default() }
+    }
+
     /// Adds the requests that find out the supported commands to the handshake.
     pub(in crate::redis) fn ask(introduction: &mut Introduction, key_prefix: &str) -> Asked {
         Asked {

@@ -279,6 +279,18 @@ async fn i23_a_proxy_with_several_connections_may_not_vote() {
     assert!(error.to_string().contains("over several (first with ID 7, then 8)"), "{error}");
 }
 
+/// Until the server has ended an earlier connection, or says that it cannot, a request on it may follow those of a later
+/// one.
+#[tokio::test(start_paused = true)]
+async fn i5_a_server_that_fails_to_end_a_connection_is_asked_again() {
+    let (node, votes) = node(Behaviour::EndsNone);
+    let node = Arc::new(node);
+    drop(spawn_ask(&node, acquire(&claim("orders/42", 1))));
+    within("two more connections", async || votes.lock().unwrap().len() > 3).await;
+    assert_eq!(votes.lock().unwrap()[..3], [1, 1, 1], "an acquisition, and then an ID on each connection");
+    assert!(node.ready().await.is_err(), "it may not vote");
+}
+
 /// How a server misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Behaviour {
@@ -294,6 +306,8 @@ enum Behaviour {
     Answers,
     /// Reports connection ID 7 in its greeting and `later` afterwards, like a proxy with several connections.
     Numbered { later: u8 },
+    /// Says that it ends connections, never replies to an acquisition, and ends no connection.
+    EndsNone,
 }
 
 /// The number of requests on each connection, in the order of the connections.
@@ -350,7 +364,7 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
         let answer = match behaviour {
             Behaviour::Mute => String::new(),
             Behaviour::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
-            Behaviour::Numbered { .. } if heard.contains("HELLO") => {
+            Behaviour::Numbered { .. } | Behaviour::EndsNone if heard.contains("HELLO") => {
                 "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n".into()
             }
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
@@ -360,11 +374,22 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
                     // The first is the reply to `CLIENT ID`.
                     introduced = introduced.replacen("-NOPERM no", &format!(":{later}"), 1);
                 }
+                if behaviour == Behaviour::EndsNone {
+                    introduced = introduced.replacen("-NOPERM no", ":7", 1).replacen("-NOPERM no", ":0", 1);
+                }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
                 format!("{UNNOTED}+OK\r\n{tracking}{introduced}${}\r\n{INFO}\r\n", INFO.len())
             }
             Behaviour::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
-            Behaviour::Hangs | Behaviour::LeavesAtOnce | Behaviour::Numbered { .. } => {
+            Behaviour::EndsNone if heard.contains("KILL") => {
+                votes.lock().unwrap()[connection] += heard.matches("KILL").count();
+                "-BUSY Redis is busy running a script\r\n".into()
+            }
+            Behaviour::EndsNone if heard.contains("NX") => {
+                votes.lock().unwrap()[connection] += 1;
+                String::new()
+            }
+            Behaviour::Hangs | Behaviour::LeavesAtOnce | Behaviour::Numbered { .. } | Behaviour::EndsNone => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()
             }
