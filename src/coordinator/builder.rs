@@ -303,9 +303,11 @@ impl Builder {
             None => Quorum::majority(count),
             Some(needed) => Quorum::of(needed, count).ok_or(ConfigError::Quorum { needed, nodes: count })?,
         };
+        debug_assert!(2 * quorum.needed() > count, "any two quorums have a node in common");
         let max_ttls = Arc::new(MaxTtls::new(max_ttl, drift, quorum));
         let lists = NodeLists::new(quorum);
         let nodes = self.make_nodes(&max_ttls, &lists)?;
+        debug_assert_eq!(nodes.len(), quorum.nodes(), "each node has one vote");
         let alone = |reach| nodes.iter().find(|node| count > 1 && node.capabilities().reach == reach);
         if let Some(node) = alone(Reach::OneHost) {
             return Err(ConfigError::OneHostOfSeveral { name: node.name().into() });
@@ -322,6 +324,10 @@ impl Builder {
             RestartGuard::On => Quarantine::new(max_ttl, drift),
             RestartGuard::Off => Quarantine::none(),
         };
+        debug_assert!(
+            self.guard == RestartGuard::Off || quarantine.length() >= max_ttl,
+            "a restarted node does not vote before every lock that it may have lost has expired (rule I-12)"
+        );
         let least_ttl = self
             .seams
             .node_timeout

@@ -238,8 +238,13 @@ impl<K, F> Lock<K, F> {
         since: Moment,
         span: &SpanHandle,
     ) -> Result<Arc<AcquireRequest>, ConfigError> {
+        let resource = self.check()?;
+        debug_assert!(
+            self.options.ttl <= self.engine.max_ttl,
+            "a restarted node votes after `max_ttl`, so no key lives longer (rule I-13)"
+        );
         Ok(Arc::new(AcquireRequest {
-            resource: self.check()?,
+            resource,
             keys: self.keys.clone(),
             wait,
             transfers: self.passes_on(),

@@ -204,6 +204,13 @@ impl Sending<'_> {
         let mut state = self.0.state.lock();
         let next = state.ready.pop_front().and_then(|number| Some((number, state.waiting.remove(&number)?)));
         state.sending = next.is_some();
+        debug_assert!(
+            next.as_ref().is_none_or(|(number, waiting)| waiting
+                .keys
+                .iter()
+                .all(|key| { state.queues.get(key).and_then(VecDeque::front) == Some(number) })),
+            "a request is sent before an earlier one for its key has its response (rule I-5)"
+        );
         next
     }
 }
@@ -235,6 +242,7 @@ impl State {
 
     /// Removes an answered request, which may still be executed if `is_unknown`.
     fn leave(&mut self, number: u64, keys: &Keys, is_unknown: bool) {
+        debug_assert!(!self.waiting.contains_key(&number), "a request has a response before it was sent");
         for key in keys {
             let Some(queue) = self.queues.get_mut(key) else { continue };
             debug_assert_eq!(queue.front(), Some(&number), "a request was answered out of order");

@@ -135,6 +135,7 @@ impl State {
         // Counted before the check, and given back if refused: two callers cannot both take the last place.
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
         let permit = AdmissionPermit { state: Arc::clone(self), creates, ended };
+        debug_assert!(unanswered / VOTE <= unanswered % VOTE, "each vote is a request");
         let (waiting, votes) = (unanswered % VOTE, if creates { unanswered / VOTE } else { 0 });
         if waiting >= MAX_REQUESTS as u64 || votes >= MAX_VOTES {
             let most = |near| most_in_flight(near, self.round_trip().unwrap_or_default());
@@ -163,6 +164,7 @@ impl State {
     }
 
     pub(crate) fn stalled(&self, error: NodeError) {
+        debug_assert_eq!(self.phase.load(Ordering::Acquire), OPEN, "only a node that is connected stalls");
         self.enter(STALLED, error);
     }
 
@@ -249,7 +251,9 @@ impl AdmissionPermit {
 
 impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        self.state.unanswered.fetch_sub(weight(self.creates), Ordering::Relaxed);
+        let unanswered = self.state.unanswered.fetch_sub(weight(self.creates), Ordering::Relaxed);
+        let (all, votes) = (unanswered % VOTE, unanswered / VOTE);
+        debug_assert!(all > 0 && (votes > 0 || !self.creates), "more permits were given back than taken");
     }
 }
 

@@ -104,6 +104,7 @@ impl Step {
                 Awaited::NotifyNext(encode_notify_next(request.key(), library, buffer))
             }
             (Step::Script | Step::Plain | Step::Numbered | Step::Deletion(_) | Step::Draw, _) => {
+                debug_assert!(self == Step::Script, "a step that its request does not have");
                 Awaited::Script(encode_once(request, history, library, buffer))
             }
         }

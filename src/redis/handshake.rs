@@ -170,6 +170,11 @@ impl Connector {
         }
     }
 
+    /// Returns whether a request of an earlier connection to the process may still arrive.
+    pub(super) fn expects_late_requests(&self) -> bool {
+        self.has_unclosed || !self.abandoned.is_empty()
+    }
+
     /// Returns the ACL user of the requests.
     pub(crate) fn user(&self) -> &str {
         self.login.user()
@@ -380,6 +385,7 @@ impl Connector {
     /// Finds the server, dials and logs in. Sends no requests yet.
     pub(super) async fn greet(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
         let Some(mut sentinels) = Sentinels::of(&self.login.address, &self.settings) else {
+            debug_assert!(self.login.address.service().is_none(), "its Sentinels confirm no vote (rule T-1)");
             return Ok((self.login.hello().await?, None));
         };
         let asked = self.settings.clock.now();
@@ -473,6 +479,7 @@ impl Connector {
                     past != Past::Master && (in_cluster || self.login.address.service().is_some());
                 let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
                 let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
+                debug_assert!(age <= uptime, "no process is older than it reports (rule I-12)");
                 let still = alone.saturating_sub(age);
                 Arc::new(Identity::new(run_id, now + still, age.saturating_sub(alone)))
             }

@@ -206,6 +206,7 @@ impl Home {
     /// Starts the work, and returns the future that drives it.
     fn start(self: &Arc<Self>) -> Option<Driver> {
         let mut run = self.run.lock();
+        debug_assert!(run.work.is_none(), "two instances of the work would send in no order (rule I-30)");
         let work = self.work.begin(None)?;
         run.number += 1;
         run.driver = None;

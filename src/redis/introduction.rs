@@ -48,6 +48,11 @@ impl Introduction {
             // Its channels were pushed.
             replies.insert(place.min(replies.len()), None);
         }
+        debug_assert_eq!(
+            replies.len(),
+            self.requests.len(),
+            "a reply would be taken for that to another request"
+        );
         Ok(Replies { replies, subscribed })
     }
 }

@@ -66,7 +66,12 @@ impl Listeners {
 
     /// A connection with change notifications has started.
     pub(crate) fn hearing(&self) {
-        self.audience.lock().set_hearing(true);
+        let mut audience = self.audience.lock();
+        debug_assert!(
+            !audience.is_hearing(),
+            "a node has one connection, whose end is reported before the next"
+        );
+        audience.set_hearing(true);
     }
 
     /// The connection has ended.

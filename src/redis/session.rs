@@ -115,6 +115,10 @@ pub(crate) async fn run(
     (name, listeners): (&str, &Listeners),
     clock: &dyn Clock,
 ) -> (End, bool) {
+    debug_assert!(
+        ready.supported.client.is_none() || !connector.expects_late_requests(),
+        "a request of an earlier connection may arrive behind one that looks for no tombstone (rules I-5 and I-41)"
+    );
     // A push that the handshake has ignored may have been about the note.
     let note = if ready.connection.missed_push { NoteStatus::Outdated } else { NoteStatus::Known };
     let lists = connector.node_lists();
@@ -280,6 +284,14 @@ impl Session<'_> {
                 return Poll::Ready(end);
             }
         }
+        debug_assert!(
+            self.batch.is_empty(),
+            "a request waits to be sent, and nothing wakes this task for it"
+        );
+        debug_assert!(
+            self.in_flight.is_empty() || self.timer.is_some(),
+            "nothing notices that the server does not reply"
+        );
         Poll::Pending
     }
 }

@@ -66,6 +66,7 @@ impl SlotRouter {
             self.kept.push((request, reply));
             return Routed::Kept;
         }
+        debug_assert!(self.kept.is_empty(), "a request overtakes those that were kept before it");
         self.send(now, slot, request, reply)
     }
 
@@ -109,6 +110,10 @@ impl SlotRouter {
 
     /// Records that a request for this slot was answered by this shard.
     pub(super) fn settle(&mut self, slot: Slot, number: u64) {
+        debug_assert!(
+            self.unanswered.get(&slot).is_some_and(|by_shard| by_shard.contains_key(&number)),
+            "each request is counted until its one response (rule C-2)"
+        );
         let Some(by_shard) = self.unanswered.get_mut(&slot) else { return };
         if let Some(count) = by_shard.get_mut(&number) {
             *count -= 1;
@@ -135,6 +140,7 @@ impl SlotRouter {
 
     /// Routes by this map from now on, and returns the shards of masters that no longer serve slots.
     pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>, looked: Moment) -> Vec<Arc<Shard>> {
+        debug_assert_eq!(map.masters.len(), shards.len(), "each master of the map has one shard");
         self.confirm(looked);
         let mut owners = vec![None; usize::from(Slot::COUNT)];
         for (place, master) in map.masters.iter().enumerate() {

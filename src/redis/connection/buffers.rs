@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::ReadBuf;
 
-use super::super::resp::frame::{FrameError, FrameScanner};
+use super::super::resp::frame::{FrameError, FrameScanner, LONGEST};
 use super::Message;
 use crate::transport::Stream;
 
@@ -34,6 +34,7 @@ impl Outbox {
             match ready!(stream.as_mut().poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => {
+                    debug_assert!(written <= rest.len(), "the stream has taken bytes that it was not given");
                     self.written += written;
                     self.sent = self.sent.wrapping_add(written);
                 }
@@ -73,7 +74,12 @@ impl Inbox {
         stream: &mut dyn Stream,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        debug_assert_eq!(
+            self.seen, self.end,
+            "no byte is left unscanned, so that the length of a message is bounded"
+        );
         self.make_room();
+        debug_assert!(self.buffer.len() <= 2 * LONGEST, "the buffer is bounded, whatever the server sends");
         let mut room = ReadBuf::new(self.buffer.get_mut(self.end..).unwrap_or_default());
         ready!(Pin::new(stream).poll_read(context, &mut room))?;
         match room.filled().len() {
@@ -122,6 +128,7 @@ impl Inbox {
             return Ok(None);
         };
         let end = self.seen + length;
+        debug_assert!(self.begin < end && end <= self.end, "a message is part of what was read");
         let message = self.buffer.get(self.begin..end).unwrap_or_default();
         (self.begin, self.seen) = (end, end);
         Ok(Some(if message.first() == Some(&b'>') {

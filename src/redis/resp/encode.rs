@@ -37,6 +37,7 @@ impl<'a> CommandWriter<'a> {
     /// Fills in the number of words. A wrong number would make the server take the next request for a part of
     /// this one.
     pub(crate) fn end(self) {
+        debug_assert!(self.words > 0, "a server does not reply to an empty command (rule I-22)");
         let number = self.begin + 1;
         if let (Some(digit), Some(place)) = (one_digit(self.words), self.buffer.get_mut(number)) {
             *place = digit;

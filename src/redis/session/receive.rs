@@ -111,6 +111,10 @@ impl Session<'_> {
                     self.replica_ack.is_some() && vote == Vote::Granted && must_last(&pending.request);
                 let answer = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(fence);
                 if unconfirmed {
+                    debug_assert!(
+                        self.in_flight.iter().any(|sent| matches!(sent.expected, Expected::ReplicaAck)),
+                        "a vote waits for replicas that were not asked (rule T-3)"
+                    );
                     self.unconfirmed.push((pending, answer));
                 } else {
                     pending.answer_with(answer, ReceivedAt { at: self.last_reply, clock: self.clock });

@@ -67,6 +67,14 @@ impl Session<'_> {
                     step.unwrap_or_else(|| Step::first(&pending.request, self.supported, wall))
                 }
             };
+            debug_assert!(
+                !matches!(step, Step::Plain | Step::Numbered) || self.supported.client.is_some(),
+                "`SET` without a look for a tombstone, where earlier requests may arrive late (rule I-41)"
+            );
+            debug_assert!(
+                self.history.is_none() || matches!(step, Step::Script),
+                "a cluster member acts by scripts only, which compare its history (rule C-3)"
+            );
             let history = self.history.as_deref();
             let awaited = step.write(&pending.request, history, &mut self.library, self.connection.outbox());
             let pending = PendingRequest { step: Some(step), ..pending };
@@ -105,6 +113,11 @@ impl Session<'_> {
         let at = self.clock.now();
         self.in_flight.push_back(Sent { expected: Expected::MaxTtl, at });
         self.note = NoteStatus::Asked;
+        debug_assert_eq!(
+            self.in_flight.iter().filter(|sent| matches!(sent.expected, Expected::MaxTtl)).count(),
+            1,
+            "the reply to an earlier request for the note would be taken for the newest"
+        );
         self.watch_for_stall(at);
     }
 

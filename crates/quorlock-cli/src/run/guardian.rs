@@ -105,6 +105,11 @@ impl Guardian {
 
     /// Tells it that the lock is valid `until` then: it kills `group` at that time unless this is called again.
     pub(super) fn trust(&mut self, group: Pid, until: Moment) {
+        debug_assert!(group.as_raw() > 1, "a group ID of 0 or 1 would kill processes of others");
+        debug_assert!(
+            self.last.is_none_or(|last| last.group == group),
+            "a guardian is a member of the one group that it kills (rule R-4)"
+        );
         let renewed = self.last.is_none_or(|last| until.since(last.until) > LEAST_NEWS);
         if !renewed {
             return;
@@ -171,6 +176,9 @@ struct Order {
     group: Pid,
     until: Moment,
 }
+
+// POSIX allows no smaller `PIPE_BUF`.
+const _: () = assert!(Order::LENGTH <= 512, "a message is written whole or not at all");
 
 impl Order {
     const LENGTH: usize = size_of::<i32>() + size_of::<u64>();

@@ -129,6 +129,7 @@ impl Watch<'_> {
     }
 
     fn ask_to_end(&mut self, kill_at: Moment) {
+        debug_assert_eq!(self.stage, Stage::Running, "the moment of the kill never moves (rule I-18)");
         self.job.signal(Signal::SIGTERM);
         // A stopped process cannot end.
         self.job.signal(Signal::SIGCONT);
