@@ -52,6 +52,8 @@
 //!
 //! No mutex is held while a shard is asked or dropped: a response may come before `ask` returns. Dropping
 //! the node ends the task; the shards go with it, and each finishes its clean-up as a single server does.
+//!
+//! What was rejected: docs/adr/0005-redis.md.
 
 use std::fmt;
 use std::sync::Arc;

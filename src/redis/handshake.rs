@@ -33,17 +33,19 @@
 //!
 //! # The age
 //!
-//! The age in an `Identity` is a lower bound, from the smallest of: the uptime less one second; what other
-//! clients have noted of its start (I-24); the time since the promotion (I-17), less eight seconds where Sentinels or a
-//! cluster promote (T-2, C-6); and the time since the last reply of the process that was here before. A
-//! process that is recognised keeps its identity, and then ages by our monotonic clock alone, whatever its
-//! own clock says. `Round::read` compares the age with the quarantine; see `quorlock-protocol/src/restart.rs`.
+//! The age in an `Identity` is a lower bound: the smallest of the uptime less one second, the time since the
+//! start that other clients have noted (I-24), the time since the promotion (I-17), and the time since the
+//! last reply of the process that was here before; for a promoted master, less eight seconds where Sentinels
+//! or a cluster promote (T-2, C-6). A process that is recognised keeps its identity, and then ages by our
+//! monotonic clock alone, whatever its own clock says. `Round::read` compares the age with the quarantine; see `quorlock-protocol/src/restart.rs`.
 //!
 //! # Timeouts and cancellation
 //!
 //! Each step has its own deadline (`Steps`), so a hung server is given up early and a distant one is not.
 //! The handshake requests no vote, so it may be dropped at any await: the connection closes, and nothing is
 //! left on the server but notes and the secret of the inboxes.
+//!
+//! What was rejected: docs/adr/0002-which-votes-count.md.
 
 use std::pin::pin;
 use std::sync::Arc;

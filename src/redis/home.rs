@@ -40,6 +40,8 @@
 //!
 //! Drivers are dropped as described above. A probe that is dropped allows another one. It does not await
 //! between taking the work away and spawning the next driver, so it leaves no work without a driver.
+//!
+//! What was rejected: docs/adr/0007-leases-and-timeouts.md.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

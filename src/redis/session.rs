@@ -62,6 +62,8 @@
 //! first it records that a connection has ended, then it answers each request that is left with
 //! `NodeError::Disconnected`, which is an unknown outcome. Requests still in the queue were not sent; they
 //! stay there for the next session.
+//!
+//! What was rejected: docs/adr/0005-redis.md.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -48,6 +48,8 @@
 //!
 //! Dropping the `Guardian` kills the process and leaves the group alone: the group is empty, or the caller kills
 //! it. SIGKILL is sent before the pipe closes, because end of file would make the guardian kill the group.
+//!
+//! What was rejected: docs/adr/0009-command-doctor-python.md.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
