@@ -47,8 +47,8 @@ const RIGHTS: [Right; 28] = [
     right("pexpire", Feature::Queue, "PEXPIRE {order} 5000"),
     right("zpopmin", Feature::Queue, "ZPOPMIN {order}"),
     right("zrem", Feature::Queue, "ZREM {order} a"),
-    right("incrby", Feature::Queue, "INCRBY {reported} 0"),
-    right("pexpire", Feature::Queue, "PEXPIRE {reported} 5000"),
+    right("incrby", Feature::Queue, "INCRBY {told} 0"),
+    right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
     right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
     // Not `SUBSCRIBE`, which would change what the connection may send next.
     right("publish", Feature::Offers, "PUBLISH {inbox} x"),
