@@ -130,12 +130,12 @@ fn waiting_for_a_loss_respects_its_timeout() {
 fn a_thread_may_block_until_the_lease_is_lost() {
     let bench = bench();
     let lease = bench.lock().max_hold(Duration::from_millis(50)).acquire().unwrap();
-    let (observed, hears) = mpsc::channel();
+    let (news, hears) = mpsc::channel();
     let other = bench.coordinator.clone();
     lease.on_lost(move |lost| {
         // A call that waits, on the thread on which it was told.
         other.lock("another").acquire().unwrap().release().unwrap();
-        observed.send(lost.reason).unwrap();
+        news.send(lost.reason).unwrap();
     });
     assert_eq!(hears.recv_timeout(patience()), Ok(LossReason::MaxHold));
     assert!(lease.check().is_err());
@@ -281,11 +281,11 @@ fn all_kinds_work_on_real_servers_without_a_minority() {
     assert!(other.semaphore("s", 2).try_acquire().unwrap().is_none(), "full");
     let mut observer = other.election("e").observe().unwrap();
     let leadership = coordinator.election("e").campaign("me").unwrap();
-    let observed = (0..10).find_map(|_| match observer.changed_within(patience()) {
+    let news = (0..10).find_map(|_| match observer.changed_within(patience()) {
         Some(Observed::Leader(leader)) => Some(leader.value),
         _ => None,
     });
-    assert_eq!(observed.as_deref(), Some("me"));
+    assert_eq!(news.as_deref(), Some("me"));
     leadership.resign().unwrap();
     for permit in permits {
         permit.release().unwrap();

@@ -25,8 +25,8 @@ pub(super) async fn observe(worker: Arc<Worker>, election: String) -> io::Result
     while !worker.is_stopping() {
         tokio::select! {
             biased;
-            observed = observer.changed() => {
-                if let Observed::Leader(leader) = observed {
+            news = observer.changed() => {
+                if let Observed::Leader(leader) = news {
                     worker.recorder.record(What::Observed {
                         client: worker.orders.name.as_str().into(),
                         resource: election.as_str().into(),
