@@ -20,7 +20,7 @@
 //! | event | effect |
 //! |---|---|
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
-//! | verdict on a renewal | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
+//! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`repair`). |
 //! | command to renew | As if a renewal were due; joins one in flight. |
 //! | command to downgrade | The claim is shared from now on, and a renewal says so to the nodes. |
@@ -39,7 +39,8 @@
 //! - A failed renewal changes nothing, but `nodes - quorum + 1` nodes without the key end the lease
 //!   (I-11). A lease that has ended stays lost (I-10).
 //! - One renewal waits for its verdict at a time. The lease has ended and its renewals are abandoned
-//!   before a release, an offer or a transfer is sent (I-15, O-4). A request in flight precedes it.
+//!   before a release, an offer or a transfer is sent (I-15, O-4). A renewal that is in flight then was sent earlier, so each node
+//!   carries it out before the release.
 //! - What earlier rounds left on each node is never forgotten: an unknown state stays unknown (I-40).
 //! - A repair confirms nothing and moves no deadline. It ends with the first renewal (I-38).
 //! - A lease that is handed off has the deadline of the old one, which has ended before (I-21). It
@@ -326,7 +327,7 @@ impl Keeper {
                     self.renew(commands.renewals);
                     Ok(())
                 }
-                Event::Verdict(verdict) => self.count(verdict, now),
+                Event::Verdict(verdict) => self.apply_verdict(verdict, now),
                 Event::Closing => Err(LossReason::Closed),
                 Event::Time => {
                     if self.renewing.is_none() && self.schedule.is_due(now) && !self.put_off(now) {

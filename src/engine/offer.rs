@@ -23,7 +23,7 @@
 //!
 //! | state | meaning | left by |
 //! |---|---|---|
-//! | open | The token is sent with each request for a place, until it is an eighth of its life old. Then a new token takes its place, and the old one stays open. | a vote, `forgotten` |
+//! | open | The token is sent with each request for a place, until it is an eighth of its life old. Then a new token takes its place, and the old one stays open. | a vote, a withdrawal, `forgotten` |
 //! | with votes | A node has offered the lock. The waiter waits one turn for the votes of the others. | a quorum, the end of that turn |
 //! | taken up | A quorum has offered, and an [`Attempt`] has the votes. | |
 //! | given up | The token was withdrawn. A vote that arrives now is released on its node. | |
@@ -36,7 +36,8 @@
 //!   request was given up or the offer is shorter than its terms.
 //! - The node says that we are first soon (`turned_stale`): the contender asks again, so that the
 //!   offer counts from a recent request.
-//! - `take_offered`: a quorum has offered. `give_back`: too few have, in time.
+//! - `take_offered`: a quorum has offered, and enough of the validity is left (O-5, judged in
+//!   `contender/turn.rs`). `give_back`: too few have, in time.
 //! - The home names one of our tokens as the holder, but its vote has not come
 //!   (`give_back_unheard`): the message was lost, so the lock is given back.
 //! - The coordinator closes (`withdraw_all`): all open tokens are withdrawn on all nodes.
@@ -47,8 +48,8 @@
 //!   request with that token was sent (O-3).
 //! - A token that was given up never counts again, and what is stored under it is released (O-6).
 //!   `given_up` is a mutex. It is held while a vote is counted, so each vote either is counted before
-//!   the token is given up, or is given back. It is held when votes are taken up, so a coordinator
-//!   that closes and a waiter never both decide about a token.
+//!   the token is given up, or is given back. Taking votes up
+//!   holds it too: a token is either taken up by its waiter or withdrawn by a coordinator that closes.
 //! - The terms name the life of an offer: no longer than the TTL and half of `max_ttl` (O-7). A shorter
 //!   offer is given back.
 //! - Offers are asked for only where messages arrive from the home and from a quorum (O-8).

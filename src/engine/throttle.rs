@@ -1,4 +1,5 @@
-//! Limits how many renewals of a coordinator are in flight.
+//! Puts off due renewals while many of a coordinator are in flight: by a thirtieth of the TTL at most, and never one that the
+//! holder asks for.
 //!
 //! Leases acquired together are due together, and after a suspension of the process all of them
 //! are. A renewal needs more memory than an idle lease, and a node refuses votes beyond its request
@@ -13,6 +14,7 @@ use quorlock_protocol::most_in_flight;
 /// Enough to keep nearby servers busy, and a quarter of what a node accepts; the rest is left for
 /// acquisitions. For distant servers there are [more](most_in_flight).
 const MANY: u64 = 128;
+
 /// The renewals of a coordinator that wait for their verdict. A hanging node delays none of them
 /// unless its vote is needed.
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-//! The leases of this process: one for each TTL, shared by all its keys, and those of tombstones, which end by themselves.
+//! The leases of this process: one for each TTL, shared by all its keys, and those of tombstones. None is ever revoked, since
+//! other keys share it; one that is not kept alive expires.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -12,8 +12,8 @@
 //! 4. *How old must it be?* [`Quarantine`] is as long as the longest TTL of any client, plus drift (I-13).
 //! 5. *Which TTL is the longest?* Clients note theirs on the nodes. If enough nodes report a larger one than our own,
 //!    the quarantine grows (`node/max_ttls.rs`, I-37).
-//! 6. *Does the vote count?* `Round::read` compares age and quarantine at the moment at which the round was sent. A vote
-//!    that is too young is reported as quarantined, and is no vote (`quorum/round/votes.rs`, I-12).
+//! 6. *Does the vote count?* `Round::read` compares age and quarantine, where a grant is to count, at the moment at which
+//!    the round was sent. A vote that is too young is reported as quarantined, and is no vote (`quorum/round/votes.rs`, I-12).
 //!
 //! Stores of other kinds do steps 1 to 3 in their own way and report the result in the same `Identity`; one that
 //! remembers across a restart is old.

@@ -1,4 +1,5 @@
-//! Waits for a turn in the queue of a node.
+//! Waits for a turn in the queue of a node, and takes the lock that a holder offers meanwhile. The states and the limits (O-5)
+//! are at the head of `contender.rs`.
 
 use std::sync::Arc;
 

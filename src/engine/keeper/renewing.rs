@@ -75,7 +75,7 @@ impl Keeper {
     /// the renewal was sent (I-7), and applies only if the old one has not passed (I-9). Otherwise
     /// nothing changes, and the renewal is retried until the deadline (I-11). If enough nodes are
     /// known to lack the key for another client to have a quorum, the lease is lost immediately.
-    pub(super) fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
+    pub(super) fn apply_verdict(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
         let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
             return Ok(());
         };

@@ -122,7 +122,7 @@ impl Watch<'_> {
                 Event::Job(Change::Stopped(signal)) => self.job_stopped(signal),
                 Event::Signal(Received::Named(signal)) => self.pass_on(signal),
                 Event::Signal(Received::RealTime(number)) => self.job.signal_in_real_time(number),
-                // No validity remains, so the next step is SIGKILL.
+                // `Notice::next` decides what follows; after a loss it is SIGKILL, since no validity remains.
                 Event::Lost | Event::Time => {}
             }
         }
