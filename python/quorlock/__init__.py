@@ -16,7 +16,7 @@ import importlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from quorlock import _decorated, _events, _quorlock, _settings
 from quorlock._decorated import NeedsAio
@@ -35,7 +35,7 @@ from quorlock.errors import (
     QuorlockError,
     Unconfirmed,
 )
-from quorlock.votes import Holder, Leader, NodeHealth, UnknownLeader, Vote, VoteReport, Waiter, Waiters
+from quorlock.votes import Holder, Leader, NodeHealth, Observed, Vote, VoteReport, Waiter, Waiters
 
 __all__ = [
     "AcquireError",
@@ -54,12 +54,12 @@ __all__ = [
     "Misconfigured",
     "NoQuorum",
     "NodeHealth",
+    "Observed",
     "Observer",
     "OtherPermits",
     "QuorlockError",
     "Semaphore",
     "Unconfirmed",
-    "UnknownLeader",
     "Vote",
     "VoteReport",
     "Waiter",
@@ -355,8 +355,8 @@ class Election:
         """Waits until elected, and announces `value` to observers. The leadership is a lease: `release()` resigns."""
         return Lease(self._election.campaign(value), value)
 
-    def leader(self) -> Leader | UnknownLeader | None:
-        """Asks all nodes who leads: `None` if no one does."""
+    def leader(self) -> Observed:
+        """Asks all nodes who leads."""
         return self._election.leader()
 
     def observe(self) -> Observer:
@@ -380,7 +380,7 @@ class Observer:
     def __init__(self, observer: _quorlock.Observer) -> None:
         self._observer = observer
 
-    def changed(self, timeout: Duration | None = None) -> Leader | UnknownLeader | Literal[False] | None:
-        """Waits until the leader is another than last time; the first call returns the current one. `None` if no one
-        leads, `False` if nothing has changed after `timeout`."""
+    def changed(self, timeout: Duration | None = None) -> Observed:
+        """Waits until the leader is another than last time; the first call returns the current one. Raises
+        `TimeoutError` if nothing has changed after `timeout`; call again."""
         return self._observer.changed(seconds(timeout, "timeout"))

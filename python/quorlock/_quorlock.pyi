@@ -1,11 +1,11 @@
 """The extension module. The package `quorlock` is its public face."""
 
-from typing import Any, Literal, final, overload
+from typing import Any, final, overload
 
 from typing_extensions import Self
 
 import quorlock
-from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiters
+from quorlock.votes import NodeHealth, Observed, VoteReport, Waiters
 
 __all__ = [
     "Connection",
@@ -222,7 +222,7 @@ class Election:
     @overload
     def campaign(self, value: str, reactor: Reactor) -> int: ...
     @overload
-    def leader(self, reactor: None = None) -> Leader | UnknownLeader | None: ...
+    def leader(self, reactor: None = None) -> Observed: ...
     @overload
     def leader(self, reactor: Reactor) -> int: ...
     def observe(self) -> Observer: ...
@@ -230,9 +230,7 @@ class Election:
 @final
 class Observer:
     @overload
-    def changed(
-        self, timeout: float | None = None, reactor: None = None
-    ) -> Leader | UnknownLeader | Literal[False] | None: ...
+    def changed(self, timeout: float | None = None, reactor: None = None) -> Observed: ...
     @overload
     def changed(self, timeout: float | None, reactor: Reactor) -> int: ...
 

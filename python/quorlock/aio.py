@@ -20,7 +20,7 @@ from quorlock import _decorated, _events, _quorlock, _settings
 from quorlock._lease import BaseLease, BaseLostEvent, report
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import Lost
-from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiters
+from quorlock.votes import NodeHealth, Observed, VoteReport, Waiters
 
 __all__ = ["Coordinator", "Election", "Lease", "Lock", "LostEvent", "Observer", "Semaphore", "connect"]
 
@@ -419,10 +419,10 @@ class Election:
         """As `quorlock.Election.campaign`."""
         return Lease(await _run(lambda reactor: self._election.campaign(value, reactor)), value)
 
-    async def leader(self) -> Leader | UnknownLeader | None:
+    async def leader(self) -> Observed:
         """As `quorlock.Election.leader`."""
-        leader: Leader | UnknownLeader | None = await _run(self._election.leader)
-        return leader
+        observed: Observed = await _run(self._election.leader)
+        return observed
 
     def observe(self) -> Observer:
         """As `quorlock.Election.observe`."""
@@ -438,22 +438,22 @@ class Election:
 
 
 class Observer:
-    """As `quorlock.Observer`, and an async iterator: `async for leader in election.observe():`."""
+    """As `quorlock.Observer`, and an async iterator: `async for observed in election.observe():`."""
 
     __slots__ = ("_observer",)
 
     def __init__(self, observer: _quorlock.Observer) -> None:
         self._observer = observer
 
-    async def changed(self) -> Leader | UnknownLeader | None:
+    async def changed(self) -> Observed:
         """Waits until the leader is another than last time; the first call returns the current one."""
-        leader: Leader | UnknownLeader | None = await _run(lambda reactor: self._observer.changed(None, reactor))
-        return leader
+        observed: Observed = await _run(lambda reactor: self._observer.changed(None, reactor))
+        return observed
 
     def __aiter__(self) -> Observer:
         return self
 
-    async def __anext__(self) -> Leader | UnknownLeader | None:
+    async def __anext__(self) -> Observed:
         return await self.changed()
 
 

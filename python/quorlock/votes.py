@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Holder", "Leader", "NodeHealth", "UnknownLeader", "Vote", "VoteReport", "Waiter", "Waiters"]
+__all__ = ["Holder", "Leader", "NodeHealth", "Observed", "Vote", "VoteReport", "Waiter", "Waiters"]
 
 Outcome = Literal[
     "granted",
@@ -109,13 +109,18 @@ class Leader:
 
 
 @dataclass(frozen=True)
-class UnknownLeader:
-    """Too few nodes answered to know who leads."""
+class Observed:
+    """Who leads an election, as far as the nodes know."""
 
-    report: VoteReport
+    #: The leader; `None` if there is none, or if too few nodes answered to know.
+    leader: Leader | None
+    #: The votes, if too few nodes answered to know who leads.
+    unknown: VoteReport | None = None
 
     def __str__(self) -> str:
-        return str(self.report)
+        if self.unknown is not None:
+            return f"unknown: {self.unknown}"
+        return self.leader.value if self.leader is not None else "no leader"
 
 
 @dataclass(frozen=True)

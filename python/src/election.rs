@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use futures::lock::Mutex as AsyncMutex;
+use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use quorlock::runtime::Mutex;
 
@@ -123,8 +124,8 @@ pub(crate) struct Observer {
 
 #[pymethods]
 impl Observer {
-    /// Waits for another leader than last time; the first call returns the current one. `False` if nothing has
-    /// changed after `timeout` seconds.
+    /// Waits for another leader than last time; the first call returns the current one. Raises
+    /// `TimeoutError` if nothing has changed after `timeout` seconds.
     #[pyo3(signature = (timeout=None, reactor=None))]
     fn changed(
         &self,
@@ -152,7 +153,7 @@ impl Observer {
             };
             move |py: Python<'_>| match &observed {
                 Ok(Some(now)) => report::observed(py, now),
-                Ok(None) => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+                Ok(None) => Err(PyTimeoutError::new_err("the leader has not changed")),
                 Err(()) => Err(error::closed(py)),
             }
         })

@@ -63,10 +63,11 @@ pub(crate) fn observed(py: Python<'_>, observed: &Observed) -> PyResult<Py<PyAny
     match observed {
         Observed::Leader(leader) => {
             let fencing_token = leader.fencing_token.map(u64::from);
-            make(py, "Leader", (&leader.value, fencing_token, leader.remaining.as_secs_f64()))
+            let leader = make(py, "Leader", (&leader.value, fencing_token, leader.remaining.as_secs_f64()))?;
+            make(py, "Observed", (leader,))
         }
-        Observed::NoLeader => Ok(py.None()),
-        Observed::Unknown(report) => make(py, "UnknownLeader", (of_votes(py, report)?,)),
+        Observed::NoLeader => make(py, "Observed", (py.None(),)),
+        Observed::Unknown(report) => make(py, "Observed", (py.None(), of_votes(py, report)?)),
     }
 }
 

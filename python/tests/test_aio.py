@@ -284,12 +284,12 @@ def test_semaphores_elections_and_the_rest_work(nodes: Servers) -> None:
             assert len(await semaphore.inspect()) == 2
         election = q.election("aio election")
         observer = election.observe()
-        assert await anext(observer) is None
+        assert (await anext(observer)).leader is None
         leadership = await election.campaign("me")
-        seen = await observer.changed()
+        seen = (await observer.changed()).leader
         assert isinstance(seen, quorlock.Leader)
         assert seen.value == "me"
-        assert isinstance(await election.leader(), quorlock.Leader)
+        assert isinstance((await election.leader()).leader, quorlock.Leader)
         await leadership.release()
         async with q.lock_all(["aio a", "aio b"]):
             assert await q.lock("aio a").try_acquire() is None

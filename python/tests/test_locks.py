@@ -164,18 +164,19 @@ def test_a_semaphore_has_as_many_holders_as_permits(q: quorlock.Coordinator) -> 
 
 def test_an_election_has_one_leader_whom_observers_see(q: quorlock.Coordinator) -> None:
     election = q.election("scheduler")
-    assert election.leader() is None
+    assert election.leader() == quorlock.Observed(leader=None)
     observer = election.observe()
-    assert observer.changed(SOON) is None
+    assert observer.changed(SOON).leader is None
     leadership = election.campaign("http://10.0.0.7:8080")
-    seen = observer.changed(SOON)
+    seen = observer.changed(SOON).leader
     assert isinstance(seen, quorlock.Leader)
     assert seen.value == leadership.value == "http://10.0.0.7:8080"
-    assert observer.changed(0.01) is False
+    with pytest.raises(TimeoutError):
+        observer.changed(0.01)
     with pytest.raises(quorlock.Held):
         q.election("scheduler", wait=0).campaign("other")
     leadership.release()
-    assert observer.changed(SOON) is None
+    assert observer.changed(SOON).leader is None
 
 
 def test_manual_renewal_starts_a_new_ttl(q: quorlock.Coordinator) -> None:
