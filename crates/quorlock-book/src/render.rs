@@ -13,7 +13,7 @@ use mdbook_driver::MDBook;
 use mdbook_driver::book::{Book, BookItem, Chapter};
 use mdbook_driver::errors::{Error, Result};
 use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 
 use crate::link::{links, way};
 use crate::page::{Page, page, root};
@@ -81,37 +81,72 @@ impl Preprocessor for Outside {
             let title = content.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
             book.push_item(Chapter::new(&title, content, Path::new(PROJECT).join(path), Vec::new()));
         }
-        book.for_each_chapter_mut(|chapter| chapter.content = with_long_code(&chapter.content));
+        book.for_each_chapter_mut(|chapter| chapter.content = with_breaks(&chapter.content));
         failed.map_or(Ok(book), Err)
     }
 }
 
-/// Marks the long code in tables, which `docs/book.css` breaks into lines; names of options and settings stay whole.
-fn with_long_code(content: &str) -> String {
-    const LONG: usize = 40;
-    let (mut text, mut is_in_table) = (content.to_owned(), false);
+/// Marks where `docs/book.css` may break the code in running text and in tables into lines: not at the hyphens of an
+/// option, and in a name that is longer than a column only between its words.
+fn with_breaks(content: &str) -> String {
+    let (mut text, mut is_in_table, mut is_in_heading, mut is_label) =
+        (content.to_owned(), false, false, false);
     let mut found = Vec::new();
     for (event, span) in Parser::new_ext(content, Options::ENABLE_TABLES).into_offset_iter() {
-        if let Event::Start(Tag::Table(_)) = event {
-            is_in_table = true;
-        } else if event == Event::End(TagEnd::Table) {
-            is_in_table = false;
-        } else if let Event::Code(code) = event
-            && is_in_table
-            && code.chars().count() > LONG
-        {
-            found.push((span, code));
+        match event {
+            Event::Start(Tag::Table(_)) => is_in_table = true,
+            Event::End(TagEnd::Table) => is_in_table = false,
+            Event::Start(Tag::Heading { .. }) => is_in_heading = true,
+            Event::End(TagEnd::Heading(_)) => is_in_heading = false,
+            // The text of other links may be the name of their target.
+            Event::Start(Tag::Link { link_type, .. }) => is_label = link_type != LinkType::Inline,
+            Event::End(TagEnd::Link) => is_label = false,
+            Event::Code(code) if !is_in_heading && !is_label => {
+                found.extend(broken(&code.replace("\\|", "|"), is_in_table).map(|html| (span, html)));
+            }
+            _ => {}
         }
     }
     // From the end, so that the positions of earlier ones stay valid.
-    for (span, code) in found.into_iter().rev() {
-        // Nothing in it is Markdown.
-        let escaped = |letter: char| match letter {
-            'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' => letter.to_string(),
-            _ => format!("&#{};", u32::from(letter)),
-        };
-        let code: String = code.replace("\\|", "|").chars().map(escaped).collect();
-        text.replace_range(span, &format!("<code class=\"long\">{code}</code>"));
+    for (span, html) in found.into_iter().rev() {
+        text.replace_range(span, &html);
+    }
+    text
+}
+
+/// Returns `code` with the marks it needs, if it needs any.
+fn broken(code: &str, is_in_table: bool) -> Option<String> {
+    const LONG: usize = 32;
+    let is_long = |text: &str| text.chars().count() > LONG;
+    // The style sheet keeps short code in a table whole.
+    if (is_in_table && !is_long(code)) || !(is_in_table || code.contains('-') || code.split(' ').any(is_long))
+    {
+        return None;
+    }
+    let words = code.split(' ').map(|word| {
+        if is_long(word) {
+            escaped(word, "<wbr>")
+        } else {
+            format!("<span class=\"word\">{}</span>", escaped(word, ""))
+        }
+    });
+    Some(format!("<code class=\"long\">{}</code>", words.collect::<Vec<_>>().join(" ")))
+}
+
+/// Returns `word` so that nothing in it is Markdown or HTML, with `gap` between its parts.
+fn escaped(word: &str, gap: &str) -> String {
+    let mut letters = word.chars().peekable();
+    let mut text = String::new();
+    while let Some(letter) = letters.next() {
+        match letter {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => text.push(letter),
+            _ => {
+                text += &format!("&#{};", u32::from(letter));
+                if letters.peek().is_some_and(char::is_ascii_alphanumeric) {
+                    text += gap;
+                }
+            }
+        }
     }
     text
 }
@@ -172,16 +207,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_long_code_in_tables_is_marked_and_says_the_same() {
+    fn long_code_in_tables_breaks_between_its_words_and_says_the_same() {
         let long = "a_name::of_a_test_that_is_much_longer_than_that_of_an_option_\\|_x";
-        let page = format!("`{long}`\n\n| a | b |\n|---|---|\n| `--key-prefix` | `{long}` |\n");
-        let marked = with_long_code(&page);
-        let [before, code] = [marked.split("| `--key-prefix` |").next(), marked.split("\"long\">").nth(1)];
-        assert!(before.is_some_and(|before| before.contains(long)), "{marked}");
-        let code = code.and_then(|code| code.split("</code>").next()).unwrap_or_default();
+        let page = format!("| a | b |\n|---|---|\n| `--key-prefix` | `{long}` |\n");
+        let marked = with_breaks(&page);
+        assert!(marked.contains("| `--key-prefix` |"), "{marked}");
+        assert!(marked.contains("a&#95;<wbr>name&#58;&#58;<wbr>of"), "{marked}");
+        let code = marked.split("\"long\">").nth(1).and_then(|code| code.split("</code>").next());
+        let code = code.unwrap_or_default().replace("<wbr>", "");
         assert_eq!(
             code.replace("&#95;", "_").replace("&#58;", ":").replace("&#124;", "|"),
             long.replace("\\|", "|")
+        );
+    }
+
+    #[test]
+    fn the_words_of_a_command_stay_whole() {
+        let marked = with_breaks(
+            "Run `cargo run -- --example` in `src`; see [`a-b`] and [`c-d`](e.md).\n\n## `f-g`\n",
+        );
+        let word = |word| format!("<span class=\"word\">{word}</span>");
+        let words = ["cargo", "run", "&#45;&#45;", "&#45;&#45;example"].map(word).join(" ");
+        assert_eq!(
+            marked,
+            format!(
+                "Run <code class=\"long\">{words}</code> in `src`; see [`a-b`] and \
+                 [<code class=\"long\">{}</code>](e.md).\n\n## `f-g`\n",
+                word("c&#45;d")
+            )
         );
     }
 }
