@@ -85,8 +85,8 @@ fn settings(verbs: &[&Command]) -> String {
 {} A path in the file is relative to the file. Keep the password out of the file and of the arguments: set the \
 variable `QUORLOCK_PASSWORD`, or put it alone into the file that `password-file` names.
 
-| in the file | in the environment | on the command line | default | meaning |
-|---|---|---|---|---|
+| in the file, the environment and on the command line | default | meaning |
+|---|---|---|
 ",
         text(Some(SOURCES.replace('\n', " ")))
     );
@@ -98,7 +98,7 @@ variable `QUORLOCK_PASSWORD`, or put it alone into the file that `password-file`
         };
         let (default, meaning) = meaning(&argument);
         let variable = key.replace('-', "_").to_uppercase();
-        let _ = writeln!(table, "| `{key}` | `QUORLOCK_{variable}` | `--{key}` | {default} | {meaning} |");
+        let _ = writeln!(table, "| `{key}`<br>`QUORLOCK_{variable}`<br>`--{key}` | {default} | {meaning} |");
     }
     table
 }
