@@ -12,6 +12,9 @@ pub(crate) struct Bar {
 const ROW: usize = 26;
 const LABELS: f64 = 250.0;
 const WIDTH: f64 = 760.0;
+/// Paper around all of it, which has a colour of its own: that of the page may not follow the reader's preference.
+const EDGE: usize = 14;
+const PAPER_WIDTH: usize = 760 + 2 * EDGE;
 /// Room for the figure after the longest bar.
 const MARGIN: f64 = 90.0;
 
@@ -23,14 +26,16 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let largest = bars.iter().map(|bar| bar.figure).fold(1e-9, f64::max);
     let length = |figure: f64| (figure / largest * (WIDTH - LABELS - MARGIN)).max(1.0);
     let height = TOP + 4 + ROW * bars.len();
+    let paper_height = height + 2 * EDGE;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-{EDGE} -{EDGE} {PAPER_WIDTH} {paper_height}\" \
+         width=\"{PAPER_WIDTH}\" height=\"{paper_height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
          <title>{title}</title>\n\
          <style>text {{ fill: #24292f }} .small {{ fill: #57606a }} .other {{ fill: #8c959f }} .ours {{ fill: #0969da }} \
-         .tick {{ stroke: #d0d7de }}\n\
+         .tick {{ stroke: #d0d7de }} .paper {{ fill: #ffffff }}\n\
          @media (prefers-color-scheme: dark) {{ text {{ fill: #e6edf3 }} .small {{ fill: #9198a1 }} \
-         .other {{ fill: #656c76 }} .ours {{ fill: #4493f8 }} .tick {{ stroke: #30363d }} }}</style>\n\
+         .other {{ fill: #656c76 }} .ours {{ fill: #4493f8 }} .tick {{ stroke: #30363d }} .paper {{ fill: #0d1117 }} }}</style>\n\
+         <rect class=\"paper\" x=\"-{EDGE}\" y=\"-{EDGE}\" width=\"{PAPER_WIDTH}\" height=\"{paper_height}\" rx=\"6\"/>\n\
          <text x=\"0\" y=\"18\" font-size=\"15\" font-weight=\"600\">{title}</text>\n\
          <text class=\"small\" x=\"0\" y=\"38\">{unit}</text>\n"
     );
