@@ -116,7 +116,7 @@ fn with_breaks(content: &str) -> String {
 
 /// Returns `code` with the marks it needs, if it needs any.
 fn broken(code: &str, is_in_table: bool) -> Option<String> {
-    const LONG: usize = 32;
+    const LONG: usize = 24;
     let is_long = |text: &str| text.chars().count() > LONG;
     // The style sheet keeps short code in a table whole.
     if (is_in_table && !is_long(code)) || !(is_in_table || code.contains('-') || code.split(' ').any(is_long))
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn the_words_of_a_command_stay_whole() {
         let marked = with_breaks(
-            "Run `cargo run -- --example` in `src`; see [`a-b`] and [`c-d`](e.md).\n\n## `f-g`\n",
+            "Run `cargo run -- --example` in `src`; see [`a-b`] and [`c-d`](e.md).\n\n## `f-g`\n\n[`a-b`]: h.md\n",
         );
         let word = |word| format!("<span class=\"word\">{word}</span>");
         let words = ["cargo", "run", "&#45;&#45;", "&#45;&#45;example"].map(word).join(" ");
@@ -232,7 +232,7 @@ mod tests {
             marked,
             format!(
                 "Run <code class=\"long\">{words}</code> in `src`; see [`a-b`] and \
-                 [<code class=\"long\">{}</code>](e.md).\n\n## `f-g`\n",
+                 [<code class=\"long\">{}</code>](e.md).\n\n## `f-g`\n\n[`a-b`]: h.md\n",
                 word("c&#45;d")
             )
         );
