@@ -5,6 +5,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,6 +89,7 @@ impl Preprocessor for Outside {
 
 /// Marks where `docs/book.css` may break the code in running text and in tables into lines: not at the hyphens of an
 /// option, and in a name that is longer than a column only between its words.
+#[expect(clippy::wildcard_enum_match_arm, reason = "most of Markdown is left as it is")]
 fn with_breaks(content: &str) -> String {
     let (mut text, mut is_in_table, mut is_in_heading, mut is_label) =
         (content.to_owned(), false, false, false);
@@ -141,7 +143,7 @@ fn escaped(word: &str, gap: &str) -> String {
         match letter {
             'a'..='z' | 'A'..='Z' | '0'..='9' => text.push(letter),
             _ => {
-                text += &format!("&#{};", u32::from(letter));
+                let _ = write!(text, "&#{};", u32::from(letter));
                 if letters.peek().is_some_and(char::is_ascii_alphanumeric) {
                     text += gap;
                 }

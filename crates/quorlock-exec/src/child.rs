@@ -143,7 +143,7 @@ async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Strin
 /// What it writes to its standard error is logged.
 async fn log(stderr: ChildStderr, node: String) {
     let mut stderr = BufReader::new(stderr);
-    while let Ok(Some(sender)) = line(&mut stderr).await {
-        warn!(%node, %sender, "the node's program says");
+    while let Ok(Some(output)) = line(&mut stderr).await {
+        warn!(%node, %output, "the node's program says");
     }
 }

@@ -36,11 +36,11 @@ impl MaxTtlRecord {
         let ours = i64::try_from(self.all.ours().as_millis()).unwrap_or(i64::MAX);
         let rows = client.query("SELECT quorlock.max_ttl($1, $2)", &[&&*self.prefix, &ours]).await?;
         let millis: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-        let stored = u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis);
-        if let Some(stored) = stored.and_then(|stored| self.all.hear(stored)) {
-            tracing::warn!(node = %self.node, ?stored, "other clients use a different max_ttl");
+        let other = u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis);
+        if let Some(other) = other.and_then(|other| self.all.hear(other)) {
+            tracing::warn!(node = %self.node, ?other, "other clients use a different max_ttl");
         }
-        Ok((rows, stored))
+        Ok((rows, other))
     }
 }
 

@@ -1,4 +1,5 @@
 use anyhow::Result;
+use quorlock::lock::Single;
 use quorlock::{Coordinator, Fencing, Lease, RestartGuard, Wait};
 
 use super::TTL;
@@ -20,19 +21,19 @@ impl Quorlock {
         Ok(quorlock)
     }
 
-    fn lock(&self, name: &str) -> quorlock::Lock {
+    fn lock(&self, name: &str) -> quorlock::Lock<Single, Fencing> {
         self.coordinator.lock(name).fencing(self.fencing).wait(Wait::Forever)
     }
 }
 
 impl Peer for Quorlock {
-    type Held = Lease;
+    type Held = Lease<Single, Fencing>;
 
-    async fn acquire(&'static self, _task: usize, name: &str) -> Result<Lease> {
+    async fn acquire(&'static self, _task: usize, name: &str) -> Result<Self::Held> {
         Ok(self.lock(name).acquire().await?)
     }
 
-    async fn release(&'static self, held: Lease) -> Result<()> {
+    async fn release(&'static self, held: Self::Held) -> Result<()> {
         Ok(held.release().await?)
     }
 }
