@@ -465,3 +465,24 @@ async fn a_wait_shorter_than_a_round_names_the_holder() {
     let here = after_a_millisecond(&holder.lock("r").ttl(TTL)).await.unwrap_err();
     assert!(matches!(here, AcquireError::Contended { .. }), "this process holds it: {here}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_contention_a_lone_client_waits_for_no_turn() {
+    let bench = bench(5);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let lock = other.lock("r").ttl(TTL).wait(Wait::Forever);
+    let held = bench.lock().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    bench.settle().await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    let begun = bench.clock.now();
+    for _ in 0..10 {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    let took = bench.clock.now().since(begun);
+    assert!(took < Duration::from_millis(10), "ten acquisitions of a free lock took {took:?}");
+}

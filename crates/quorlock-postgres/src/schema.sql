@@ -457,7 +457,7 @@ DECLARE
     turn boolean := l.queued AND quorlock.tell_next(l.key, t);
 BEGIN
     UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL, wanted = 0, released = t, queued = turn,
-        told = CASE WHEN turn THEN t ELSE told END
+        told = CASE WHEN turn THEN t END
     WHERE key = l.key;
     IF l.wanted > 0 THEN
         PERFORM pg_notify('quorlock', encode(l.key, 'hex'));

@@ -155,6 +155,9 @@ impl Records {
             } else {
                 self.change_queue(key)?.next_turn(now)
             };
+        if !turn && self.record(key)?.queue.has_turn() {
+            self.change_queue(key)?.end_all_turns();
+        }
         let wanted = self.change(key)?.held.take().is_some_and(|held| held.wanted);
         Ok(match (turn, wanted) {
             (true, _) => Vote::Notified,

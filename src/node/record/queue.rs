@@ -108,6 +108,16 @@ impl Queue {
         }
     }
 
+    /// Whether a turn is remembered.
+    pub(super) fn has_turn(&self) -> bool {
+        self.turned > 0
+    }
+
+    /// Forgets the last turn: its waiter has released the lock, and no other one is in the queue.
+    pub(super) fn end_all_turns(&mut self) {
+        (self.turned, self.whose) = (0, None);
+    }
+
     /// Adds a waiter, or extends its place.
     pub fn join(&mut self, waiter: WaiterId, since: u64, ends: u64, context: &str) {
         if let Some((_, waiting)) = self.waiters.iter_mut().find(|((_, other), _)| *other == waiter) {
@@ -240,6 +250,15 @@ mod tests {
         assert!(is_first(1, 99, 49), "by when it began, not by what it says now");
         assert!(!is_first(2, 0, 49) && is_first(2, 0, 50), "the other one has expired");
         assert!(is_first(3, 5, 49) && !is_first(3, 15, 49), "one that is not in the queue yet");
+    }
+
+    #[test]
+    fn a_turn_is_over_when_its_waiter_has_released_and_no_other_waits() {
+        let mut queue = queue([(1, 10, 90)]);
+        queue.begin_turn(WaiterId::new(1), 30);
+        assert!(!queue.is_turn_of(WaiterId::new(2), 31, 25), "it is about to take the lock");
+        queue.end_all_turns();
+        assert!(queue.is_turn_of(WaiterId::new(2), 31, 25) && !queue.has_turn());
     }
 
     #[test]

@@ -111,7 +111,12 @@ local function notify_next(lock, mark)
 end
 -- Notifies the first waiter, if the mark was deleted together with the lock.
 local function after_deleting(lock, mark, gone)
-  if gone == 2 then return notify_next(lock, mark) and 'told' or 'wanted' end
+  if gone == 2 then
+    if notify_next(lock, mark) then return 'told' end
+    -- Without a waiter no turn is reserved: that of one that has released is over.
+    redis.pcall('DEL', mark .. ':told')
+    return 'wanted'
+  end
   -- The lock is released, whether or not the mark may be accessed.
   if gone ~= 1 then redis.call('DEL', lock) end
   return 'granted'
