@@ -30,7 +30,7 @@
 //!
 //! # Invariants
 //!
-//! - From before anything is sent, an offer to the claim's token is given back as well (O-6).
+//! - Before the first request is sent, offers to the claim's token are refused and given back (O-6).
 //! - The lease has ended before its clean-up starts (I-15, O-4). The caller ensures it.
 //! - A release follows the request that it takes back over the same connection. Where that cannot be
 //!   ensured, a tombstone takes its place, and outlives every request that may still arrive (I-5).

@@ -320,7 +320,7 @@ impl Node for ClusterNode {
         self.inner.fan_in.add(listener);
     }
 
-    /// The facts of the master with the most findings.
+    /// The facts of the first master that has a finding, or of any.
     fn facts(&self) -> Option<Arc<Facts>> {
         self.inner.router.lock().facts()
     }
