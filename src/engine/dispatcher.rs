@@ -119,7 +119,7 @@ impl Dispatcher {
             .deliver(&acquisition, rounds))
     }
 
-    /// Acquires the lock for this plan. Also returns the number of rounds.
+    /// Acquires the lock. Also returns the number of rounds.
     ///
     /// # Cancel safety
     ///

@@ -164,7 +164,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Passes the trouble on, and ends the session if another connection may do better.
+    /// Passes the failure on, and ends the session if another connection may do better.
     pub(crate) fn note(&self, failure: Failure) -> NodeError {
         let ends = failure.ends_connection();
         let error = NodeError::from(failure);

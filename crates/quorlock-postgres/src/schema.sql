@@ -481,7 +481,7 @@ BEGIN
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
     IF cardinality(ks) = 1 THEN
-        UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL,
+        UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL, told = NULL,
             released = date_part('epoch', clock_timestamp()) * 1e6
         WHERE key = ks[1] AND token = tok AND expires > date_part('epoch', clock_timestamp()) * 1e6
             AND wanted = 0 AND NOT queued;

@@ -337,6 +337,7 @@ fn clauses() -> &'static [Clause] {
         queue::a_place_grants_nothing [Queue],
         queue::a_silent_waiter_is_skipped_after_its_patience [Queue],
         queue::a_turn_that_is_not_taken_goes_to_the_next [Queue],
+        queue::a_release_without_waiters_ends_the_turn [Queue, AnyGrants],
         queue::the_first_may_keep_its_turn [Queue],
         queue::a_release_of_several_notifies_the_first_waiter_of_each [Queue, Several],
         queue::the_last_reader_notifies_the_first_waiter [Queue, Shared],

@@ -21,7 +21,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Returns the trouble for the code of an answer.
+    /// Returns the failure for the code of an answer.
     pub(crate) fn of(number: i32) -> Failure {
         match number {
             code::MARSHALLING

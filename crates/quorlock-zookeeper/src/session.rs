@@ -142,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Passes the trouble on, and ends the connection if another one may do better.
+    /// Passes the failure on, and ends the connection if another one may do better.
     pub(crate) fn note(&self, failure: Failure) -> NodeError {
         let ends = failure.ends_connection();
         let error = NodeError::from(failure);

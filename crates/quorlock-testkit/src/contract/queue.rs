@@ -138,6 +138,17 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
     ensure(left, format!("the lock was reserved for the first one for {waited:?}, not for {PATIENCE:?}"))
 }
 
+/// Otherwise one that comes back would wait for the rest of a turn that it has used.
+pub(super) async fn a_release_without_waiters_ends_the_turn(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, _]) = (bench.key(), WAITERS);
+    is(&bench.vote(ask(&key, first, LONG)).await?, &Vote::Free)?;
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    let released = bench.release(&holder).await?;
+    ensure(released != Vote::Notified, "there is no waiter, but one was notified")?;
+    is(&bench.vote(ask(&key, second, LONG)).await?, &Vote::Free)
+}
+
 /// A caller of several locks asks again in its turn: rule W-9.
 pub(super) async fn the_first_may_keep_its_turn(bench: &Bench<'_>) -> Finding {
     let (key, [first, next, _]) = (bench.key(), WAITERS);
