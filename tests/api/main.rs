@@ -39,10 +39,17 @@ fn testkit() -> Library {
 }
 
 /// The kinds of node that have a package of their own.
-fn kinds() -> [Library; 5] {
+fn kinds() -> [Library; 6] {
     let read = |name: &'static str| Library::read(name, &root().join("crates").join(name.replace('_', "-")));
-    ["quorlock_postgres", "quorlock_sqlite", "quorlock_mysql", "quorlock_etcd", "quorlock_zookeeper"]
-        .map(read)
+    [
+        "quorlock_postgres",
+        "quorlock_sqlite",
+        "quorlock_mysql",
+        "quorlock_etcd",
+        "quorlock_zookeeper",
+        "quorlock_exec",
+    ]
+    .map(read)
 }
 
 /// The difference from the stored text, as removed and added lines.

@@ -2,10 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use crate::shown::VERBS;
 use crate::support::Quorlock;
-
-const VERBS: [&str; 9] =
-    ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"];
 
 #[tokio::test]
 async fn each_verb_has_a_page_with_its_exit_codes_and_variables() {

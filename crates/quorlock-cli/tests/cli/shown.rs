@@ -73,7 +73,7 @@ async fn holder(servers: &Servers) -> Running {
 }
 
 /// All verbs.
-const VERBS: [&str; 14] = [
+pub(crate) const VERBS: [&str; 14] = [
     "run",
     "elect",
     "status",
