@@ -32,7 +32,7 @@ type findings struct {
 	Micros   int64   `json:"micros"`
 	P50      int64   `json:"p50"`
 	P99      int64   `json:"p99"`
-	Shares   []int64 `json:"shares"`
+	Grants   [][]int64 `json:"grants"`
 }
 
 // peer waits until the task holds the lock, and returns the function that releases it.
@@ -102,8 +102,10 @@ func cycles(p peer, o order) findings {
 	times := make([][]int64, o.Tasks)
 	var failures atomic.Int64
 	each(o.Tasks, func(task int) {
-		name := fmt.Sprintf("%s/%d", o.Name, task)
+		number := 0
 		for began := time.Now(); began.Before(end); began = time.Now() {
+			name := fmt.Sprintf("%s/%d/%d", o.Name, task, number)
+			number++
 			release, err := p.acquire(context.Background(), task, name, o.ttl())
 			if err == nil {
 				err = release()
@@ -116,7 +118,7 @@ func cycles(p peer, o order) findings {
 		}
 	})
 	all := slices.Concat(times...)
-	f := findings{Count: len(all), All: len(all), Failures: failures.Load(), Shares: []int64{}}
+	f := findings{Count: len(all), All: len(all), Failures: failures.Load(), Grants: [][]int64{}}
 	f.Micros = time.Since(start).Microseconds()
 	f.P50, f.P99 = quantiles(all)
 	return f
@@ -132,7 +134,7 @@ func contend(p peer, o order) findings {
 	var held atomic.Bool
 	var ended, late, failures, overlaps atomic.Int64
 	handOvers := make([][]int64, o.Tasks)
-	shares := make([]int64, o.Tasks)
+	grants := make([][]int64, o.Tasks)
 	each(o.Tasks, func(task int) {
 		for {
 			release, err := p.acquire(context.Background(), task, o.Name, o.ttl())
@@ -145,7 +147,7 @@ func contend(p peer, o order) findings {
 				release()
 				return
 			}
-			shares[task]++
+			grants[task] = append(grants[task], time.Now().UnixMicro())
 			if held.Swap(true) {
 				overlaps.Add(1)
 			}
@@ -163,12 +165,15 @@ func contend(p peer, o order) findings {
 			}
 		}
 	})
-	f := findings{Failures: failures.Load(), Overlaps: overlaps.Load(), Shares: shares, Micros: o.Millis * 1000}
+	f := findings{Failures: failures.Load(), Overlaps: overlaps.Load(), Grants: grants, Micros: o.Millis * 1000}
 	if !timed {
 		f.Micros = time.Since(start).Microseconds()
 	}
-	for _, share := range shares {
-		f.Count += int(share)
+	for task, began := range grants {
+		if began == nil {
+			grants[task] = []int64{}
+		}
+		f.Count += len(began)
 	}
 	f.All = f.Count + int(late.Load())
 	f.P50, f.P99 = quantiles(slices.Concat(handOvers...))

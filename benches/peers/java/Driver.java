@@ -3,6 +3,8 @@ import io.netty.channel.MultiThreadIoEventLoopGroup;
 import io.netty.channel.nio.NioIoHandler;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -13,7 +15,6 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.function.Function;
 import java.util.function.IntConsumer;
 import java.util.function.Supplier;
@@ -70,9 +71,10 @@ public final class Driver {
         Queue<Long> times = new ConcurrentLinkedQueue<>();
         AtomicLong failures = new AtomicLong();
         runAll(order.tasks, task -> {
+            long number = 0;
             for (long began = micros(); began < end; began = micros()) {
                 try {
-                    RLock lock = locks.apply(order.name + "/" + task);
+                    RLock lock = locks.apply(order.name + "/" + task + "/" + number++);
                     lock.lock(order.ttlMillis, TimeUnit.MILLISECONDS);
                     lock.unlock();
                     times.add(micros() - began);
@@ -94,7 +96,8 @@ public final class Driver {
         AtomicLong failures = new AtomicLong();
         AtomicLong overlaps = new AtomicLong();
         AtomicBoolean held = new AtomicBoolean();
-        AtomicLongArray shares = new AtomicLongArray(order.tasks);
+        List<List<Long>> grants = new ArrayList<>();
+        for (int task = 0; task < order.tasks; task++) grants.add(new ArrayList<>());
         runAll(order.tasks, task -> {
             RLock lock = locks.apply(order.name);
             while (true) {
@@ -105,7 +108,7 @@ public final class Driver {
                         lock.unlock();
                         return;
                     }
-                    shares.incrementAndGet(task);
+                    grants.get(task).add(ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now()));
                     if (held.getAndSet(true)) overlaps.incrementAndGet();
                     if (ended.get() != 0) handOvers.add(micros() - ended.get());
                     Thread.sleep(order.holdMillis);
@@ -120,9 +123,9 @@ public final class Driver {
             }
         });
         long count = 0;
-        for (int task = 0; task < order.tasks; task++) count += shares.get(task);
+        for (List<Long> began : grants) count += began.size();
         long took = timed ? order.millis * 1000 : micros() - start;
-        return findings(handOvers, count, count + late.get(), failures.get(), overlaps.get(), took, shares.toString());
+        return findings(handOvers, count, count + late.get(), failures.get(), overlaps.get(), took, grants.toString());
     }
 
     private static void runAll(int tasks, IntConsumer run) throws InterruptedException {
@@ -136,13 +139,13 @@ public final class Driver {
     }
 
     private static String findings(
-            Queue<Long> times, long count, long all, long failures, long overlaps, long micros, String shares) {
+            Queue<Long> times, long count, long all, long failures, long overlaps, long micros, String grants) {
         long[] sorted = times.stream().mapToLong(Long::longValue).sorted().toArray();
         long p50 = sorted.length == 0 ? 0 : sorted[sorted.length / 2];
         long p99 = sorted.length == 0 ? 0 : sorted[(int) (sorted.length * 99L / 100)];
         return String.format(
-                "{\"count\":%d,\"all\":%d,\"failures\":%d,\"overlaps\":%d,\"micros\":%d,\"p50\":%d,\"p99\":%d,\"shares\":%s}",
-                count, all, failures, overlaps, micros, p50, p99, shares);
+                "{\"count\":%d,\"all\":%d,\"failures\":%d,\"overlaps\":%d,\"micros\":%d,\"p50\":%d,\"p99\":%d,\"grants\":%s}",
+                count, all, failures, overlaps, micros, p50, p99, grants);
     }
 
     private static long micros() {

@@ -15,6 +15,7 @@ await Promise.all(clients.map((client) => client.ping()));
 const redlock = new Redlock(clients, { retryCount: -1, retryDelay: 200, retryJitter: 200 });
 
 const now = () => Number(process.hrtime.bigint() / 1000n);
+const wallClock = () => Math.round((performance.timeOrigin + performance.now()) * 1000);
 const tasks = (count, run) => Promise.all(Array.from({ length: count }, (_, task) => run(task)));
 const quantile = (times, part) => times[Math.min(times.length - 1, Math.floor(times.length * part))] ?? 0;
 
@@ -24,9 +25,9 @@ async function cycles(order) {
   const times = [];
   let failures = 0;
   await tasks(order.tasks, async (task) => {
-    for (let began = now(); began < end; began = now()) {
+    for (let [began, number] = [now(), 0]; began < end; began = now(), number += 1) {
       try {
-        const lock = await redlock.acquire([`${order.name}/${task}`], order.ttl_millis);
+        const lock = await redlock.acquire([`${order.name}/${task}/${number}`], order.ttl_millis);
         await lock.release();
         times.push(now() - began);
       } catch {
@@ -40,7 +41,7 @@ async function cycles(order) {
 async function contend(order) {
   const start = now();
   const end = order.work === "contend" ? start + order.millis * 1000 : start;
-  const [handOvers, shares] = [[], Array(order.tasks).fill(0)];
+  const [handOvers, grants] = [[], Array.from({ length: order.tasks }, () => [])];
   let [all, failures, overlaps, held, ended] = [0, 0, 0, false, 0];
   await tasks(order.tasks, async (task) => {
     for (;;) {
@@ -48,7 +49,7 @@ async function contend(order) {
         const lock = await redlock.acquire([order.name], order.ttl_millis);
         all += 1;
         if (order.work === "contend" && now() >= end) return await lock.release();
-        shares[task] += 1;
+        grants[task].push(wallClock());
         if (held) overlaps += 1;
         held = true;
         if (ended) handOvers.push(now() - ended);
@@ -64,13 +65,13 @@ async function contend(order) {
     }
   });
   const micros = order.work === "contend" ? order.millis * 1000 : now() - start;
-  const count = shares.reduce((sum, share) => sum + share, 0);
-  return findings(handOvers, { count, all, failures, overlaps, micros, shares });
+  const count = grants.reduce((sum, began) => sum + began.length, 0);
+  return findings(handOvers, { count, all, failures, overlaps, micros, grants });
 }
 
 function findings(times, others) {
   times.sort((a, b) => a - b);
-  return { overlaps: 0, shares: [], ...others, p50: quantile(times, 0.5), p99: quantile(times, 0.99) };
+  return { overlaps: 0, grants: [], ...others, p50: quantile(times, 0.5), p99: quantile(times, 0.99) };
 }
 
 const require = createRequire(import.meta.url);

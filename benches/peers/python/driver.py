@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from importlib.metadata import version
+from itertools import count
 
 from redis import Redis
 
 import with_asyncio
-from findings import findings, now
+from findings import findings, now, wall_clock
 
 
 class Pottery:
@@ -69,17 +70,17 @@ def cycles(peer, order):
     times, failures = [], []
 
     def task(number):
-        name = f"{order['name']}/{number}"
-        while (began := now()) < end:
+        for fresh in count():
+            if (began := now()) >= end:
+                return
             try:
-                peer.release(peer.acquire(name, order["ttl_millis"]))
+                peer.release(peer.acquire(f"{order['name']}/{number}/{fresh}", order["ttl_millis"]))
                 times.append(now() - began)
             except Exception as error:
                 failures.append(error)
 
     run_all(order["tasks"], task)
-    count = len(times)
-    return findings(times, count=count, all=count, failures=len(failures), micros=now() - start)
+    return findings(times, count=len(times), all=len(times), failures=len(failures), micros=now() - start)
 
 
 def contend(peer, order):
@@ -88,7 +89,7 @@ def contend(peer, order):
     end = start + order["millis"] * 1000 if timed else start
     # Data shared by threads is either append-only or touched by the holder alone.
     handoffs, failures, overlaps, late, field = [], [], [], [], {"held": False, "ended": 0}
-    shares = [0] * order["tasks"]
+    grants = [[] for _ in range(order["tasks"])]
 
     def task(number):
         while True:
@@ -97,7 +98,7 @@ def contend(peer, order):
                 if timed and now() >= end:
                     late.append(number)
                     return peer.release(lock)
-                shares[number] += 1
+                grants[number].append(wall_clock())
                 if field["held"]:
                     overlaps.append(number)
                 field["held"] = True
@@ -115,7 +116,8 @@ def contend(peer, order):
 
     run_all(order["tasks"], task)
     micros = order["millis"] * 1000 if timed else now() - start
-    return findings(handoffs, shares, len(overlaps), count=sum(shares), all=sum(shares) + len(late),
+    held = sum(map(len, grants))
+    return findings(handoffs, grants, len(overlaps), count=held, all=held + len(late),
                     failures=len(failures), micros=micros)
 
 

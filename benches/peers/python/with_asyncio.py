@@ -3,8 +3,9 @@
 import asyncio
 import json
 import sys
+from itertools import count
 
-from findings import findings, now
+from findings import findings, now, wall_clock
 
 
 class Aioredlock:
@@ -85,17 +86,18 @@ async def cycles(peer, order):
     times, failures = [], []
 
     async def task(number):
-        name = f"{order['name']}/{number}"
-        while (began := now()) < end:
+        for fresh in count():
+            if (began := now()) >= end:
+                return
             try:
+                name = f"{order['name']}/{number}/{fresh}"
                 await peer.release(await peer.acquire(name, order["ttl_millis"]))
                 times.append(now() - began)
             except Exception as error:
                 failures.append(error)
 
     await run_all(order["tasks"], task)
-    count = len(times)
-    return findings(times, count=count, all=count, failures=len(failures), micros=now() - start)
+    return findings(times, count=len(times), all=len(times), failures=len(failures), micros=now() - start)
 
 
 async def contend(peer, order):
@@ -103,7 +105,7 @@ async def contend(peer, order):
     timed = order["work"] == "contend"
     end = start + order["millis"] * 1000 if timed else start
     handoffs, failures, overlaps, late, held, ended = [], 0, 0, 0, False, 0
-    shares = [0] * order["tasks"]
+    grants = [[] for _ in range(order["tasks"])]
 
     async def task(number):
         nonlocal failures, overlaps, late, held, ended
@@ -113,7 +115,7 @@ async def contend(peer, order):
                 if timed and now() >= end:
                     late += 1
                     return await peer.release(lock)
-                shares[number] += 1
+                grants[number].append(wall_clock())
                 overlaps += held
                 held = True
                 if ended:
@@ -130,7 +132,8 @@ async def contend(peer, order):
 
     await run_all(order["tasks"], task)
     micros = order["millis"] * 1000 if timed else now() - start
-    return findings(handoffs, shares, overlaps, count=sum(shares), all=sum(shares) + late,
+    all_held = sum(map(len, grants))
+    return findings(handoffs, grants, overlaps, count=all_held, all=all_held + late,
                     failures=failures, micros=micros)
 
 

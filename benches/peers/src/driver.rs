@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use crate::lineup::Start;
 use crate::order::{Findings, Order, Ready};
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+/// Longer than quorlock waits for servers that have just started.
+const START_LIMIT: Duration = Duration::from_secs(90);
 /// Time for one order beyond what it asks for: waiters are still served when the time is over.
 const LIMIT: Duration = Duration::from_secs(45);
 

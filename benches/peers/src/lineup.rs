@@ -65,8 +65,8 @@ pub(crate) const LOCKS: [Subject; 18] = [
     Subject::new("redis-py asyncio, one server", Driver::Python("redis-py-asyncio"), On::OneServer),
 ];
 
-/// With processes of one task each, and a more specific name.
-pub(crate) const BETWEEN_PROCESSES: [Subject; 14] = [
+/// With processes of one task each.
+pub(crate) const BETWEEN_PROCESSES: [Subject; 10] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
     Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
@@ -74,13 +74,18 @@ pub(crate) const BETWEEN_PROCESSES: [Subject; 14] = [
     Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),
     Subject::new("redsync, fail fast", Driver::Go("redsync-fail-fast"), On::FiveServers),
     Subject::new("rueidislock, one server", Driver::Go("rueidislock"), On::OneServer),
-    Subject::new("Redisson", Driver::Java("redisson"), On::FiveServers),
-    Subject::new("Redisson, shared threads", Driver::Java("redisson-shared"), On::FiveServers),
     Subject::new("Redisson RLock, one server", Driver::Java("redisson-rlock"), On::OneServer),
     Subject::new("node-redlock", Driver::Node("redlock"), On::FiveServers),
-    Subject::new("node-redlock, auto-pipelining", Driver::Node("redlock-pipelined"), On::FiveServers),
-    Subject::new("aioredlock", Driver::Python("aioredlock"), On::FiveServers),
     Subject::new("redis-py asyncio, one server", Driver::Python("redis-py-asyncio"), On::OneServer),
+];
+
+/// Behind proxies that delay what passes.
+pub(crate) const FAR_AWAY: [Subject; 5] = [
+    Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
+    Subject::new("quorlock, no restart guard", Driver::Rust("quorlock-unguarded"), On::FiveServers),
+    Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
+    Subject::new("rslock", Driver::Rust("rslock"), On::FiveServers),
+    Subject::new("redsync", Driver::Go("redsync"), On::FiveServers),
 ];
 
 /// Other systems, and the subjects they are compared to.
@@ -94,23 +99,17 @@ pub(crate) const SYSTEMS: [Subject; 7] = [
     Subject::new("three etcd, on disk", Driver::Go("etcd"), On::Etcd),
 ];
 
-/// The cost of each guarantee. All but the second lock a new name each time; the last three use one
-/// server.
-pub(crate) const PROMISES: [Subject; 10] = [
-    Subject::new("quorlock", Driver::Rust("quorlock-fresh"), On::FiveServers),
-    Subject::new("quorlock, one name for each task", Driver::Rust("quorlock"), On::FiveServers),
-    Subject::new("quorlock, no restart guard", Driver::Rust("quorlock-unguarded-fresh"), On::FiveServers),
-    Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced-fresh"), On::FiveServers),
-    Subject::new("a round by hand", Driver::Rust("by-hand-fresh"), On::FiveServers),
-    Subject::new("a round by hand, with a counter", Driver::Rust("by-hand-counting-fresh"), On::FiveServers),
-    Subject::new("one server: quorlock", Driver::Rust("quorlock-fresh"), On::OneServer),
-    Subject::new("one server: quorlock, no fencing", Driver::Rust("quorlock-unfenced-fresh"), On::OneServer),
-    Subject::new("one server: by hand", Driver::Rust("by-hand-fresh"), On::OneServer),
-    Subject::new(
-        "one server: by hand, with a counter",
-        Driver::Rust("by-hand-counting-fresh"),
-        On::OneServer,
-    ),
+/// The cost of each guarantee.
+pub(crate) const PROMISES: [Subject; 9] = [
+    Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
+    Subject::new("quorlock, no restart guard", Driver::Rust("quorlock-unguarded"), On::FiveServers),
+    Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
+    Subject::new("a round by hand", Driver::Rust("by-hand"), On::FiveServers),
+    Subject::new("a round by hand, with a counter", Driver::Rust("by-hand-counting"), On::FiveServers),
+    Subject::new("one server: quorlock", Driver::Rust("quorlock"), On::OneServer),
+    Subject::new("one server: quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::OneServer),
+    Subject::new("one server: by hand", Driver::Rust("by-hand"), On::OneServer),
+    Subject::new("one server: by hand, with a counter", Driver::Rust("by-hand-counting"), On::OneServer),
 ];
 
 /// The command line that starts a driver, before the addresses.

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use measure::{Part, Plan};
 
+mod distance;
 mod driver;
 mod lineup;
 mod measure;
@@ -27,10 +28,11 @@ mod versions;
 mod work;
 
 const USAGE: &str =
-    "quorlock-peers measure cycles|contention|processes|systems|promises --out FILE --built FOLDER
+    "quorlock-peers measure cycles|contention|processes|distance|systems|promises --out FILE --built FOLDER
                        [--millis N] [--repeat N] [--only NAME,NAME]
 quorlock-peers report --records FOLDER --docs FOLDER
-quorlock-peers drive SUBJECT ADDRESS...";
+quorlock-peers drive SUBJECT ADDRESS...
+quorlock-peers delay ADDRESS MILLIS";
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -47,6 +49,7 @@ async fn main() -> ExitCode {
 async fn obey(arguments: &[String]) -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["drive", subject, ..] => subjects::run(subject, arguments.get(2..).unwrap_or_default()).await,
+        ["delay", upstream, millis] => distance::delay(upstream, millis.parse()?).await,
         ["measure", part, options @ ..] => {
             let part = Part::ALL.into_iter().find(|known| known.name() == *part).context(USAGE)?;
             let options = Options(options);

@@ -8,8 +8,9 @@ use std::time::SystemTime;
 use anyhow::{Result, bail, ensure};
 use quorlock_testkit::{Server, Servers};
 
+use crate::distance::Distance;
 use crate::driver::{Driver, cpu_seconds};
-use crate::lineup::{BETWEEN_PROCESSES, LOCKS, On, PROMISES, SYSTEMS, Subject};
+use crate::lineup::{BETWEEN_PROCESSES, FAR_AWAY, LOCKS, On, PROMISES, SYSTEMS, Subject};
 use crate::order::{Order, Work};
 use crate::processes;
 use crate::record::{Record, Row, Window};
@@ -17,8 +18,7 @@ use crate::subjects::{MOST_TASKS, TTL};
 use crate::systems::{self, System};
 use crate::versions;
 
-/// Parts take two to five minutes each, except for the processes (nearly half an hour), so that other
-/// users of the machine can plan for it.
+/// Parts take two to ten minutes each, so that other users of the machine can plan for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// Uncontended locks.
@@ -27,9 +27,11 @@ pub(crate) enum Part {
     Contention,
     /// One lock that many processes contend for.
     Processes,
+    /// The same, with servers far away.
+    Distance,
     /// Other lock systems.
     Systems,
-    /// The cost of each guarantee of quorlock, with a new name for each lock.
+    /// The cost of each guarantee of quorlock.
     Promises,
 }
 
@@ -57,23 +59,25 @@ impl Plan {
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 5] =
-        [Part::Cycles, Part::Contention, Part::Processes, Part::Systems, Part::Promises];
+    pub(crate) const ALL: [Part; 6] =
+        [Part::Cycles, Part::Contention, Part::Processes, Part::Distance, Part::Systems, Part::Promises];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Part::Cycles => "cycles",
             Part::Contention => "contention",
             Part::Processes => "processes",
+            Part::Distance => "distance",
             Part::Systems => "systems",
             Part::Promises => "promises",
         }
     }
 
-    fn subjects(self) -> &'static [Subject] {
+    pub(crate) fn subjects(self) -> &'static [Subject] {
         match self {
             Part::Cycles | Part::Contention => &LOCKS,
             Part::Processes => &BETWEEN_PROCESSES,
+            Part::Distance => &FAR_AWAY,
             Part::Systems => &SYSTEMS,
             Part::Promises => &PROMISES,
         }
@@ -84,14 +88,17 @@ impl Part {
         match self {
             Part::Cycles | Part::Systems | Part::Promises => 800,
             Part::Contention | Part::Processes => 1500,
+            // Some fifty grants.
+            Part::Distance => 6000,
         }
     }
 
     fn works(self) -> Vec<(Work, usize)> {
         let cycles = TASKS.map(|tasks| (Work::Cycles, tasks));
         match self {
-            Part::Cycles | Part::Promises => cycles.to_vec(),
-            Part::Processes => Vec::new(),
+            Part::Cycles => cycles.to_vec(),
+            Part::Promises => cycles[..1].to_vec(),
+            Part::Processes | Part::Distance => Vec::new(),
             Part::Contention => vec![(Work::Contend, CONTENDERS), (Work::Together, CONTENDERS)],
             Part::Systems => [cycles.as_slice(), &[(Work::Contend, CONTENDERS)]].concat(),
         }
@@ -103,6 +110,8 @@ impl Part {
 pub(crate) struct Stage {
     redis: BTreeMap<On, Servers>,
     systems: BTreeMap<On, System>,
+    /// In front of the five servers, if they are far away.
+    distance: Option<Distance>,
 }
 
 pub(crate) async fn run(plan: &Plan) -> Result<Record> {
@@ -116,7 +125,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
         rows: Vec::new(),
         millis: plan.millis,
     };
-    if plan.part == Part::Processes {
+    if matches!(plan.part, Part::Processes | Part::Distance) {
         processes::measure(plan, &mut stage, &mut record).await?;
         return Ok(stage.describes(record));
     }
@@ -136,6 +145,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
             subject: subject.name.to_owned(),
             work,
             tasks,
+            round_trip: 0,
             windows: Vec::new(),
         }));
         // In turns, so that a machine whose speed drifts favours no subject.
@@ -246,6 +256,15 @@ impl Stage {
         Ok(self.systems.get(&on).map(|system| system.addresses.clone()).unwrap_or_default())
     }
 
+    /// Moves the five servers away, so that each round trip takes so many milliseconds longer.
+    pub(crate) async fn move_away(&mut self, round_trip: u64) -> Result<()> {
+        self.distance = None;
+        if round_trip > 0 {
+            self.distance = Some(Distance::from(&self.addresses(On::FiveServers).await?, round_trip).await?);
+        }
+        Ok(())
+    }
+
     async fn redis(&mut self, on: On) -> Result<Vec<String>> {
         let servers = match self.redis.entry(Stage::key(on)) {
             Entry::Occupied(servers) => servers.into_mut(),
@@ -261,6 +280,9 @@ impl Stage {
                 place.insert(servers)
             }
         };
+        if let Some(distance) = self.distance.as_ref().filter(|_| on == On::FiveServers) {
+            return Ok(distance.addresses.clone());
+        }
         Ok(servers.urls().into_iter().take(if on == On::OneServer { 1 } else { 5 }).collect())
     }
 

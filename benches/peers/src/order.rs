@@ -22,14 +22,15 @@ pub(crate) struct Order {
     /// How long each holder keeps the lock. Unused by [`Work::Cycles`].
     pub(crate) hold_millis: u64,
     pub(crate) ttl_millis: u64,
-    /// The name of the lock; for [`Work::Cycles`] followed by a slash and the number of the task.
+    /// The name of the lock. For [`Work::Cycles`] each lock is a new one: a slash and the number of the task
+    /// follow, and a slash and the number of the lock.
     pub(crate) name: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Work {
-    /// Each task acquires and releases its own lock, repeatedly.
+    /// Each task acquires and releases one new lock after another.
     Cycles,
     /// All tasks contend for the same lock, repeatedly, and hold it for a while.
     Contend,
@@ -52,6 +53,6 @@ pub(crate) struct Findings {
     /// Microseconds of a cycle, or from the end of one hold to the beginning of the next.
     pub(crate) p50: u64,
     pub(crate) p99: u64,
-    /// Grants per task.
-    pub(crate) shares: Vec<u64>,
+    /// For each task, when each of its grants began: microseconds since the beginning of 1970.
+    pub(crate) grants: Vec<Vec<u64>>,
 }

@@ -4,25 +4,35 @@ use anyhow::{Result, ensure};
 use futures::future::{join_all, try_join_all};
 
 use crate::driver::Driver;
-use crate::lineup::{BETWEEN_PROCESSES, Subject};
-use crate::measure::{HOLD_MILLIS, Plan, Stage, skip};
+use crate::lineup::Subject;
+use crate::measure::{HOLD_MILLIS, Part, Plan, Stage, skip};
 use crate::order::{Findings, Order, Work};
 use crate::record::{Record, Row, Window};
 use crate::subjects::TTL;
 
 /// How many contend.
 pub(crate) const PROCESSES: [usize; 4] = [2, 8, 32, 100];
+/// How many contend at which round trip in milliseconds.
+pub(crate) const DISTANCES: [(usize, u64); 5] = [(8, 20), (32, 20), (100, 20), (8, 100), (32, 100)];
 
 /// Measures all subjects in turns. Starts a process for each window, so that no connections of other
 /// subjects are open.
 pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record) -> Result<()> {
     let mut troupe: Vec<&Subject> =
-        BETWEEN_PROCESSES.iter().filter(|subject| plan.wants(subject.name)).collect();
-    for processes in PROCESSES {
+        plan.part.subjects().iter().filter(|subject| plan.wants(subject.name)).collect();
+    let fleets: Vec<(usize, u64)> = match plan.part {
+        Part::Distance => DISTANCES.to_vec(),
+        Part::Cycles | Part::Contention | Part::Processes | Part::Systems | Part::Promises => {
+            PROCESSES.iter().map(|processes| (*processes, 0)).collect()
+        }
+    };
+    for (processes, round_trip) in fleets {
+        stage.move_away(round_trip).await?;
         record.rows.extend(troupe.iter().map(|subject| Row {
             subject: subject.name.to_owned(),
             work: Work::Contend,
             tasks: processes,
+            round_trip,
             windows: Vec::new(),
         }));
         for turn in 0..plan.repeat {
@@ -31,7 +41,7 @@ pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record)
                 match window(plan, stage, subject, processes, turn).await {
                     Ok((version, window)) => {
                         let (name, rate) = (subject.name, window.rate());
-                        eprintln!("{name}, {processes} processes: {rate:.0}/s");
+                        eprintln!("{name}, {processes} processes, {round_trip} ms away: {rate:.0}/s");
                         if !record.versions.iter().any(|(known, _)| known == name) {
                             record.versions.push((name.to_owned(), version));
                         }
@@ -41,7 +51,11 @@ pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record)
                         }
                     }
                     Err(why) => {
-                        skip(record, subject, &format!("{processes} processes: {why:#}"));
+                        skip(
+                            record,
+                            subject,
+                            &format!("{processes} processes, {round_trip} ms away: {why:#}"),
+                        );
                         failed.push(subject.name);
                     }
                 }
@@ -116,7 +130,7 @@ fn together(all: &[Findings]) -> Findings {
         all: all.iter().map(|its| its.all).sum(),
         failures: all.iter().map(|its| its.failures).sum(),
         micros: all.iter().map(|its| its.micros).max().unwrap_or_default(),
-        shares: all.iter().map(|its| its.count).collect(),
+        grants: all.iter().flat_map(|its| its.grants.clone()).collect(),
         ..Findings::default()
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) work: Work,
     /// Tasks of one process, or the number of processes with one task each.
     pub(crate) tasks: usize,
+    /// What proxies add to each round trip, in milliseconds.
+    pub(crate) round_trip: u64,
     pub(crate) windows: Vec<Window>,
 }
 
@@ -57,8 +59,8 @@ impl Record {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    pub(crate) fn row(&self, subject: &str, work: Work, tasks: usize) -> Option<&Row> {
-        self.rows.iter().find(|row| row.subject == subject && row.work == work && row.tasks == tasks)
+    pub(crate) fn row(&self, subject: &str, key: (Work, usize, u64)) -> Option<&Row> {
+        self.rows.iter().find(|row| row.subject == subject && key == (row.work, row.tasks, row.round_trip))
     }
 }
 
@@ -107,9 +109,25 @@ impl Window {
         self.bytes as f64 / self.findings.all as f64
     }
 
+    /// How often a second the lock passed from one task to another.
+    pub(crate) fn changes(&self) -> f64 {
+        let tasks = self.findings.grants.iter().enumerate();
+        let mut grants: Vec<(u64, usize)> =
+            tasks.flat_map(|(task, began)| began.iter().map(move |began| (*began, task))).collect();
+        grants.sort_unstable();
+        let changes = grants.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+        changes as f64 * 1e6 / self.findings.micros as f64
+    }
+
+    /// How many of a hundred tasks never held the lock.
+    pub(crate) fn unserved(&self) -> f64 {
+        let grants = &self.findings.grants;
+        grants.iter().filter(|began| began.is_empty()).count() as f64 * 100.0 / grants.len() as f64
+    }
+
     /// Jain's fairness index: 1 if all had the same share, 1/n if one had everything.
     pub(crate) fn fairness(&self) -> f64 {
-        let shares = || self.findings.shares.iter().map(|share| *share as f64);
+        let shares = || self.findings.grants.iter().map(|began| began.len() as f64);
         shares().sum::<f64>().powi(2)
             / (shares().count() as f64 * shares().map(|share| share * share).sum::<f64>())
     }

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::lineup::{BETWEEN_PROCESSES, LOCKS, PROMISES, SYSTEMS, Subject};
+use crate::lineup::{BETWEEN_PROCESSES, FAR_AWAY, LOCKS, PROMISES, SYSTEMS, Subject};
 use crate::measure::{CONTENDERS, Part, TASKS};
 use crate::order::Work;
 use crate::plot::{self, Bar};
-use crate::processes::PROCESSES;
+use crate::processes::{DISTANCES, PROCESSES};
 use crate::record::{Record, Row, Window};
 
 /// What ends a measured part of the page.
@@ -23,33 +23,24 @@ pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
     let of = |part: Part| Record::read(&records.join(part.name()).with_extension("json"));
     let page = docs.join("benchmarks.md");
     let mut text = fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
-    let promises = of(Part::Promises);
-    if let Ok(record) = &promises {
-        text = with_part(&text, "requests", &requests(record))?;
+    let [cycles, contention, processes, distance, systems, promises] = Part::ALL.map(of);
+    let (cycles, contention, processes) = (cycles?, contention?, processes?);
+    let (distance, systems, promises) = (distance?, systems?, promises?);
+    let records = [&cycles, &contention, &processes, &distance, &systems, &promises];
+    for (name, part) in [
+        ("ahead", where_others_are_ahead(&cycles, &contention, &processes, &distance)),
+        ("locks", locks(&cycles, &contention, &systems)),
+        ("processes", between_processes(&processes)),
+        ("distance", far_away(&distance)),
+        ("requests", requests(&promises)),
+        ("run", run(&Part::ALL.into_iter().zip(records).collect::<Vec<_>>())),
+    ] {
+        text = with_part(&text, name, &part)?;
     }
-    let parts = [of(Part::Cycles), of(Part::Contention), of(Part::Processes), of(Part::Systems)];
-    if promises.is_err() || parts.iter().any(Result::is_ok) {
-        let [cycles, contention, processes, systems] = parts;
-        let (cycles, contention, processes, systems) = (cycles?, contention?, processes?, systems?);
-        let all = [
-            (Part::Cycles, &cycles),
-            (Part::Contention, &contention),
-            (Part::Processes, &processes),
-            (Part::Systems, &systems),
-        ];
-        for (name, part) in [
-            ("ahead", where_others_are_ahead(&cycles, &contention, &processes)),
-            ("locks", locks(&cycles, &contention, &systems)),
-            ("processes", between_processes(&processes)),
-            ("run", run(&all)),
-        ] {
-            text = with_part(&text, name, &part)?;
-        }
-        let plots = docs.join("benchmarks");
-        fs::create_dir_all(&plots)?;
-        for (file, svg) in plot_all(&cycles, &contention, &processes) {
-            fs::write(plots.join(file).with_extension("svg"), svg)?;
-        }
+    let plots = docs.join("benchmarks");
+    fs::create_dir_all(&plots)?;
+    for (file, svg) in plot_all(&cycles, &contention, &processes) {
+        fs::write(plots.join(file).with_extension("svg"), svg)?;
     }
     Ok(fs::write(page, text)?)
 }
@@ -65,7 +56,12 @@ fn with_part(page: &str, name: &str, part: &str) -> Result<String> {
 }
 
 /// Lists where other subjects are faster.
-fn where_others_are_ahead(cycles: &Record, contention: &Record, processes: &Record) -> String {
+fn where_others_are_ahead(
+    cycles: &Record,
+    contention: &Record,
+    processes: &Record,
+    distance: &Record,
+) -> String {
     let mut lines = Vec::new();
     let mut compare = |what: String, others: Vec<(&str, f64)>| {
         let ours = others.first().map_or(f64::NAN, |(_, ours)| *ours);
@@ -80,7 +76,7 @@ fn where_others_are_ahead(cycles: &Record, contention: &Record, processes: &Reco
         }
     };
     for tasks in TASKS {
-        let rate = |name| median(cycles, name, Work::Cycles, tasks, Window::rate);
+        let rate = |name| median(cycles, name, (Work::Cycles, tasks, 0), Window::rate);
         compare(
             format!(
                 "cycles per second of free locks, {}",
@@ -89,17 +85,28 @@ fn where_others_are_ahead(cycles: &Record, contention: &Record, processes: &Reco
             LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
         );
     }
-    let rate = |name| median(contention, name, Work::Contend, CONTENDERS, Window::rate);
-    compare(
-        format!("grants per second of one lock, {CONTENDERS} tasks of one process"),
-        LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
-    );
-    for count in PROCESSES {
-        let rate = |name| median(processes, name, Work::Contend, count, Window::rate);
+    for (what, figure) in
+        [("grants", Window::rate as fn(&Window) -> f64), ("changes of holder", Window::changes)]
+    {
+        let rate = |name| median(contention, name, (Work::Contend, CONTENDERS, 0), figure);
         compare(
-            format!("grants per second of one lock, {count} processes"),
-            BETWEEN_PROCESSES.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+            format!("{what} per second of one lock, {CONTENDERS} tasks of one process"),
+            LOCKS.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
         );
+        for count in PROCESSES {
+            let rate = |name| median(processes, name, (Work::Contend, count, 0), figure);
+            compare(
+                format!("{what} per second of one lock, {count} processes"),
+                BETWEEN_PROCESSES.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+            );
+        }
+        for (count, round_trip) in DISTANCES {
+            let rate = |name| median(distance, name, (Work::Contend, count, round_trip), figure);
+            compare(
+                format!("{what} per second of one lock, {count} processes, {round_trip} ms away"),
+                FAR_AWAY.iter().map(|subject| (subject.name, rate(subject.name))).collect(),
+            );
+        }
     }
     let list = if lines.is_empty() { "- nowhere in this run\n".to_owned() } else { lines.concat() };
     format!("Compared with quorlock's defaults, fencing included:\n\n{list}")
@@ -115,8 +122,8 @@ fn locks(cycles: &Record, contention: &Record, systems: &Record) -> String {
         "cycles/s, 64 tasks",
         "client's CPU, 64 tasks (s per 10k cycles)",
         "servers' CPU, 64 tasks",
-        "grants/s, one lock",
-        "hand-over p50 (µs)",
+        "changes of holder/s, one lock",
+        "grants/s",
         "fairness (Jain)",
         "32 arrive: all have held (ms)",
     ]);
@@ -125,19 +132,19 @@ fn locks(cycles: &Record, contention: &Record, systems: &Record) -> String {
         free(cycles, TASKS[1], Window::rate),
         free(cycles, TASKS[1], Window::client_cpu),
         free(cycles, TASKS[1], Window::server_cpu),
-        contended(contention, Work::Contend, CONTENDERS, Window::rate),
-        contended(contention, Work::Contend, CONTENDERS, Window::p50),
-        contended(contention, Work::Contend, CONTENDERS, Window::fairness),
-        contended(contention, Work::Together, CONTENDERS, Window::millis),
+        contended(contention, CONTENDERS, Window::changes),
+        contended(contention, CONTENDERS, Window::rate),
+        contended(contention, CONTENDERS, Window::fairness),
+        figure(contention, (Work::Together, CONTENDERS, 0), Window::millis),
     ];
     let of_systems: [Figure<'_>; 8] = [
         free(systems, TASKS[0], Window::p50),
         free(systems, TASKS[1], Window::rate),
         none(),
         none(),
-        contended(systems, Work::Contend, CONTENDERS, Window::rate),
-        contended(systems, Work::Contend, CONTENDERS, Window::p50),
-        none(),
+        contended(systems, CONTENDERS, Window::changes),
+        contended(systems, CONTENDERS, Window::rate),
+        contended(systems, CONTENDERS, Window::fairness),
         none(),
     ];
     let libraries = rows(contention, &LOCKS, LOCKS[0].name, &of_libraries);
@@ -154,27 +161,58 @@ fn locks(cycles: &Record, contention: &Record, systems: &Record) -> String {
 
 fn between_processes(record: &Record) -> String {
     let head = head(&[
-        "grants/s, 2 processes",
+        "changes of holder/s, 2 processes",
         "8",
         "32",
         "100",
-        "commands a grant, 32 processes",
-        "client's CPU a grant (ms), 32",
-        "fairness (Jain), 32",
+        "grants/s, 2",
+        "8",
+        "32",
         "100",
+        "fairness (Jain), 32",
+        "never served, of 100 (%)",
+        "commands a grant, 32",
+        "client's CPU a grant (ms), 32",
     ]);
-    let figures: [Figure<'_>; 8] = [
-        contended(record, Work::Contend, 2, Window::rate),
-        contended(record, Work::Contend, 8, Window::rate),
-        contended(record, Work::Contend, 32, Window::rate),
-        contended(record, Work::Contend, 100, Window::rate),
-        contended(record, Work::Contend, 32, Window::commands),
-        contended(record, Work::Contend, 32, Window::client_millis),
-        contended(record, Work::Contend, 32, Window::fairness),
-        contended(record, Work::Contend, 100, Window::fairness),
+    let figures: [Figure<'_>; 12] = [
+        contended(record, 2, Window::changes),
+        contended(record, 8, Window::changes),
+        contended(record, 32, Window::changes),
+        contended(record, 100, Window::changes),
+        contended(record, 2, Window::rate),
+        contended(record, 8, Window::rate),
+        contended(record, 32, Window::rate),
+        contended(record, 100, Window::rate),
+        contended(record, 32, Window::fairness),
+        contended(record, 100, Window::unserved),
+        contended(record, 32, Window::commands),
+        contended(record, 32, Window::client_millis),
     ];
-    let rows = rows(record, &BETWEEN_PROCESSES, BETWEEN_PROCESSES[0].name, &figures);
-    format!("{head}{rows}\n![Grants per second, 32 processes](benchmarks/processes.svg)\n")
+    let rows = plain_rows(record, &BETWEEN_PROCESSES, &figures);
+    format!("{head}{rows}\n![Changes of holder per second, 32 processes](benchmarks/processes.svg)\n")
+}
+
+fn far_away(record: &Record) -> String {
+    let title = |(count, round_trip): (usize, u64)| format!("{count} processes, {round_trip} ms");
+    let titles = DISTANCES.map(title);
+    let head = head(&titles.each_ref().map(String::as_str));
+    let mut text = head;
+    for Subject { name, .. } in FAR_AWAY.iter().filter(|subject| took_part(record, subject.name)) {
+        let _ = write!(text, "| {name} |");
+        for (count, round_trip) in DISTANCES {
+            let of =
+                |figure: fn(&Window) -> f64| median(record, name, (Work::Contend, count, round_trip), figure);
+            let _ = write!(
+                text,
+                " {} ({}, {}) |",
+                number(of(Window::changes)),
+                number(of(Window::rate)),
+                number(of(Window::fairness))
+            );
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// What a cycle sends and makes the servers do.
@@ -190,12 +228,16 @@ fn requests(record: &Record) -> String {
     text
 }
 
-fn free(record: &Record, tasks: usize, figure: fn(&Window) -> f64) -> Figure<'_> {
-    Box::new(move |subject| median(record, subject, Work::Cycles, tasks, figure))
+fn free(record: &Record, tasks: usize, of: fn(&Window) -> f64) -> Figure<'_> {
+    figure(record, (Work::Cycles, tasks, 0), of)
 }
 
-fn contended(record: &Record, work: Work, tasks: usize, figure: fn(&Window) -> f64) -> Figure<'_> {
-    Box::new(move |subject| median(record, subject, work, tasks, figure))
+fn contended(record: &Record, tasks: usize, of: fn(&Window) -> f64) -> Figure<'_> {
+    figure(record, (Work::Contend, tasks, 0), of)
+}
+
+fn figure(record: &Record, key: (Work, usize, u64), of: fn(&Window) -> f64) -> Figure<'_> {
+    Box::new(move |subject| median(record, subject, key, of))
 }
 
 fn none() -> Figure<'static> {
@@ -228,9 +270,19 @@ fn rows(record: &Record, subjects: &[Subject], reference: &str, columns: &[Figur
     text
 }
 
+/// A row of figures for each subject that took part.
+fn plain_rows(record: &Record, subjects: &[Subject], columns: &[Figure<'_>]) -> String {
+    let mut text = String::new();
+    for Subject { name, .. } in subjects.iter().filter(|subject| took_part(record, subject.name)) {
+        let figures: Vec<String> = columns.iter().map(|figure| number(figure(name))).collect();
+        let _ = writeln!(text, "| {name} | {} |", figures.join(" | "));
+    }
+    text
+}
+
 /// NaN where there is no such row, or no window of it.
-fn median(record: &Record, subject: &str, work: Work, tasks: usize, figure: impl Fn(&Window) -> f64) -> f64 {
-    record.row(subject, work, tasks).map_or(f64::NAN, |row: &Row| row.median(figure))
+fn median(record: &Record, subject: &str, key: (Work, usize, u64), figure: impl Fn(&Window) -> f64) -> f64 {
+    record.row(subject, key).map_or(f64::NAN, |row: &Row| row.median(figure))
 }
 
 /// Three digits that count, with commas between the thousands.
@@ -327,16 +379,16 @@ fn plot_all(cycles: &Record, contention: &Record, processes: &Record) -> [(&'sta
                 "32 arrive together",
                 "ms until all have held once, less is better",
                 &LOCKS,
-                &contended(contention, Work::Together, CONTENDERS, Window::millis),
+                &figure(contention, (Work::Together, CONTENDERS, 0), Window::millis),
             ),
         ),
         (
             "processes",
             bars(
                 "One lock, 32 processes",
-                "grants per second, more is better",
+                "changes of holder per second, more is better",
                 &BETWEEN_PROCESSES,
-                &contended(processes, Work::Contend, 32, Window::rate),
+                &contended(processes, 32, Window::changes),
             ),
         ),
     ]

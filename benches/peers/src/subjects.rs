@@ -6,7 +6,7 @@ use ::quorlock::{Fencing, RestartGuard};
 use anyhow::{Result, bail};
 
 use crate::versions::of_crate;
-use crate::work::{FreshNames, Peer, drive};
+use crate::work::drive;
 
 mod by_hand;
 pub(crate) mod postgres;
@@ -22,26 +22,24 @@ pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The highest number of concurrent tasks.
 pub(crate) const MOST_TASKS: usize = 64;
 
-/// Turns this process into the driver of one subject. A subject that ends with `-fresh` uses a new name
-/// for each lock.
+/// Turns this process into the driver of one subject.
 pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
     let [first, ..] = addresses else { bail!("{subject} needs an address") };
-    let (subject, fresh) = subject.strip_suffix("-fresh").map_or((subject, false), |subject| (subject, true));
     let guard = if subject == "quorlock-unguarded" { RestartGuard::Off } else { RestartGuard::On };
     match subject {
         "quorlock" | "quorlock-unguarded" => {
             let quorlock = quorlock::Quorlock::connect(addresses, Fencing::On, guard).await?;
-            with_names(of_crate("quorlock"), quorlock, fresh).await
+            drive(of_crate("quorlock"), quorlock).await
         }
         "quorlock-unfenced" => {
             let quorlock = quorlock::Quorlock::connect(addresses, Fencing::Off, guard).await?;
-            with_names(of_crate("quorlock"), quorlock, fresh).await
+            drive(of_crate("quorlock"), quorlock).await
         }
         "rslock" => drive(of_crate("rslock"), rslock::Rslock::connect(addresses)).await,
         "redlock" => drive(of_crate("redlock"), redlock::Redlock::connect(addresses)).await,
         "by-hand" | "by-hand-counting" => {
             let counting = if subject == "by-hand" { Counting::Off } else { Counting::On };
-            with_names(of_crate("redis"), by_hand::ByHand::connect(addresses, counting).await?, fresh).await
+            drive(of_crate("redis"), by_hand::ByHand::connect(addresses, counting).await?).await
         }
         "postgres-advisory" => {
             drive(of_crate("tokio-postgres"), postgres::Advisory::connect(first).await?).await
@@ -50,8 +48,4 @@ pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
         "zookeeper" => drive(of_crate("zookeeper-client"), zookeeper::ZooKeeper::connect(first).await?).await,
         other => bail!("no Rust subject is called {other}"),
     }
-}
-
-async fn with_names(version: String, peer: impl Peer, fresh: bool) -> Result<()> {
-    if fresh { drive(version, FreshNames::new(peer)).await } else { drive(version, peer).await }
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -22,31 +22,6 @@ pub(crate) trait Peer: Send + Sync + 'static {
     fn acquire(&'static self, task: usize, name: &str) -> impl Future<Output = Result<Self::Held>> + Send;
 
     fn release(&'static self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
-}
-
-/// Locks that are acquired once each, and released.
-pub(crate) struct FreshNames<P> {
-    peer: P,
-    used: AtomicU64,
-}
-
-impl<P> FreshNames<P> {
-    pub(crate) fn new(peer: P) -> FreshNames<P> {
-        FreshNames { peer, used: AtomicU64::new(0) }
-    }
-}
-
-impl<P: Peer> Peer for FreshNames<P> {
-    type Held = P::Held;
-
-    async fn acquire(&'static self, task: usize, name: &str) -> Result<P::Held> {
-        let number = self.used.fetch_add(1, Ordering::Relaxed);
-        self.peer.acquire(task, &format!("{name}/{number}")).await
-    }
-
-    async fn release(&'static self, held: P::Held) -> Result<()> {
-        self.peer.release(held).await
-    }
 }
 
 /// Obeys the orders on the standard input until it ends.
@@ -76,19 +51,20 @@ async fn cycles<P: Peer>(peer: &'static P, order: Order) -> Findings {
     let end = start + Duration::from_millis(order.millis);
     let mut tasks = JoinSet::new();
     for task in 0..order.tasks {
-        let name = format!("{}/{task}", order.name);
+        let name = order.name.clone();
         tasks.spawn(async move {
             let (mut times, mut failures) = (histogram(), 0);
-            loop {
+            for number in 0_u64.. {
                 let began = Instant::now();
                 if began >= end {
-                    return (times, failures);
+                    break;
                 }
-                match cycle(peer, task, &name).await {
+                match cycle(peer, task, &format!("{name}/{task}/{number}")).await {
                     Ok(()) => times.saturating_record(micros(began.elapsed())),
                     Err(_) => failures += 1,
                 }
             }
+            (times, failures)
         });
     }
     let (mut times, mut failures) = (histogram(), 0);
@@ -128,7 +104,7 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
         let (field, name) = (field.clone(), order.name.clone());
         let stay = Duration::from_millis(order.hold_millis);
         tasks.spawn(async move {
-            let (mut within, mut all) = (0, 0);
+            let (mut within, mut all) = (Vec::new(), 0);
             loop {
                 let Ok(held) = peer.acquire(task, &name).await else {
                     field.failures.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +115,7 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
                     let _ = peer.release(held).await;
                     return (within, all);
                 }
-                within += 1;
+                within.push(wall_clock());
                 field.enter();
                 // The runtime's timer would make up to 2 ms of 1 ms.
                 let _ = tokio::task::spawn_blocking(move || std::thread::sleep(stay)).await;
@@ -153,9 +129,9 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
             }
         });
     }
-    let (mut shares, mut all) = (Vec::new(), 0);
+    let (mut grants, mut all) = (Vec::new(), 0);
     while let Some(Ok((its, of_all))) = tasks.join_next().await {
-        shares.push(its);
+        grants.push(its);
         all += of_all;
     }
     let mut handoffs = histogram();
@@ -163,14 +139,14 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
         handoffs.saturating_record(micros);
     }
     Findings {
-        count: shares.iter().sum(),
+        count: grants.iter().map(|its: &Vec<u64>| its.len() as u64).sum(),
         all,
         failures: field.failures.load(Ordering::Relaxed),
         overlaps: field.overlaps.load(Ordering::Relaxed),
         micros: end.map_or_else(|| micros(start.elapsed()), |_| order.millis * 1000),
         p50: handoffs.value_at_quantile(0.5),
         p99: handoffs.value_at_quantile(0.99),
-        shares,
+        grants,
     }
 }
 
@@ -192,6 +168,11 @@ impl Field {
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are in order")
+}
+
+/// Microseconds since the beginning of 1970, on the clock that all processes share.
+fn wall_clock() -> u64 {
+    micros(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 fn micros(time: Duration) -> u64 {

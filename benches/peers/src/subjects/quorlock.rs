@@ -1,8 +1,9 @@
+use std::time::Duration;
+
 use anyhow::Result;
 use quorlock::lock::Single;
 use quorlock::{Coordinator, Fencing, Lease, RestartGuard, Wait};
 
-use super::TTL;
 use crate::work::Peer;
 
 pub(super) struct Quorlock {
@@ -12,12 +13,10 @@ pub(super) struct Quorlock {
 
 impl Quorlock {
     pub(super) async fn connect(nodes: &[String], fencing: Fencing, guard: RestartGuard) -> Result<Quorlock> {
-        // With the restart guard, which is the default. The servers have just started, so they vote
-        // only when locks from before the start must have expired.
-        let coordinator =
-            Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).restart_guard(guard).build()?;
+        let coordinator = Coordinator::builder().nodes(nodes).restart_guard(guard).build()?;
         let quorlock = Quorlock { coordinator, fencing };
-        quorlock.lock("warm").wait(Wait::UpTo(TTL * 3)).acquire().await?.release().await?;
+        // Servers that have just started vote only when locks from before the start must have expired.
+        quorlock.lock("warm").wait(Wait::UpTo(Duration::from_mins(1))).acquire().await?.release().await?;
         Ok(quorlock)
     }
 
