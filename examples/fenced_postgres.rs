@@ -9,7 +9,7 @@
 mod support;
 
 use quorlock::FencingToken;
-use quorlock::fence::sql;
+use quorlock::fence::Stale;
 use quorlock_testkit::Engine;
 use support::{Account, Check, Outcome};
 use tokio_postgres::{Client, NoTls};
@@ -51,7 +51,7 @@ impl Account for Postgres {
         let row = match check {
             Check::On => {
                 let statement = "UPDATE account SET fencing_token = $1 WHERE id = 7 AND fencing_token <= $1 RETURNING balance";
-                sql::returned(self.0.query_opt(statement, &[&i64::from(token)]).await?, token)?
+                self.0.query_opt(statement, &[&i64::from(token)]).await?.ok_or(Stale::refused(token))?
             }
             Check::Off => self.0.query_one("SELECT balance FROM account WHERE id = 7", &[]).await?,
         };
@@ -63,7 +63,9 @@ impl Account for Postgres {
             Check::On => {
                 let statement = "UPDATE account SET balance = $2, fencing_token = $1 WHERE id = 7 AND fencing_token <= $1";
                 let rows = self.0.execute(statement, &[&i64::from(token), &balance]).await?;
-                sql::written(rows, token)?;
+                if rows == 0 {
+                    return Err(Stale::refused(token).into());
+                }
             }
             Check::Off => {
                 self.0.execute("UPDATE account SET balance = $1 WHERE id = 7", &[&balance]).await?;

@@ -9,7 +9,7 @@
 mod support;
 
 use quorlock::FencingToken;
-use quorlock::fence::sql;
+use quorlock::fence::Stale;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use support::{Account, Check, Outcome};
 
@@ -51,7 +51,7 @@ impl Account for Sqlite {
             ),
             Check::Off => self.0.query_row("SELECT balance FROM account WHERE id = 7", [], |row| row.get(0)),
         };
-        Ok(sql::returned(balance.optional()?, token)?)
+        Ok(balance.optional()?.ok_or(Stale::refused(token))?)
     }
 
     async fn write(&mut self, check: Check, token: FencingToken, balance: i64) -> Outcome<()> {
@@ -61,7 +61,9 @@ impl Account for Sqlite {
                     "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1",
                     params![i64::from(token), balance],
                 )?;
-                sql::written(rows, token)?;
+                if rows == 0 {
+                    return Err(Stale::refused(token).into());
+                }
             }
             Check::Off => {
                 self.0.execute("UPDATE account SET balance = ?1 WHERE id = 7", [balance])?;

@@ -2,7 +2,8 @@
 //!
 //! A lease can end while its holder is paused, and a write in flight then still arrives. Only the resource can
 //! refuse it: it stores the largest fencing token that it has seen, and refuses smaller ones. This module has that
-//! check for common kinds of store. None of it needs a lock, a node or a runtime.
+//! check for data in memory; the page ["The fencing check"][page] has it for SQL, Redis, services and buckets. None
+//! of it needs a lock, a node or a runtime.
 //!
 //! # The contract
 //!
@@ -21,27 +22,23 @@
 //!
 //! | the resource | use |
 //! |---|---|
-//! | rows of one SQL table | a column `fencing_token` and a condition: [`sql`] |
-//! | several tables, or rows that are deleted | the guard table, in the same transaction: [`sql::GUARD`] |
-//! | a value in Redis | [`redis::SCRIPT`] |
-//! | an object in a bucket | [`http::precondition`], with a conditional put |
-//! | a service | the header [`http::HEADER`], and any of the others behind it |
+//! | SQL, Redis or Valkey, a service, an object store | what [the page][page] has to copy |
 //! | data in memory | [`Guarded`] |
 //! | a service, at its entrance | [`Gate`] |
-//! | any of these, read under shared leases | two marks: [`shared`] |
+//! | data in memory, read under shared leases | [`SharedGuarded`] |
 //! | anything else | [`check`], inside whatever makes a step atomic there |
+//!
+//! [page]: crate::guide::fencing_checks
 //!
 //! [`guide::fencing`](crate::guide::fencing) says what the order of the numbers rests on, and what fencing cannot do.
 
 mod gate;
 mod guarded;
-pub mod http;
-pub mod redis;
-pub mod shared;
-pub mod sql;
+mod shared;
 
 pub use gate::Gate;
 pub use guarded::Guarded;
+pub use shared::SharedGuarded;
 
 use quorlock_protocol::FencingToken;
 
@@ -100,6 +97,14 @@ pub struct Stale {
     pub token: FencingToken,
     /// The largest token that the store has seen; `None` if the store only refused.
     pub newest: Option<FencingToken>,
+}
+
+impl Stale {
+    /// The refusal of a store that compares tokens itself and only says that it has written nothing, as SQL does.
+    #[must_use]
+    pub fn refused(token: FencingToken) -> Stale {
+        Stale { token, newest: None }
+    }
 }
 
 fn seen(newest: Option<FencingToken>) -> String {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | whether you need a lock, and which | [`which_lock`] |
 //! | what a fencing token guarantees, and what a resource does with it | [`fencing`] |
+//! | how to check a fencing token in SQL, Redis, a service or a bucket | [`fencing_checks`] |
 //! | which TTL, drift, `max_ttl` | [`choosing`] |
 //! | how to test your own code | [`testing`] |
 //! | why no two clients hold a lock at the same time, and what that rests on | [`safety`] |
@@ -21,6 +22,10 @@ pub mod which_lock {}
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/fencing.md")]
 pub mod fencing {}
+
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/fencing-checks.md")]
+pub mod fencing_checks {}
 
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/choosing.md")]

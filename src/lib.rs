@@ -139,6 +139,7 @@ mod address;
 pub mod blocking;
 mod coordinator;
 pub mod doctor;
+#[doc(hidden)]
 pub mod duration;
 pub mod election;
 mod engine;

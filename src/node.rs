@@ -13,8 +13,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::BoxStream;
-
 use crate::runtime::BoxFuture;
 
 use self::facts::Facts;
@@ -23,6 +21,7 @@ mod capabilities;
 pub(crate) mod error;
 pub mod facts;
 mod hint;
+mod key_pages;
 mod kind;
 mod kinds;
 pub(crate) mod lists;
@@ -44,9 +43,10 @@ pub use capabilities::{
 };
 pub use error::{Access, NodeError, NodeErrorKind};
 pub use hint::{ConnectionState, Hint, HintListener, StatusListener};
+pub use key_pages::KeyPages;
 pub use kind::{NodeAddress, NodeKind};
 pub use kinds::Kinds;
-pub use max_ttls::MaxTtlNotes;
+pub(crate) use max_ttls::MaxTtlNotes;
 pub use observers::Observers;
 pub use request::Request;
 pub(crate) use responder::{Collect, ReceivedAt};
@@ -159,20 +159,16 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Lists the keys of locks that begin with `prefix`: of those that are stored, or of those that have a queue of
     /// waiters. Page by page, each of which occupies the store for less than a millisecond, over a connection of its
     /// own; the library makes a pause after each. A key that is there during the whole listing is listed, perhaps
-    /// twice; one that comes or goes meanwhile may be. The stream ends after an error. Unless overridden, its only item is an error that says that the node
-    /// cannot list its keys.
+    /// twice; one that comes or goes meanwhile may be. Unless overridden, the only page is an error that says that the
+    /// node cannot list its keys.
     ///
     /// Auxiliary keys of locks ([`is_auxiliary_key`](crate::protocol::is_auxiliary_key)) are not listed.
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         drop((prefix, which));
-        Box::pin(futures::stream::iter([Err(NodeError::Failed {
-            kind: NodeErrorKind::Unsupported,
-            reason: "nodes of this kind cannot list their keys".into(),
-        })]))
+        KeyPages::unfold((), |()| async {
+            let reason = "nodes of this kind cannot list their keys".into();
+            Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
+        })
     }
 
     /// Notifies `observer` of the state of the connection to the server, now and whenever it changes. A node
@@ -234,11 +230,7 @@ impl<N: Node + ?Sized> Node for Arc<N> {
         (**self).examine(key)
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         (**self).list_keys(prefix, which)
     }
 

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::address::Layout;
@@ -40,7 +39,7 @@ use self::settings::Settings;
 use self::supervisor::NodeInner;
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, HintListener, ListedKeys, Node, NodeError, Responder, SharedRequest,
+    Capabilities, Capability, HintListener, KeyPages, ListedKeys, Node, NodeError, Responder, SharedRequest,
     StatusListener,
 };
 
@@ -191,12 +190,8 @@ impl Node for RedisNode {
         Box::pin(async move { Some(inspect::examine(address, settings, key).await) })
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
-        Box::pin(list::keys(self.address.clone(), self.settings.clone(), prefix, which))
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+        list::keys(self.address.clone(), self.settings.clone(), prefix, which)
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {

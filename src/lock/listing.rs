@@ -51,7 +51,7 @@ pub(crate) fn list(engine: &EngineContext, prefix: &str, which: ListedKeys) -> L
     let each = engine.nodes.iter().enumerate().map(|(index, node)| {
         let (name, key_prefix) = (Arc::from(node.name()), Arc::clone(&key_prefix));
         let clock = Arc::clone(&engine.nodes.clock);
-        let pages = node.list_keys(Arc::clone(&keys), which).then(move |page| {
+        let pages = node.list_keys(Arc::clone(&keys), which).pages.then(move |page| {
             let names = page.map(|keys| names(keys, &key_prefix));
             let page = Event::Page(index, ListedPage { node: Arc::clone(&name), names });
             // The node is asked for the next page only then.

@@ -78,13 +78,8 @@ impl MaxTtls {
 }
 
 /// The `max_ttl` of a deployment's clients, as one node reports it.
-///
-/// A restarted node is not counted for as long as a lock may last, so all clients must have the same
-/// [`max_ttl`](crate::Builder::max_ttl). To detect differences, a node keeps it in a note in its store: each
-/// client that connects reads the note, passes it to [`hear`](MaxTtlNotes::hear), and writes its own if that
-/// is larger. If it can learn of later changes of the note, it does the same again.
 #[derive(Clone, Debug)]
-pub struct MaxTtlNotes {
+pub(crate) struct MaxTtlNotes {
     all: Arc<MaxTtls>,
     node: usize,
 }
@@ -94,18 +89,12 @@ impl MaxTtlNotes {
         MaxTtlNotes { all: Arc::clone(all), node }
     }
 
-    /// Returns the `max_ttl` of this client, to be written to the store.
-    #[must_use]
-    pub fn ours(&self) -> Duration {
+    pub(crate) fn ours(&self) -> Duration {
         self.all.ours()
     }
 
-    /// Records the `max_ttl` of other clients from the note in the store. Must be called before the first
-    /// vote of a connection counts: if theirs is larger, restarted nodes are not counted for longer. Returns
-    /// theirs if it differs from ours and no node has reported it before, so that the node may log a warning.
-    /// [`Coordinator::warnings`](crate::Coordinator::warnings) reports it as a finding.
-    #[expect(clippy::must_use_candidate, reason = "it is called for its side effect")]
-    pub fn hear(&self, theirs: Duration) -> Option<Duration> {
+    /// See [`Seams::hear_max_ttl`](crate::node::Seams::hear_max_ttl).
+    pub(crate) fn hear(&self, theirs: Duration) -> Option<Duration> {
         self.all.hear(self.node, theirs)
     }
 }

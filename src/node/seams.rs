@@ -155,10 +155,24 @@ impl Seams {
         started.map(drop).map_err(|error| Reason::new("cannot start a thread").because(error))
     }
 
-    /// Returns where to report the `max_ttl` of other clients. `None` outside a coordinator.
+    /// Returns the [`max_ttl`](crate::Builder::max_ttl) of this client, which a node keeps in its store: a restarted
+    /// node is not counted for as long as a lock may last, so all clients must have the same. Each client that connects
+    /// reads what is stored, passes it to [`hear_max_ttl`](Seams::hear_max_ttl), and stores its own if that is larger. A
+    /// node that can learn of later changes does the same again.
+    ///
+    /// `None` without a restart guard, and outside a coordinator: then a node stores nothing.
     #[must_use]
-    pub fn max_ttls(&self) -> Option<&MaxTtlNotes> {
-        self.max_ttls.as_ref()
+    pub fn max_ttl(&self) -> Option<Duration> {
+        self.max_ttls.as_ref().filter(|_| self.guards_restarts).map(MaxTtlNotes::ours)
+    }
+
+    /// Records the `max_ttl` of other clients that a node has found in its store. Must be called before the first vote
+    /// of a connection counts: if theirs is larger, restarted nodes are not counted for longer. Returns theirs if it
+    /// differs from ours and no node has reported it before, so that the node may log a warning;
+    /// [`Coordinator::warnings`](crate::Coordinator::warnings) reports it as a finding.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its side effect")]
+    pub fn hear_max_ttl(&self, theirs: Duration) -> Option<Duration> {
+        self.max_ttls.as_ref()?.hear(theirs)
     }
 }
 

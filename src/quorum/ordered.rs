@@ -51,13 +51,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use smallvec::SmallVec;
 
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Collect, HintListener, ListedKeys, Node, NodeError, NodeLimits, Order, ReceivedAt, Request,
-    Responder, Response, SharedRequest, StatusListener,
+    Capabilities, Collect, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Order,
+    ReceivedAt, Request, Responder, Response, SharedRequest, StatusListener,
 };
 use crate::runtime::Mutex;
 
@@ -118,11 +117,7 @@ impl Node for Ordered {
         self.node.examine(key)
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         self.node.list_keys(prefix, which)
     }
 

@@ -61,7 +61,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -77,8 +76,8 @@ use super::settings::Settings;
 use crate::address::{Address, ClusterAddress, Layout};
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, ConnectionState, HintListener, ListedKeys, Node, NodeError, NodeErrorKind,
-    Responder, SharedRequest, StatusListener,
+    Capabilities, Capability, ConnectionState, HintListener, KeyPages, ListedKeys, Node, NodeError,
+    NodeErrorKind, Responder, SharedRequest, StatusListener,
 };
 use crate::runtime::Mutex;
 use quorlock_protocol::{Slot, keeps_companions};
@@ -330,12 +329,8 @@ impl Node for ClusterNode {
         Box::pin(async move { Some(inspect::examine(inner, key).await) })
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
-        Box::pin(inspect::keys(Arc::clone(&self.inner), prefix, which))
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+        inspect::keys(Arc::clone(&self.inner), prefix, which)
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {

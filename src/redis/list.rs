@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::stream::{Stream, try_unfold};
 use redis::Value;
 
 use super::connection::text;
@@ -12,7 +11,7 @@ use super::inspect::InspectSession;
 use super::scripts;
 use super::settings::Settings;
 use crate::address::{Address, Layout};
-use crate::node::{ListedKeys, NodeError};
+use crate::node::{KeyPages, ListedKeys, NodeError};
 use quorlock_protocol::{Moment, is_auxiliary_key, lock_of_queue};
 
 /// The number of keys that a server looks at for one page, while it does nothing else: 260 µs where a key takes 2.6 µs,
@@ -32,14 +31,14 @@ pub(in crate::redis) fn keys(
     settings: Settings,
     prefix: Arc<str>,
     which: ListedKeys,
-) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
+) -> KeyPages {
     let of_redisson = address.layout() == Layout::Redisson;
     let (pattern, data_type) = match which {
         ListedKeys::Locks if of_redisson => (format!("{}*", literal(&prefix)), "hash"),
         ListedKeys::Locks => (format!("{}*", literal(&prefix)), "string"),
         ListedKeys::Queues => (format!("{}*:quorlock:want:mark:order", literal(&prefix)), "zset"),
     };
-    try_unfold(At::Start, move |at| {
+    KeyPages::unfold(At::Start, move |at| {
         let (address, settings) = (address.clone(), settings.clone());
         let (prefix, pattern) = (Arc::clone(&prefix), pattern.clone());
         async move {

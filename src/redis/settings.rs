@@ -63,7 +63,7 @@ impl Settings {
             copy_limit: seams.node_timeout().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
             key_prefix: Arc::clone(&seams.key_prefix),
             gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
-            max_ttls: seams.max_ttls().cloned(),
+            max_ttls: seams.max_ttls.clone(),
             lists: seams.lists.clone(),
         }
     }

@@ -83,7 +83,6 @@ fn the_interface_matches_its_listing() {
 
 /// Items of other libraries that are part of the interface, and why.
 const FOREIGN: &[(&str, &str)] = &[
-    ("futures::stream::BoxStream", "an alias of a boxed stream, which the standard library has none of"),
     ("tokio::io::AsyncRead", "connections are opened and read within tokio only"),
     ("tokio::io::AsyncWrite", "the same"),
 ];

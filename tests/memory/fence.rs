@@ -3,6 +3,7 @@
 
 mod memory;
 mod object;
+mod page;
 mod shared;
 mod sqlite;
 mod story;

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
 use quorlock::Coordinator;
-use quorlock::node::{ListedKeys, Node, NodeError, Responder, SharedRequest};
+use quorlock::node::{KeyPages, ListedKeys, Node, NodeError, Responder, SharedRequest};
 
 /// What all nodes count together.
 #[derive(Debug, Default)]
@@ -34,34 +32,31 @@ impl Node for Lists {
         responder.send(Err(NodeError::NotAsked));
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        _which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, _which: ListedKeys) -> KeyPages {
         let (name, counts) = (self.name.clone(), Arc::clone(&self.counts));
-        let Some(pages) = self.pages.clone() else {
-            return Box::pin(stream::iter([Err(NodeError::NotAsked)]));
-        };
-        let begin = stream::once(async move {
-            counts.asked.lock().unwrap().push(name);
-            let active = counts.active.fetch_add(1, Ordering::Relaxed) + 1;
-            counts.most.fetch_max(active, Ordering::Relaxed);
-            Ok(Vec::new())
-        });
-        let counts = Arc::clone(&self.counts);
-        let pages = stream::iter(pages).then(move |key| {
-            let keys = if key.starts_with(&*prefix) { vec![Arc::from(key)] } else { Vec::new() };
+        let pages = self.pages.clone();
+        KeyPages::unfold(0, move |page| {
+            let keys = match &pages {
+                None => Err(NodeError::NotAsked),
+                Some(pages) if page > pages.len() + 1 => Ok(None),
+                // One without a key before the others, and one after them.
+                Some(pages) => Ok(Some(page.checked_sub(1).and_then(|page| pages.get(page).copied()))),
+            };
+            if page == 0 && pages.is_some() {
+                counts.asked.lock().unwrap().push(name.clone());
+                let active = counts.active.fetch_add(1, Ordering::Relaxed) + 1;
+                counts.most.fetch_max(active, Ordering::Relaxed);
+            } else if pages.as_ref().is_some_and(|pages| page == pages.len() + 1) {
+                counts.active.fetch_sub(1, Ordering::Relaxed);
+            }
+            let prefix = Arc::clone(&prefix);
             async move {
                 tokio::task::yield_now().await;
-                Ok(keys)
+                let Some(key) = keys? else { return Ok(None) };
+                let key = key.filter(|key| key.starts_with(&*prefix));
+                Ok(Some((key.map(Arc::from).into_iter().collect(), page + 1)))
             }
-        });
-        let end = stream::once(async move {
-            counts.active.fetch_sub(1, Ordering::Relaxed);
-            Ok(Vec::new())
-        });
-        Box::pin(begin.chain(pages).chain(end))
+        })
     }
 }
 

@@ -226,7 +226,7 @@ async fn every_node_gets_the_settings_of_the_builder() {
         assert_eq!(seams.node_timeout(), Some(Duration::from_millis(40)));
         assert_eq!((seams.key_prefix(), seams.label()), ("locks:", "billing"));
         assert!(!seams.guards_restarts() && seams.kept_by_children());
-        assert_eq!(seams.max_ttls().unwrap().ours(), Duration::from_secs(20));
+        assert_eq!(seams.max_ttl(), None, "without a restart guard it does not matter");
         let shown = format!("{seams:?}");
         assert!(shown.contains("anna") && !shown.contains("hunter2"), "{shown}");
     }
@@ -234,7 +234,7 @@ async fn every_node_gets_the_settings_of_the_builder() {
     // Each node reports the `max_ttl` of other clients separately.
     assert!(coordinator.warnings().is_empty());
     let theirs = Duration::from_secs(60);
-    let heard: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
+    let heard: Vec<_> = made.iter().map(|seams| seams.hear_max_ttl(theirs)).collect();
     assert_eq!(heard, [Some(theirs), None], "it is reported once");
     assert_eq!(coordinator.warnings().len(), 1);
 }

@@ -1,5 +1,7 @@
 //! The fencing check for data in Redis, on every real server found.
 
+#[path = "../memory/fence/page.rs"]
+mod page;
 mod postgres;
 
 use std::io::Write as _;
@@ -23,7 +25,7 @@ async fn every_server() -> Vec<Servers> {
 }
 
 async fn eval(server: &Server, words: &[&str]) -> Resp {
-    server.command(&[&["EVAL", fence::redis::SCRIPT, "1", "account/7"], words].concat()).await.unwrap()
+    server.command(&[&["EVAL", *page::SCRIPT, "1", "account/7"], words].concat()).await.unwrap()
 }
 
 async fn write(server: &Server, number: u64, fields: &[&str]) -> Result<(), Stale> {
@@ -133,7 +135,7 @@ async fn with_two_marks_late_writes_are_refused_and_readers_are_not() {
         let server = &servers[0];
         let eval = async |words: &[&str]| {
             server
-                .command(&[&["EVAL", fence::shared::SCRIPT, "1", "account/7"], words].concat())
+                .command(&[&["EVAL", *page::SHARED_SCRIPT, "1", "account/7"], words].concat())
                 .await
                 .unwrap()
         };

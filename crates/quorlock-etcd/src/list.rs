@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use futures::stream::{Stream, try_unfold};
 use quorlock::node::places::Owner;
-use quorlock::node::{ListedKeys, NodeError, Seams};
+use quorlock::node::{KeyPages, ListedKeys, NodeError, Seams};
 
 use crate::address::EtcdAddress;
 use crate::error::Failure;
@@ -43,13 +42,8 @@ impl Seen {
 }
 
 /// Lists the locks whose names begin with `prefix`, in their order.
-pub(crate) fn keys(
-    address: EtcdAddress,
-    seams: Seams,
-    prefix: Arc<str>,
-    which: ListedKeys,
-) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
-    try_unfold(None::<Listing>, move |listing| {
+pub(crate) fn keys(address: EtcdAddress, seams: Seams, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+    KeyPages::unfold(None::<Listing>, move |listing| {
         let (address, seams, prefix) = (address.clone(), seams.clone(), Arc::clone(&prefix));
         async move {
             let mut listing = if let Some(listing) = listing {

@@ -354,11 +354,10 @@ async fn compare_max_ttls(
 ) -> Result<Duration, Failure> {
     let millis = |kv: &KeyValue| Some(u64::from_be_bytes(kv.value.as_slice().try_into().ok()?));
     let stored = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
-    let notes = memory.seams.max_ttls().filter(|_| memory.seams.guards_restarts());
-    let ours = notes.map_or(Duration::ZERO, quorlock::node::MaxTtlNotes::ours);
-    if let Some(notes) = notes {
+    let ours = memory.seams.max_ttl().unwrap_or_default();
+    if ours > Duration::ZERO {
         if stored > Duration::ZERO {
-            notes.hear(stored);
+            memory.seams.hear_max_ttl(stored);
         }
         if ours > stored {
             let millis = u64::try_from(ours.as_millis()).unwrap_or(u64::MAX);

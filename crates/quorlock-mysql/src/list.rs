@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::stream::{Stream, try_unfold};
-use quorlock::node::{ListedKeys, NodeError, NodeErrorKind, Seams};
+use quorlock::node::{KeyPages, ListedKeys, NodeError, NodeErrorKind, Seams};
 
 use crate::address::Database;
 use crate::connection::Connection;
@@ -22,13 +21,8 @@ struct Listing {
 }
 
 /// Lists the keys that begin with `prefix`, in their order.
-pub(crate) fn keys(
-    database: Database,
-    seams: Seams,
-    prefix: Arc<str>,
-    which: ListedKeys,
-) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
-    try_unfold(None::<Listing>, move |listing| {
+pub(crate) fn keys(database: Database, seams: Seams, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+    KeyPages::unfold(None::<Listing>, move |listing| {
         let (database, seams, prefix) = (database.clone(), seams.clone(), Arc::clone(&prefix));
         async move {
             if database.shedlock().is_some() {

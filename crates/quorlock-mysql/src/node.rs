@@ -7,13 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join};
-use futures::stream::BoxStream;
 use quorlock::runtime::within;
 use quorlock::{
     node::facts::{ConnectFailure, Facts, Location, ProbeLock},
     node::{
-        AddressError, Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Responder,
-        Seams, SharedRequest, StatusListener,
+        AddressError, Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason,
+        Responder, Seams, SharedRequest, StatusListener,
     },
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -125,12 +124,8 @@ impl Node for MysqlNode {
         self.shared.facts.lock().clone()
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
-        Box::pin(list::keys(self.database.clone(), self.seams.clone(), prefix, which))
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+        list::keys(self.database.clone(), self.seams.clone(), prefix, which)
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use futures::stream::{Stream, try_unfold};
-use quorlock::node::{ListedKeys, Node, NodeError, NodeErrorKind};
+use quorlock::node::{KeyPages, ListedKeys, Node, NodeError, NodeErrorKind};
 use quorlock::runtime::within;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
@@ -36,8 +35,8 @@ pub(crate) fn keys(
     settings: Settings,
     prefix: Arc<str>,
     which: ListedKeys,
-) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
-    try_unfold(None::<Listing>, move |listing| {
+) -> KeyPages {
+    KeyPages::unfold(None::<Listing>, move |listing| {
         let (node, settings, prefix) = (node.clone(), settings.clone(), Arc::clone(&prefix));
         async move {
             let listing = match listing {

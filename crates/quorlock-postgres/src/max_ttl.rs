@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::MaxTtlNotes;
+use quorlock::node::Seams;
 use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
 use crate::settings::Settings;
@@ -17,7 +17,8 @@ const CHANGED: &str = "max-ttl";
 /// The record of one database.
 #[derive(Clone)]
 pub(crate) struct MaxTtlRecord {
-    all: MaxTtlNotes,
+    seams: Seams,
+    ours: Duration,
     prefix: Arc<[u8]>,
     node: Arc<str>,
 }
@@ -25,19 +26,20 @@ pub(crate) struct MaxTtlRecord {
 impl MaxTtlRecord {
     /// Returns the record, unless the restart guard is off or no client compares.
     pub(crate) fn of(settings: &Settings) -> Option<MaxTtlRecord> {
-        let all = settings.seams.max_ttls().filter(|_| settings.seams.guards_restarts())?.clone();
-        let (prefix, node) = (settings.seams.key_prefix().as_bytes().into(), settings.url.to_string().into());
-        Some(MaxTtlRecord { all, prefix, node })
+        let seams = settings.seams.clone();
+        let ours = seams.max_ttl()?;
+        let (prefix, node) = (seams.key_prefix().as_bytes().into(), settings.url.to_string().into());
+        Some(MaxTtlRecord { seams, ours, prefix, node })
     }
 
     /// Compares the largest `max_ttl` there with ours, logs a new difference, and records ours if it is larger.
     /// Returns the answer, and in it the `max_ttl` of others.
     pub(crate) async fn compare(&self, client: &Client) -> Result<(Vec<Row>, Option<Duration>), Error> {
-        let ours = i64::try_from(self.all.ours().as_millis()).unwrap_or(i64::MAX);
+        let ours = i64::try_from(self.ours.as_millis()).unwrap_or(i64::MAX);
         let rows = client.query("SELECT quorlock.max_ttl($1, $2)", &[&&*self.prefix, &ours]).await?;
         let millis: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
         let other = u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis);
-        if let Some(other) = other.and_then(|other| self.all.hear(other)) {
+        if let Some(other) = other.and_then(|other| self.seams.hear_max_ttl(other)) {
             tracing::warn!(node = %self.node, ?other, "other clients use a different max_ttl");
         }
         Ok((rows, other))

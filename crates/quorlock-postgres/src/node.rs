@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::BoxStream;
 use quorlock::{
     node::facts::{Facts, ProbeLock},
     node::{
-        Capabilities, HintListener, ListedKeys, Node, NodeError, Reason, Responder, Seams, SharedRequest,
-        StatusListener,
+        Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, Reason, Responder, Seams,
+        SharedRequest, StatusListener,
     },
 };
 use tokio::sync::mpsc::unbounded_channel;
@@ -112,12 +111,8 @@ impl Node for PostgresNode {
         self.inner.listeners.facts()
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
-        Box::pin(list::keys(self.clone(), self.inner.settings.clone(), prefix, which))
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+        list::keys(self.clone(), self.inner.settings.clone(), prefix, which)
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {

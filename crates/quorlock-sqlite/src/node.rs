@@ -8,13 +8,12 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use futures::stream::{self, BoxStream};
 use quorlock::protocol::Moment;
 use quorlock::{
     node::facts::{ClockReading, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
     node::{
-        Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Responder, Seams,
-        SharedRequest, StatusListener,
+        Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason, Responder,
+        Seams, SharedRequest, StatusListener,
     },
 };
 
@@ -105,16 +104,12 @@ impl Node for SqliteNode {
     }
 
     /// There is no queue to list: waiters watch the file.
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         if which == ListedKeys::Queues {
-            return Box::pin(stream::empty());
+            return KeyPages::none();
         }
         let jobs = self.jobs.clone();
-        Box::pin(stream::try_unfold(Some(String::new()), move |last| {
+        KeyPages::unfold(Some(String::new()), move |last| {
             let (sender, receiver) = oneshot::channel();
             let asked = last.map(|last| jobs.send(Job::List { prefix: Arc::clone(&prefix), last, sender }));
             async move {
@@ -126,7 +121,7 @@ impl Node for SqliteNode {
                 let last = keys.last().filter(|_| keys.len() == PAGE).cloned();
                 Ok(Some((keys.into_iter().map(Arc::from).collect(), last)))
             }
-        }))
+        })
     }
 
     fn examine(&self, key: Arc<str>) -> Pin<Box<dyn Future<Output = Option<Facts>> + Send>> {

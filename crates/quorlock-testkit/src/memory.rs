@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{BoxStream, once};
 use quorlock::protocol::{FencingToken, NextWaiter, Token};
 use quorlock::runtime::BoxFuture;
 use quorlock::{
     node::{
-        Capabilities, Expiry, HintListener, ListedKeys, Node, NodeError, NodeErrorKind, Responder,
+        Capabilities, Expiry, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeErrorKind, Responder,
         SharedRequest,
     },
     runtime::{Clock, Mutex, SystemClock},
@@ -418,19 +417,19 @@ impl Node for MemoryNode {
     }
 
     /// One page.
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         let shared = Arc::clone(&self.shared);
-        Box::pin(once(async move {
-            let state = shared.state.lock();
-            match state.line.link() {
-                Link::Up => Ok(state.server.locks.keys_of_locks(&prefix, which)),
-                Link::Coming | Link::Down => Err(disconnected()),
+        KeyPages::unfold(Some(shared), move |shared| {
+            let prefix = Arc::clone(&prefix);
+            async move {
+                let Some(shared) = shared else { return Ok(None) };
+                let state = shared.state.lock();
+                match state.line.link() {
+                    Link::Up => Ok(Some((state.server.locks.keys_of_locks(&prefix, which), None))),
+                    Link::Coming | Link::Down => Err(disconnected()),
+                }
             }
-        }))
+        })
     }
 }
 

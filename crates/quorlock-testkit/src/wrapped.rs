@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::BoxStream;
 use quorlock::node::{
-    Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Responder, SharedRequest,
+    Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Responder, SharedRequest,
     StatusListener, facts::Facts,
 };
 use quorlock::runtime::BoxFuture;
@@ -124,11 +123,7 @@ impl Node for WrappedNode {
         self.inner.examine(key)
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         self.inner.list_keys(prefix, which)
     }
 

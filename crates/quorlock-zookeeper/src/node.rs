@@ -6,11 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::BoxStream;
 use quorlock::node::facts::{Facts, ProbeLock};
 use quorlock::node::{
-    AddressError, Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Request,
-    Responder, Seams, SharedRequest, StatusListener,
+    AddressError, Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason,
+    Request, Responder, Seams, SharedRequest, StatusListener,
 };
 use quorlock::runtime::within;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -122,12 +121,8 @@ impl Node for ZooKeeperNode {
         self.shared.facts.lock().clone()
     }
 
-    fn list_keys(
-        &self,
-        prefix: Arc<str>,
-        which: ListedKeys,
-    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
-        Box::pin(list::keys(self.address.clone(), self.seams.clone(), prefix, which))
+    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
+        list::keys(self.address.clone(), self.seams.clone(), prefix, which)
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {

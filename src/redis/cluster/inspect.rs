@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::TryStreamExt as _;
 use futures::future::join_all;
-use futures::stream::{Stream, iter, once};
+use futures::stream::{iter, once};
 
 use super::Inner;
 use super::shard::Shard;
@@ -13,7 +13,7 @@ use super::slot_map::{Map, Master};
 use super::topology::request_map;
 use crate::doctor::rules::age;
 use crate::node::facts::{ConnectFailure, Facts, Location, Role, ShardFacts};
-use crate::node::{ListedKeys, NodeError};
+use crate::node::{KeyPages, ListedKeys, NodeError};
 use crate::redis::inspect::examine as examine_server;
 use crate::redis::list;
 use quorlock_protocol::Slot;
@@ -40,20 +40,16 @@ async fn shard(inner: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
 }
 
 /// Lists the keys of all masters, one master after the other.
-pub(super) fn keys(
-    inner: Arc<Inner>,
-    prefix: Arc<str>,
-    which: ListedKeys,
-) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
+pub(super) fn keys(inner: Arc<Inner>, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
     let of_masters = async move {
         let map = request_map(&inner, &mut None, 0).await?;
         let masters = map.masters.iter().map(|master| {
             let address = inner.member_at(&master.place);
-            list::keys(address, Shard::settings(&inner, master), Arc::clone(&prefix), which)
+            list::keys(address, Shard::settings(&inner, master), Arc::clone(&prefix), which).pages
         });
         Ok::<_, NodeError>(iter(masters.collect::<Vec<_>>()).flatten())
     };
-    once(of_masters).try_flatten()
+    KeyPages { pages: Box::pin(once(of_masters).try_flatten()) }
 }
 
 /// Returns a key with the prefix `key` that this master serves. `None` if `key` has a hash tag, which puts

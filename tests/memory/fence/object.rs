@@ -9,12 +9,11 @@ use object_store::{
 };
 use proptest::prelude::*;
 use quorlock::FencingToken;
-use quorlock::fence::Stale;
-use quorlock::fence::http::{HEADER, Precondition, precondition};
+use quorlock::fence::{Stale, check};
 
 use super::{goes_down, token};
 
-const FENCE: Attribute = Attribute::Metadata(Cow::Borrowed(HEADER));
+const FENCE: Attribute = Attribute::Metadata(Cow::Borrowed("Quorlock-Fencing-Token"));
 
 fn place() -> Path {
     Path::from("account/7")
@@ -22,18 +21,15 @@ fn place() -> Path {
 
 /// Reads the object, and returns the condition under which `token` may replace it.
 async fn look(store: &dyn ObjectStore, token: FencingToken) -> Result<PutMode, Stale> {
-    let object = match store.get(&place()).await {
+    match store.get(&place()).await {
         Ok(found) => {
             let newest = found.attributes.get(&FENCE).map(|text| text.parse().expect("a fencing token"));
-            Some((UpdateVersion { e_tag: found.meta.e_tag, version: found.meta.version }, newest))
+            check(newest, token)?;
+            Ok(PutMode::Update(UpdateVersion { e_tag: found.meta.e_tag, version: found.meta.version }))
         }
-        Err(Error::NotFound { .. }) => None,
+        Err(Error::NotFound { .. }) => Ok(PutMode::Create),
         Err(error) => panic!("{error}"),
-    };
-    Ok(match precondition(object, token)? {
-        Precondition::Unchanged(version) => PutMode::Update(version),
-        Precondition::Absent => PutMode::Create,
-    })
+    }
 }
 
 /// Returns whether the object was replaced; otherwise its condition did not hold.

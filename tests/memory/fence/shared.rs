@@ -4,11 +4,12 @@
 use std::sync::Barrier;
 use std::thread;
 
-use quorlock::fence::{Stale, shared, sql};
+use quorlock::fence::{SharedGuarded, Stale};
 use quorlock::{Coordinator, FencingToken, Lease};
 use quorlock_testkit::memory_nodes;
 use rusqlite::{Connection, params};
 
+use super::page::{CREATE_SHARED_TABLE, READ_GUARD, WRITE_GUARD, written};
 use super::story::STORY;
 use super::token;
 
@@ -21,7 +22,7 @@ fn check_cases(what: &str, mut show: impl FnMut(bool, FencingToken) -> Result<()
 
 #[test]
 fn in_memory_readers_and_writers_enter_in_lock_order() {
-    let guarded = shared::Guarded::new(0);
+    let guarded = SharedGuarded::new(0);
     check_cases("in memory", |writes, token| {
         if writes { guarded.write(token, |data| *data += 1) } else { guarded.read(token, |_| ()) }
     });
@@ -31,19 +32,19 @@ fn in_memory_readers_and_writers_enter_in_lock_order() {
 #[test]
 fn in_sqlite_readers_and_writers_enter_in_lock_order() {
     let database = Connection::open_in_memory().unwrap();
-    database.execute_batch(shared::CREATE_GUARD_TABLE).unwrap();
-    database.execute_batch(shared::CREATE_GUARD_TABLE).unwrap();
+    database.execute_batch(&CREATE_SHARED_TABLE).unwrap();
+    database.execute_batch(&CREATE_SHARED_TABLE).unwrap();
     check_cases("in SQLite", |writes, token| {
-        let guard = if writes { shared::WRITE_GUARD } else { shared::READ_GUARD };
-        sql::written(database.execute(guard, params!["account/7", i64::from(token)]).unwrap(), token)
+        let guard = if writes { &WRITE_GUARD } else { &READ_GUARD };
+        written(database.execute(guard, params!["account/7", i64::from(token)]).unwrap() as u64, token)
     });
-    let other = database.execute(shared::WRITE_GUARD, params!["account/8", 1]).unwrap();
+    let other = database.execute(&WRITE_GUARD, params!["account/8", 1]).unwrap();
     assert_eq!(other, 1, "tokens of another lock are independent");
 }
 
 #[test]
 fn readers_in_memory_enter_together() {
-    let (guarded, meeting) = (shared::Guarded::new(7), Barrier::new(2));
+    let (guarded, meeting) = (SharedGuarded::new(7), Barrier::new(2));
     thread::scope(|scope| {
         for number in [33, 34] {
             let (guarded, meeting) = (&guarded, &meeting);
@@ -58,7 +59,7 @@ fn readers_in_memory_enter_together() {
 async fn tokens_of_real_leases_are_accepted_until_superseded() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(5)).build().unwrap();
     let (alone, together) = (coordinator.lock("r"), coordinator.lock("r").shared());
-    let store = shared::Guarded::new(0);
+    let store = SharedGuarded::new(0);
     let of = |lease: &Lease| lease.fencing_token();
 
     let writer = alone.acquire().await.unwrap();

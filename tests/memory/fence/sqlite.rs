@@ -1,10 +1,10 @@
 //! The checks in SQL, in SQLite: two connections, with every interleaving of their steps.
 
 use proptest::prelude::*;
-use quorlock::fence::sql;
 use rusqlite::{Connection, ErrorCode, params};
 use tempfile::TempDir;
 
+use super::page::{CREATE_GUARD_TABLE, GUARD, SHOW_AND_READ, UPDATE, UPSERT, written};
 use super::{goes_down, token};
 
 const TABLES: &str = "\
@@ -19,7 +19,7 @@ struct Database {
 impl Database {
     fn new() -> Database {
         let database = Database { folder: tempfile::tempdir().unwrap() };
-        database.connect().execute_batch(&format!("{TABLES}{};", sql::CREATE_GUARD_TABLE)).unwrap();
+        database.connect().execute_batch(&format!("{TABLES}{};", *CREATE_GUARD_TABLE)).unwrap();
         database
     }
 
@@ -42,26 +42,19 @@ impl Database {
     }
 }
 
-const UPDATE: &str =
-    "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1";
-const UPSERT: &str = "\
-INSERT INTO account (id, balance, fencing_token) VALUES (8, ?2, ?1)
-    ON CONFLICT (id) DO UPDATE SET balance = excluded.balance, fencing_token = excluded.fencing_token
-    WHERE account.fencing_token <= excluded.fencing_token";
-
 fn write(connection: &Connection, statement: &str, number: u64, balance: i64) -> bool {
     let rows = connection.execute(statement, params![i64::from(token(number)), balance]).unwrap();
-    sql::written(rows, token(number)).is_ok()
+    written(rows as u64, token(number)).is_ok()
 }
 
 #[test]
 fn a_column_refuses_late_holders_and_admits_repeats() {
     let database = Database::new();
     let (anna, ben) = (database.connect(), database.connect());
-    assert!(write(&anna, UPDATE, 33, 90));
-    assert!(write(&anna, UPDATE, 33, 90), "again, and the same value");
-    assert!(write(&ben, UPDATE, 34, 150));
-    assert!(!write(&anna, UPDATE, 33, 70));
+    assert!(write(&anna, &UPDATE, 33, 90));
+    assert!(write(&anna, &UPDATE, 33, 90), "again, and the same value");
+    assert!(write(&ben, &UPDATE, 34, 150));
+    assert!(!write(&anna, &UPDATE, 33, 70));
     assert_eq!(database.balance(), 150);
 }
 
@@ -81,7 +74,7 @@ fn a_check_in_a_separate_statement_is_no_check() {
     let fencing_token: i64 =
         anna.query_row("SELECT fencing_token FROM account WHERE id = 7", [], |row| row.get(0)).unwrap();
     assert!(fencing_token <= 33, "Anna's check passes");
-    assert!(write(&ben, UPDATE, 34, 150));
+    assert!(write(&ben, &UPDATE, 34, 150));
     assert!(write(&anna, "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7", 33, 70));
     assert_eq!(database.balance(), 70, "Ben's money is lost");
 }
@@ -90,22 +83,22 @@ fn a_check_in_a_separate_statement_is_no_check() {
 fn the_first_write_of_a_row_is_guarded_too() {
     let database = Database::new();
     let (anna, ben) = (database.connect(), database.connect());
-    assert!(write(&ben, UPSERT, 34, 150));
-    assert!(!write(&anna, UPSERT, 33, 70));
-    assert!(write(&ben, UPSERT, 34, 160));
+    assert!(write(&ben, &UPSERT, 34, 150));
+    assert!(!write(&anna, &UPSERT, 33, 70));
+    assert!(write(&ben, &UPSERT, 34, 160));
 }
 
 #[test]
 fn a_deleted_row_loses_its_token_and_the_guard_table_does_not() {
     let database = Database::new();
     let connection = database.connect();
-    assert!(write(&connection, UPSERT, 34, 150));
+    assert!(write(&connection, &UPSERT, 34, 150));
     connection.execute("DELETE FROM account WHERE id = 8", []).unwrap();
-    assert!(write(&connection, UPSERT, 33, 70), "no token is left to compare with");
+    assert!(write(&connection, &UPSERT, 33, 70), "no token is left to compare with");
 
     let guard = |number| {
-        let rows = connection.execute(sql::GUARD, params!["account/8", i64::from(token(number))]);
-        sql::written(rows.unwrap(), token(number)).is_ok()
+        let rows = connection.execute(&GUARD, params!["account/8", i64::from(token(number))]);
+        written(rows.unwrap() as u64, token(number)).is_ok()
     };
     assert!(guard(34));
     connection.execute("DELETE FROM account WHERE id = 8", []).unwrap();
@@ -117,8 +110,8 @@ fn the_guards_of_two_resources_are_independent() {
     let database = Database::new();
     let connection = database.connect();
     for (resource, number) in [("a", 34), ("b", 33), ("a", 34), ("b", 33)] {
-        let rows = connection.execute(sql::GUARD, params![resource, i64::from(token(number))]).unwrap();
-        sql::written(rows, token(number)).unwrap();
+        let rows = connection.execute(&GUARD, params![resource, i64::from(token(number))]).unwrap();
+        written(rows as u64, token(number)).unwrap();
     }
 }
 
@@ -127,21 +120,13 @@ fn every_fencing_token_is_exact_in_the_database() {
     let database = Database::new();
     let connection = database.connect();
     let most = quorlock::FencingToken::MAX;
-    connection.execute(sql::GUARD, params!["r", i64::from(most)]).unwrap();
+    connection.execute(&GUARD, params!["r", i64::from(most)]).unwrap();
     let stored: i64 =
         connection.query_row("SELECT fencing_token FROM quorlock_fence", [], |row| row.get(0)).unwrap();
     assert_eq!(stored, i64::from(most));
-    let one_less = connection.execute(sql::GUARD, params!["r", i64::from(most) - 1]).unwrap();
-    sql::written(one_less, token(most.get() - 1)).unwrap_err();
-}
-
-#[test]
-fn an_unknown_row_count_is_no_success() {
-    for rows in [-1, 0] {
-        let refused = sql::written(rows, token(33)).unwrap_err();
-        assert!(refused.to_string().contains("has a larger one, or no such row"), "{refused}");
-    }
-    sql::written(1_usize, token(33)).unwrap();
+    let one_less = connection.execute(&GUARD, params!["r", i64::from(most) - 1]).unwrap();
+    let refused = written(one_less as u64, token(most.get() - 1)).unwrap_err();
+    assert!(refused.to_string().contains("has a larger one, or no such row"), "{refused}");
 }
 
 /// A holder that runs a transaction, step by step.
@@ -161,7 +146,7 @@ impl Holder {
             self.connection.execute(statement, [])
         };
         match done {
-            Ok(0) if *statement == sql::GUARD => {
+            Ok(0) if *statement == *GUARD => {
                 self.connection.execute("ROLLBACK", []).unwrap();
                 self.step = steps.len();
             }
@@ -174,7 +159,7 @@ impl Holder {
 }
 
 const ENTRY: &str = "INSERT INTO journal (token) SELECT ?2 WHERE ?1 = 'r'";
-const GUARDED: &[&str] = &["BEGIN", sql::GUARD, ENTRY, ENTRY, "COMMIT"];
+
 const UNGUARDED: &[&str] = &["BEGIN", ENTRY, ENTRY, "COMMIT"];
 
 /// Runs the steps of the holders of these tokens in the order of `schedule`, and then to the end.
@@ -202,7 +187,7 @@ proptest! {
         tokens in prop::collection::vec(1..6_i64, 2..5),
         schedule in prop::collection::vec(0..4_usize, 0..40),
     ) {
-        let journal = run(GUARDED, &tokens, &schedule);
+        let journal = run(&["BEGIN", *GUARD, ENTRY, ENTRY, "COMMIT"], &tokens, &schedule);
         prop_assert!(!goes_down(&journal), "{:?}", journal);
         let largest = tokens.iter().max().copied().unwrap();
         prop_assert_eq!(journal.last().copied(), u64::try_from(largest).ok(), "the newest holder must be accepted");
@@ -227,13 +212,11 @@ impl Payer {
         let token = i64::from(token(self.number));
         match self.read.take() {
             None => self.read = connection.query_row(reading, [token], |row| row.get(0)).ok(),
-            Some(balance) => self.paid += u64::from(write(connection, UPDATE, self.number, balance + 1)),
+            Some(balance) => self.paid += u64::from(write(connection, &UPDATE, self.number, balance + 1)),
         }
     }
 }
 
-const SHOW_AND_READ: &str =
-    "UPDATE account SET fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1 RETURNING balance";
 const ONLY_READ: &str = "SELECT balance FROM account WHERE id = 7 AND ?1 > 0";
 
 /// Returns the total paid in, according to the payers and according to the account.
@@ -255,7 +238,7 @@ proptest! {
     fn a_token_checked_before_the_read_loses_no_update(
         schedule in prop::collection::vec(0..3_usize, 0..40),
     ) {
-        let (reported, stored) = pay(SHOW_AND_READ, &[33, 34, 35], &schedule);
+        let (reported, stored) = pay(&SHOW_AND_READ, &[33, 34, 35], &schedule);
         prop_assert_eq!(reported, stored);
     }
 }

@@ -3,13 +3,13 @@
 use std::io::Write as _;
 
 use quorlock::FencingToken;
-use quorlock::fence::{shared, sql};
 use quorlock_testkit::{Engine, eventually, patience};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, NoTls};
 
 use self::story::STORY;
+use super::page::{CREATE_GUARD_TABLE, CREATE_SHARED_TABLE, GUARD, READ_GUARD, UPDATE, WRITE_GUARD, written};
 
 #[path = "../../memory/fence/story.rs"]
 mod story;
@@ -45,9 +45,6 @@ struct Database {
     place: String,
 }
 
-const UPDATE: &str =
-    "UPDATE account SET balance = $2, fencing_token = $1 WHERE id = 7 AND fencing_token <= $1";
-
 impl Database {
     async fn connect(&self) -> Client {
         let (client, connection) = tokio_postgres::connect(&self.place, NoTls).await.unwrap();
@@ -62,7 +59,7 @@ impl Database {
             CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, fencing_token BIGINT NOT NULL DEFAULT 0);
             INSERT INTO account (id, balance) VALUES (7, 100);";
         let anna = self.connect().await;
-        anna.batch_execute(&format!("{tables}{}", sql::CREATE_GUARD_TABLE)).await.unwrap();
+        anna.batch_execute(&format!("{tables}{}", *CREATE_GUARD_TABLE)).await.unwrap();
         let ben = self.connect().await;
         for client in [&anna, &ben] {
             client
@@ -76,9 +73,10 @@ impl Database {
     /// Sends a statement that has to wait for a lock, and returns once it waits.
     async fn send(&self, client: Client, statement: &'static str, number: u64, what: i64) -> Sent {
         let task = tokio::spawn(async move {
-            let rows = match statement {
-                sql::GUARD => guard(&client, number).await,
-                _ => client.execute(statement, &[&i64::from(token(number)), &what]).await,
+            let rows = if statement == *GUARD {
+                guard(&client, number).await
+            } else {
+                client.execute(statement, &[&i64::from(token(number)), &what]).await
             };
             (client, rows)
         });
@@ -95,21 +93,21 @@ impl Database {
 
     async fn two_marks_admit_readers_and_writers_in_lock_order(&self) {
         let client = self.connect().await;
-        client.batch_execute(shared::CREATE_GUARD_TABLE).await.unwrap();
-        client.batch_execute(shared::CREATE_GUARD_TABLE).await.unwrap();
+        client.batch_execute(&CREATE_SHARED_TABLE).await.unwrap();
+        client.batch_execute(&CREATE_SHARED_TABLE).await.unwrap();
         for (writes, number, is_let_in) in STORY {
-            let guard = if writes { shared::WRITE_GUARD } else { shared::READ_GUARD };
+            let guard = if writes { *WRITE_GUARD } else { *READ_GUARD };
             let rows = client.execute(guard, &[&"account/7", &i64::from(token(number))]).await.unwrap();
-            assert_eq!(sql::written(rows, token(number)).is_ok(), is_let_in, "{number}");
+            assert_eq!(written(rows, token(number)).is_ok(), is_let_in, "{number}");
         }
     }
 
     async fn a_late_update_waits_and_finds_the_newer_token(&self, isolation: &str) {
         let (anna, ben) = self.anna_and_ben(isolation).await;
         begin(&ben).await;
-        ben.execute(UPDATE, &[&34_i64, &150_i64]).await.unwrap();
+        ben.execute(*UPDATE, &[&34_i64, &150_i64]).await.unwrap();
         begin(&anna).await;
-        let late = self.send(anna, UPDATE, 33, 70).await;
+        let late = self.send(anna, *UPDATE, 33, 70).await;
         ben.batch_execute("COMMIT").await.unwrap();
         late.refused(isolation).await;
         assert_eq!(self.balance().await, 150);
@@ -119,18 +117,18 @@ impl Database {
         let (anna, ben) = self.anna_and_ben(isolation).await;
         guard(&anna, 32).await.unwrap();
         begin(&anna).await;
-        sql::written(guard(&anna, 33).await.unwrap(), token(33)).unwrap();
+        written(guard(&anna, 33).await.unwrap(), token(33)).unwrap();
         begin(&ben).await;
-        let next = self.send(ben, sql::GUARD, 34, 0).await;
+        let next = self.send(ben, *GUARD, 34, 0).await;
         anna.batch_execute("UPDATE account SET balance = balance - 30; COMMIT").await.unwrap();
         let (ben, rows) = next.task.await.unwrap();
         if isolation == "READ COMMITTED" {
-            sql::written(rows.unwrap(), token(34)).unwrap();
+            written(rows.unwrap(), token(34)).unwrap();
         } else {
             // The client must run the transaction again.
             assert_eq!(rows.unwrap_err().code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE));
             ben.batch_execute("ROLLBACK; BEGIN").await.unwrap();
-            sql::written(guard(&ben, 34).await.unwrap(), token(34)).unwrap();
+            written(guard(&ben, 34).await.unwrap(), token(34)).unwrap();
         }
         let read: i64 = ben.query_one("SELECT balance FROM account", &[]).await.unwrap().get(0);
         assert_eq!(read, 70, "a read after the guard sees the previous transaction");
@@ -142,7 +140,7 @@ impl Database {
         begin(&ben).await;
         guard(&ben, 34).await.unwrap();
         begin(&anna).await;
-        let late = self.send(anna, sql::GUARD, 33, 0).await;
+        let late = self.send(anna, *GUARD, 33, 0).await;
         ben.batch_execute("COMMIT").await.unwrap();
         late.refused(isolation).await;
     }
@@ -152,7 +150,7 @@ impl Database {
         begin(&ben).await;
         guard(&ben, 34).await.unwrap();
         begin(&anna).await;
-        let late = self.send(anna, sql::GUARD, 33, 0).await;
+        let late = self.send(anna, *GUARD, 33, 0).await;
         ben.batch_execute("COMMIT").await.unwrap();
         late.refused(isolation).await;
     }
@@ -162,20 +160,20 @@ impl Database {
         begin(&ben).await;
         guard(&ben, 34).await.unwrap();
         begin(&anna).await;
-        let late = self.send(anna, sql::GUARD, 33, 0).await;
+        let late = self.send(anna, *GUARD, 33, 0).await;
         ben.batch_execute("ROLLBACK").await.unwrap();
         let (_anna, rows) = late.task.await.unwrap();
-        sql::written(rows.unwrap(), token(33)).expect("34 has written nothing yet");
+        written(rows.unwrap(), token(33)).expect("34 has written nothing yet");
     }
 
     async fn a_guard_that_refuses_still_locks_its_row(&self) {
         let (anna, ben) = self.anna_and_ben("READ COMMITTED").await;
         guard(&ben, 34).await.unwrap();
         begin(&anna).await;
-        sql::written(guard(&anna, 33).await.unwrap(), token(33)).unwrap_err();
-        let next = self.send(ben, sql::GUARD, 34, 0).await;
+        written(guard(&anna, 33).await.unwrap(), token(33)).unwrap_err();
+        let next = self.send(ben, *GUARD, 34, 0).await;
         anna.batch_execute("ROLLBACK").await.unwrap();
-        sql::written(next.task.await.unwrap().1.unwrap(), token(34)).unwrap();
+        written(next.task.await.unwrap().1.unwrap(), token(34)).unwrap();
     }
 
     async fn a_check_in_a_separate_statement_is_no_check(&self) {
@@ -184,7 +182,7 @@ impl Database {
         let fencing_token: i64 =
             anna.query_one("SELECT fencing_token FROM account", &[]).await.unwrap().get(0);
         assert!(fencing_token <= 33, "Anna's check passes");
-        ben.execute(UPDATE, &[&34_i64, &150_i64]).await.unwrap();
+        ben.execute(*UPDATE, &[&34_i64, &150_i64]).await.unwrap();
         anna.batch_execute("UPDATE account SET balance = 70, fencing_token = 33; COMMIT").await.unwrap();
         assert_eq!(self.balance().await, 70, "Ben's money is lost");
     }
@@ -201,7 +199,7 @@ impl Sent {
     async fn refused(self, isolation: &str) {
         let (_client, rows) = self.task.await.unwrap();
         if isolation == "READ COMMITTED" {
-            sql::written(rows.unwrap(), token(self.number)).unwrap_err();
+            written(rows.unwrap(), token(self.number)).unwrap_err();
         } else {
             assert_eq!(rows.unwrap_err().code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE));
         }
@@ -213,5 +211,5 @@ async fn begin(client: &Client) {
 }
 
 async fn guard(client: &Client, number: u64) -> Result<u64, Error> {
-    client.execute(sql::GUARD, &[&"account/7", &i64::from(token(number))]).await
+    client.execute(*GUARD, &[&"account/7", &i64::from(token(number))]).await
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use quorlock::node::{ListedKeys, NodeErrorKind};
 use quorlock::protocol::WaiterId;
 

@@ -173,11 +173,10 @@ impl Opened<'_> {
         let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
         let stored =
             recorded.and_then(|(data, _)| millis(data)).map_or(Duration::ZERO, Duration::from_millis);
-        let notes = seams.max_ttls().filter(|_| seams.guards_restarts());
-        let ours = notes.map_or(Duration::ZERO, quorlock::node::MaxTtlNotes::ours);
-        if let Some(notes) = notes {
+        let ours = seams.max_ttl().unwrap_or_default();
+        if ours > Duration::ZERO {
             if stored > Duration::ZERO {
-                notes.hear(stored);
+                seams.hear_max_ttl(stored);
             }
             if ours > stored {
                 let (path, millis) =
