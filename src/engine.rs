@@ -17,7 +17,7 @@ pub(crate) mod key_watch;
 pub(crate) mod lease_state;
 mod node_queue;
 pub(crate) mod offer;
-pub(crate) mod offers;
+pub(crate) mod offer_inbox;
 pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod queue;

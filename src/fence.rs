@@ -2,7 +2,7 @@
 //!
 //! A lease can end while its holder is paused, and a write in flight then still arrives. Only the resource can
 //! refuse it: it stores the largest fencing token that it has seen, and refuses smaller ones. This module has that
-//! check for data in memory; the page ["The fencing check"][page] has it for SQL, Redis, services and buckets. None
+//! check for data in memory; [a page][page] has it for SQL, Redis, services and buckets. None
 //! of it needs a lock, a node or a runtime.
 //!
 //! # The contract
@@ -22,7 +22,7 @@
 //!
 //! | the resource | use |
 //! |---|---|
-//! | SQL, Redis or Valkey, a service, an object store | what [the page][page] has to copy |
+//! | SQL, Redis or Valkey, a service, an object store | what [that page][page] has to copy |
 //! | data in memory | [`Guarded`] |
 //! | a service, at its entrance | [`Gate`] |
 //! | data in memory, read under shared leases | [`SharedGuarded`] |

@@ -1,10 +1,36 @@
 //! The interface between the lock algorithm and a lock server, for programs that bring a [`Node`] of their
 //! own.
 //!
-//! A [`Node`] receives a [`SharedRequest`] and sends one [`Response`], or a [`NodeError`], through its
-//! [`Responder`]. [`Capabilities`] says what the node supports. A [`NodeKind`] makes nodes from URLs, with
-//! the clock, randomness, transport and settings of [`Seams`]. A [`HintListener`] receives changes of keys
-//! from the node, a [`StatusListener`] the state of its connection, and [`Facts`] are what `doctor` reads.
+//! What a node does with a request is the same for every store, and is there to be used:
+//!
+//! | what the store can do in one step | its node uses | as in |
+//! |---|---|---|
+//! | read rows, and write them if they are unchanged | [`record`]: read, [`Records::apply`](record::Records::apply), write, answer | `quorlock-mysql`, `quorlock-sqlite`, `quorlock-directory` |
+//! | run a script or a function | the same changes in the store's own language, compared with [`record`] by tests | this crate for Redis, `quorlock-postgres` |
+//! | create keys in an order that all clients see, which end with their session | [`places`]: the first place holds the lock, the others wait | `quorlock-etcd`, `quorlock-zookeeper` |
+//! | anything, from another language | `quorlock-exec`: a program with one line of JSON for each request | `gateways/` |
+//!
+//! # How a request runs
+//!
+//! A [`NodeKind`] makes nodes from URLs, with the clock, randomness, transport and settings of [`Seams`]. The library
+//! sends a node a [`SharedRequest`] ([`Node::ask`]), which it answers once through the [`Responder`]: with a
+//! [`Response`], whose [`Vote`] may count, or with a [`NodeError`], which says whether anything may have been carried
+//! out. What it cannot do, its [`Capabilities`] say, and the library does not ask for it.
+//!
+//! ```text
+//! Coordinator ── SharedRequest ──► Node::ask ──► the store
+//!     ▲                               │
+//!     ├──── Responder: Response ◄─────┤   one answer for each request
+//!     ├──── HintListener: Hint ◄──────┤   a key has changed; an offer has come
+//!     └──── StatusListener ◄──────────┘   the connection has come or gone
+//! ```
+//!
+//! | a node | if it has more than the minimum |
+//! |---|---|
+//! | [`Node::listen`] | notifies a [`HintListener`] of changed keys, so that waiters need not poll |
+//! | [`Node::observe`], [`Observers`] | notifies a [`StatusListener`] of its connection, for [`health`](crate::health) |
+//! | [`Node::facts`], [`Node::examine`] | collects [`Facts`] for [`doctor`](crate::doctor) |
+//! | [`Node::list_keys`] | lists its locks as [`KeyPages`], for [`Coordinator::list`](crate::Coordinator::list) |
 //!
 //! The page "Write a node" of the book (`docs/write-a-node.md`) leads through an implementation;
 //! `quorlock_testkit::contract` tests one.

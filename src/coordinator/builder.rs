@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::Coordinator;
 use crate::engine::context::{EngineContext, context};
-use crate::engine::offers::{Inbox, Offers};
+use crate::engine::offer_inbox::{Inbox, Offers};
 use crate::engine::options::Options;
 use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::ConfigError;

@@ -58,7 +58,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use super::context::EngineContext;
-use super::offers::Next;
+use super::offer_inbox::Next;
 use crate::node::{Capability, Request, SharedRequest, Vote, ask};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};

@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::offers::Offers;
+use super::offer_inbox::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::WaitQueues;
 use super::throttle::Renewals;

@@ -32,7 +32,7 @@
 //! # Events
 //!
 //! - `ask`: a place is asked for. Repeats the last token while that is recent, or draws a new one.
-//! - A vote arrives (`OfferRequest::offered` in `offers`): it is counted, or given back if the
+//! - A vote arrives (`OfferRequest::offered` in `offer_inbox`): it is counted, or given back if the
 //!   request was given up or the offer is shorter than its terms.
 //! - The node says that we are first soon (`turned_stale`): the contender asks again, so that the
 //!   offer counts from a recent request.
@@ -71,7 +71,7 @@ use tokio::sync::Notify;
 use super::attempt::{Attempt, expect, new_claim};
 use super::cleanup::{Cleanup, CleanupOf, cancel};
 use super::context::EngineContext;
-use super::offers::{GiveBack, OfferRequest};
+use super::offer_inbox::{GiveBack, OfferRequest};
 use super::options::{AcquireRequest, Fencing, Renewal};
 use crate::node::SharedRequest;
 use crate::quorum::key_states::KeyStates;

@@ -329,8 +329,8 @@ fn run(all: &[(Part, &Record)]) -> String {
         .map(|(subject, why)| format!("{subject}: {why}"))
         .collect();
     let mut versions: Vec<&str> = Vec::new();
-    for (_, version) in records().flat_map(|record| &record.versions) {
-        if !versions.contains(&version.as_str()) {
+    for version in records().flat_map(|record| &record.versions).flat_map(|(_, all)| all.split(", ")) {
+        if !versions.contains(&version) {
             versions.push(version);
         }
     }
@@ -349,7 +349,7 @@ fn run(all: &[(Part, &Record)]) -> String {
         std::env::consts::ARCH,
         joined(servers),
         windows.collect::<Vec<_>>().join("; "),
-        versions.join("; "),
+        versions.join(", "),
     );
     if !skipped.is_empty() {
         let skipped = skipped.into_iter().collect::<Vec<_>>().join("; ");

@@ -382,7 +382,7 @@ mod tests {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {
                     let hold = max_ttl.unwrap_or(Duration::MAX);
-                    let _ = crate::notice::Notice::new(Duration::MAX, settings.ttl(), settings.drift(), Some(hold));
+                    let _ = crate::run::notice::Notice::new(Duration::MAX, settings.ttl(), settings.drift(), Some(hold));
                 }
             }
         }

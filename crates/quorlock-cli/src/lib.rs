@@ -60,7 +60,6 @@ mod logging;
 mod man;
 mod marks;
 mod metrics;
-mod notice;
 mod paint;
 mod panic;
 mod parent_death;

@@ -16,6 +16,8 @@ use crate::record::{Ask, Kept, Reply, What};
 pub(crate) const GOES_ON: &str = "waiters are never stranded";
 /// No client is served twice before a waiter that came earlier.
 pub(crate) const IN_ORDER: &str = "no waiter is passed over more than once by each of the others";
+/// Whoever comes to a lock that was released, and that no one waits for, may take it.
+pub(crate) const OPEN: &str = "no turn outlives the release of its waiter";
 pub(crate) const SERVED: &str = "every process may get the lock";
 
 /// The rules of the library, or all but one.
@@ -30,6 +32,8 @@ pub(crate) enum Variant {
     TurnNotLeft,
     /// A waiter that accepts no offer has no place in the queue.
     NoPlace,
+    /// A release leaves the turn of the waiter that has released.
+    TurnOutlivesRelease,
 }
 
 /// The model of `K` processes.
@@ -77,7 +81,12 @@ pub(crate) struct State<const K: usize> {
     returns: usize,
     /// How often another one got the lock while the reader waited.
     passed_over: usize,
+    /// Whether a release has left the lock reserved with no one in the queue.
+    reserved: bool,
 }
+
+/// One that comes after all others.
+const NEWCOMER: usize = 7;
 
 /// The process that accepts no offers.
 const READER: usize = 0;
@@ -129,8 +138,19 @@ impl<const K: usize> Model for Queue<K> {
     fn init_states(&self) -> Vec<State<K>> {
         let Queue { deaths, losses, departures, returns, .. } = *self;
         let (kept, processes) = (Kept::nothing(), [Process::Away; K]);
-        let (turn, hint, passed_over) = (false, None, 0);
-        vec![State { processes, kept, turn, hint, deaths, losses, departures, returns, passed_over }]
+        let (turn, hint, passed_over, reserved) = (false, None, 0, false);
+        vec![State {
+            processes,
+            kept,
+            turn,
+            hint,
+            deaths,
+            losses,
+            departures,
+            returns,
+            passed_over,
+            reserved,
+        }]
     }
 
     fn actions(&self, state: &State<K>, steps: &mut Vec<Step>) {
@@ -196,8 +216,16 @@ impl<const K: usize> Model for Queue<K> {
                     Some(first) if self.reader && first != READER => {
                         next.grant(first, Ask::transfer(process, first, 1));
                     }
+                    // A cancel leaves the turn, and deletes the key all the same.
+                    None if self.variant == Variant::TurnOutlivesRelease => {
+                        next.kept.ask(Ask::of(What::Cancel, process));
+                    }
                     _ => Self::apply(&mut next, Ask::release(process)),
                 }
+                let comes = Ask::of(What::Enqueue, NEWCOMER).lasting(1);
+                // No one waits, and no one was notified.
+                let is_idle = next.kept.is_free() && next.kept.first_waiter().is_none() && !next.turn;
+                next.reserved = is_idle && next.kept.would(comes) != Reply::Free;
             }
             Step::Hear(process) => {
                 next.hint = None;
@@ -243,6 +271,7 @@ impl<const K: usize> Model for Queue<K> {
                 state.processes.iter().all(ended) || !steps.is_empty()
             }),
             Property::always(IN_ORDER, |_: &Queue<K>, state: &State<K>| state.passed_over < K),
+            Property::always(OPEN, |_: &Queue<K>, state: &State<K>| !state.reserved),
             Property::sometimes(SERVED, |_: &Queue<K>, state: &State<K>| {
                 state.processes.iter().all(|stands| *stands == Process::Done)
             }),
@@ -297,6 +326,8 @@ cases! {
         Queue::<3> { deaths: 0, losses: 0, ..queue(Variant::TurnNotLeft) };
     holds prove a_reader_in_the_queue_is_passed_over_once_by_each_other_at_most: reader::<3>(Variant::Right);
     violated hunt a_reader_without_a_place_is_passed_over_again_and_again: reader::<3>(Variant::NoPlace);
+    violated hunt a_turn_that_outlives_the_release_of_its_waiter_keeps_others_from_a_free_lock:
+        Queue::<2> { deaths: 0, losses: 0, departures: 0, ..queue(Variant::TurnOutlivesRelease) };
 }
 
 fn reader<const K: usize>(variant: Variant) -> Queue<K> {

@@ -1,4 +1,5 @@
-//! Renews a lease and applies the verdicts.
+//! Renews a lease and applies the verdicts. When one is due is decided in `quorlock_protocol::renewal`; that it is too
+//! late, in `keeper.rs`.
 
 use std::sync::Arc;
 

@@ -167,6 +167,19 @@ fn every_test_of_the_model_that_the_rules_name_exists() {
 }
 
 #[test]
+fn every_rule_has_a_number_of_its_own() {
+    let rows = rows(RULES);
+    let mut numbers: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    numbers.sort_unstable();
+    let twice: Vec<_> = numbers.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    assert!(
+        numbers.len() > 100 && twice.is_empty(),
+        "{} rules, these numbers twice: {twice:?}",
+        numbers.len()
+    );
+}
+
+#[test]
 fn every_defect_has_a_test() {
     let rows = defects();
     assert!(rows.len() > 40, "{} rows were read", rows.len());

@@ -394,9 +394,22 @@ One object per line. Durations are whole milliseconds (`_ms`) or microseconds (`
 fn the_reference_lists_the_json_fields_of_the_code() {
     let key = Regex::new(r#""([a-z0-9_]+)"(?::\s|\.to_owned\(\),\s*json!)"#).unwrap();
     let event = Regex::new(r#""event": "([a-z_]+)""#).unwrap();
-    let files: BTreeSet<&str> = OBJECTS.iter().map(|object| object.file).collect();
-    for file in files {
-        let code = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut printing: BTreeSet<String> = OBJECTS.iter().map(|object| object.file.to_owned()).collect();
+    let mut folders = vec![source.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if fs::read_to_string(&path).is_ok_and(|code| code.contains("json!(")) {
+                let file = path.strip_prefix(&source).unwrap().to_str().unwrap();
+                printing.extend((file != "reference/json.rs").then(|| file.to_owned()));
+            }
+        }
+    }
+    for file in printing {
+        let code = fs::read_to_string(source.join(&file)).unwrap();
         let code = code.split("#[cfg(test)]").next().unwrap();
         let of_code = |pattern: &Regex| -> BTreeSet<String> {
             pattern.captures_iter(code).map(|found| found[1].to_owned()).collect()

@@ -9,9 +9,9 @@ use quorlock::duration;
 use quorlock::protocol::Moment;
 
 use super::job::{Change, Job};
+use super::notice::{Notice, Stage, Step};
 use super::requests::{Request, Requests};
 use crate::failure::Failure;
-use crate::notice::{Notice, Stage, Step};
 use crate::report::{Reason, Report};
 use crate::runtime::{now, sleep_until};
 use crate::signals::{self, Interruption, Received, Signals};

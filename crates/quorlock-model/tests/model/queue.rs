@@ -7,4 +7,5 @@ cases! {
     fn a_turn_given_up_without_a_hint_strands_waiters_that_only_listen();
     fn a_reader_in_the_queue_is_passed_over_once_by_each_other_at_most();
     fn a_reader_without_a_place_is_passed_over_again_and_again();
+    fn a_turn_that_outlives_the_release_of_its_waiter_keeps_others_from_a_free_lock();
 }

@@ -292,3 +292,89 @@ impl HintListener for Inbox {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::node::max_ttls::MaxTtls;
+    use crate::node::{Node, Responder, SharedRequest};
+    use crate::quorum::members::Nodes;
+    use crate::quorum::round::Expect;
+    use crate::runtime::clock::SystemClock;
+    use quorlock_protocol::{Drift, Quarantine, Quorum};
+
+    const LIFE: Duration = Duration::from_secs(5);
+
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Node for Silent {
+        fn name(&self) -> &'static str {
+            "silent"
+        }
+
+        fn ask(&self, _: SharedRequest, _: Responder) {}
+    }
+
+    /// The nodes at which an offer was given back.
+    #[derive(Default)]
+    struct GivenBack(Mutex<Vec<usize>>);
+
+    impl GiveBack for GivenBack {
+        fn give_back(self: Arc<Self>, _: &OfferRequest, node: usize, _: Duration) {
+            self.0.lock().push(node);
+        }
+    }
+
+    fn nodes() -> Arc<Nodes> {
+        let quorum = Quorum::majority(3);
+        let max_ttls = Arc::new(MaxTtls::new(LIFE, Drift::default(), quorum));
+        let nodes = (0..3).map(|_| Arc::new(Silent) as Arc<dyn Node>).collect();
+        Arc::new(Nodes::new(nodes, quorum, Arc::new(SystemClock), (Quarantine::none(), max_ttls), None))
+    }
+
+    fn offered(request: &OfferRequest, node: usize) {
+        let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO);
+        let vote = Response::new(Vote::Granted, Arc::new(identity));
+        request.offered(node, vote, LIFE, request.round.sent);
+    }
+
+    /// In another order, as two threads may take: rule O-6 holds in each.
+    #[tokio::test]
+    async fn o6_an_offer_counts_or_is_given_back_and_never_both() {
+        let nodes = nodes();
+        let given_back = Arc::new(GivenBack::default());
+        let request = |random| {
+            let token = Token::new(random, "");
+            let engine: Weak<GivenBack> = Arc::downgrade(&given_back);
+            let round = Round::without_requests(&nodes, Expect::Hold, LIFE);
+            let inbox = InboxId::new(1);
+            OfferRequest {
+                engine,
+                runtime: Handle::current(),
+                claim: Arc::new(Claim::new("r".into(), token.clone())),
+                life: LIFE,
+                forgotten: round.sent + LIFE * 2,
+                round,
+                terms: Arc::new(OfferTerms { inbox, prefix_len: 0, life: LIFE, fenced: false, token }),
+                stale: AtomicBool::new(false),
+                repeated: AtomicBool::new(false),
+                taken_up: AtomicBool::new(false),
+                given_up: Mutex::new(false),
+            }
+        };
+
+        let given_up = request(1);
+        assert!(given_up.give_up() && !given_up.take_up(), "a token that was given up is not taken up");
+        offered(&given_up, 0);
+        assert!(!given_up.has_votes(), "an offer that comes later does not count");
+        assert_eq!(*given_back.0.lock(), [0]);
+
+        let taken_up = request(2);
+        offered(&taken_up, 1);
+        assert!(taken_up.take_up() && !taken_up.give_up(), "one that was taken up is not withdrawn");
+        assert!(taken_up.has_votes());
+        assert_eq!(*given_back.0.lock(), [0]);
+    }
+}
