@@ -188,7 +188,7 @@ impl Builder {
     /// [tells the program](Coordinator::warnings), and waits for restarted nodes as long as the larger asks
     /// for. The list of nodes of each client is compared likewise, under `PREFIX{…}:quorlock:gate:lists`.
     /// PostgreSQL servers have a table for the `max_ttl`. Nodes of other kinds may do the same by
-    /// [`Seams::max_ttls`](crate::node::Seams::max_ttls).
+    /// [`Seams::max_ttl`](crate::node::Seams::max_ttl).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self

@@ -823,7 +823,8 @@ BEGIN
     RETURN ROW(9, NULL, NULL, NULL, NULL, names || contexts, times)::quorlock.answer;
 END $$;
 
--- Deletes expired rows of the next `most` keys, starting after the last key of the previous sweep.
+-- Deletes expired rows of the next `most` keys, starting after the last key of the previous sweep. The last turn is
+-- remembered for a minute, as is the place of a waiter that has expired: it may ask again.
 CREATE FUNCTION quorlock.sweep(most int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -843,6 +844,7 @@ BEGIN
         WHERE key > after AND (last IS NULL OR key <= last)
             AND (token IS NULL AND expires IS NULL OR expires <= t)
             AND (buried IS NULL OR buried <= t)
+            AND (told IS NULL OR told + 60000000 <= t)
         FOR UPDATE SKIP LOCKED
     );
     DELETE FROM quorlock.tombstones WHERE (key, attempt) IN (
@@ -855,7 +857,7 @@ BEGIN
     );
     DELETE FROM quorlock.waiters WHERE (key, waiter) IN (
         SELECT key, waiter FROM quorlock.waiters
-        WHERE key > after AND (last IS NULL OR key <= last) AND expires <= t FOR UPDATE SKIP LOCKED
+        WHERE key > after AND (last IS NULL OR key <= last) AND expires + 60000000 <= t FOR UPDATE SKIP LOCKED
     );
     DELETE FROM quorlock.intents WHERE (key, waiter) IN (
         SELECT key, waiter FROM quorlock.intents

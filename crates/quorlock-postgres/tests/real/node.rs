@@ -349,7 +349,12 @@ async fn rows_of_unused_locks_are_deleted_in_time() {
              INSERT INTO quorlock.locks SELECT convert_to('held/' || i, 'UTF8'), '', quorlock.clock() + 600000000
                 FROM generate_series(1, 10) i;
              INSERT INTO quorlock.tombstones SELECT convert_to('old/' || i, 'UTF8'), '', quorlock.clock()
-                FROM generate_series(1, 1000) i",
+                FROM generate_series(1, 1000) i;
+             INSERT INTO quorlock.locks (key, told)
+                VALUES ('turn/now', quorlock.clock()), ('turn/past', quorlock.clock() - 61000000);
+             INSERT INTO quorlock.waiters (key, waiter, turn_key, channel, since, expires, context)
+                VALUES ('turn/now', '1', '', 'c', 0, quorlock.clock(), ''),
+                    ('turn/past', '1', '', 'c', 0, quorlock.clock() - 61000000, '')",
         )
         .await
         .unwrap();
@@ -358,9 +363,13 @@ async fn rows_of_unused_locks_are_deleted_in_time() {
     };
     until("the old ones are gone", async || {
         inspect(&*node, "a").await.unwrap();
-        count("locks WHERE substr(key, 1, 4) = 'old/'").await == 0 && count("tombstones").await == 0
+        count("locks WHERE substr(key, 1, 4) = 'old/' OR key = 'turn/past'").await == 0
+            && count("waiters WHERE key = 'turn/past'").await == 0
+            && count("tombstones").await == 0
     })
     .await;
+    // The next in the queue would take the turn of the first, and one that is late would lose its place.
+    assert_eq!((count("locks WHERE key = 'turn/now'").await, count("waiters").await), (1, 1));
     assert_eq!(count("locks WHERE substr(key, 1, 5) = 'held/'").await, 10);
 }
 

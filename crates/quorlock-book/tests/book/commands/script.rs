@@ -31,9 +31,9 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
             "sh" => steps.extend(commands(&block, false)),
             "console" => steps.extend(commands(&block, true)),
             // python/tests/test_docs.py runs the first, tests/book/languages.rs the next five, tests/book/jobs the last six.
-            // `bash` is for root as well.
-            "python" | "go" | "java" | "js" | "php" | "ruby" | "text" | "" | "sql" | "ini" | "crontab"
-            | "systemd" | "env" | "yaml" | "dockerfile" | "bash" => {}
+            // `bash` is for root as well. tests/memory/fence and tests/real/fence run what is in Lua.
+            "python" | "go" | "java" | "js" | "php" | "ruby" | "text" | "" | "sql" | "lua" | "ini"
+            | "crontab" | "systemd" | "env" | "yaml" | "dockerfile" | "bash" => {}
             language if language.split(',').next() == Some("rust") => steps.extend(file(&block)),
             "toml" | "conf" => steps.extend(file(&block)),
             other => panic!("{}:{}: no test knows `{other}`", page.path.display(), block.line),
