@@ -29,7 +29,8 @@ async fn waiters_come_in_the_order_they_came() {
     let mut waiters = Vec::new();
     for (before, name) in ["first", "second", "third"].into_iter().enumerate() {
         let script = format!("echo {name} >> {}", log.display());
-        let waiter = run(&servers, &["-w", "forever", "-v"], &script).start();
+        // A node that is slow would be left out of the queue, and its waiters then have another order.
+        let waiter = run(&servers, &["-w", "forever", "-v", "--node-timeout", "2s"], &script).start();
         let place = format!("processes_before={before}");
         eventually("its place in the queue", patience(), async || waiter.stderr().contains(&place))
             .await
