@@ -153,7 +153,7 @@ fn locks(cycles: &Record, contention: &Record, systems: &Record) -> String {
     let overlaps: u64 = overlaps.sum();
     format!(
         "{head}{libraries}{systems}\n\
-         Times that two clients held a lock at once, over all subjects: {overlaps}.\n\n\
+         Times that two clients held a lock simultaneously, over all subjects: {overlaps}.\n\n\
          ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
          ![Time until 32 that arrive together have held once](benchmarks/together.svg)\n"
     )

@@ -16,7 +16,7 @@ use crate::record::{Ask, Kept, Reply, What};
 pub(crate) const GOES_ON: &str = "waiters are never stranded";
 /// No client is served twice before a waiter that came earlier.
 pub(crate) const IN_ORDER: &str = "no waiter is passed over more than once by each of the others";
-/// Whoever comes to a lock that was released, and that no one waits for, may take it.
+/// A client that comes to a lock that was released, and that no one waits for, may take it.
 pub(crate) const OPEN: &str = "no turn outlives the release of its waiter";
 pub(crate) const SERVED: &str = "every process may get the lock";
 
