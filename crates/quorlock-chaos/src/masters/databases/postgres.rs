@@ -18,12 +18,13 @@ const HELD: &str = "
     SELECT r.key, r.token, LEAST(r.expires, l.expires) - now, 0
     FROM quorlock.readers r JOIN quorlock.locks l USING (key), clock WHERE l.token = $1";
 
-/// Every row in use. Expired rows are deleted first.
+/// Every row in use. Expired rows are deleted first, except those of waiters, whose places are remembered for a minute.
 const LEFT: &str = "
-    SELECT 'a lock' AS what, key FROM quorlock.locks
-    WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1000000)
+    WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now)
+    SELECT 'a lock' AS what, key FROM quorlock.locks, clock
+    WHERE token IS NOT NULL AND (expires IS NULL OR expires > now)
     UNION ALL SELECT 'a reader', key FROM quorlock.readers
-    UNION ALL SELECT 'a waiter', key FROM quorlock.waiters
+    UNION ALL SELECT 'a waiter', key FROM quorlock.waiters, clock WHERE expires > now
     UNION ALL SELECT 'a writer that waits for readers', key FROM quorlock.intents
     UNION ALL SELECT 'a tombstone', key FROM quorlock.tombstones";
 
