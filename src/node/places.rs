@@ -2,18 +2,27 @@
 //!
 //! Such a store keeps a place for each client that wants a lock, in the order in which they came. The first place holds the
 //! lock, unless it is that of a waiter of this library: then it is the waiter's turn. [`Owner`] is what the data of a place
-//! say, and [`OwnPlaces`] are the places of this process, which it deletes when their time is over: the session or lease
-//! that they live on is for the case that the process dies.
+//! say, and [`OwnPlaces`] are the places of this process: it says whose turn it is when a place goes
+//! ([`gone`](OwnPlaces::gone)), and which are to be deleted because their time is over: the session or lease that they live
+//! on is for the case that the process dies.
+//!
+//! Such a store has several members, of which any can answer: a [`Cluster`]. Its node has one thread, which keeps a
+//! connection to one member and goes on to the next one when it fails; [`Handle`] starts it.
 
-use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock_protocol::{FencingToken, Moment, Token, WaiterId};
+use quorlock_protocol::{FencingToken, Token, WaiterId};
 
 use super::QueuedWaiter;
+
+mod cluster;
+mod handle;
+mod own;
+mod worker;
+
+pub use cluster::{Cluster, Connection, Local, open_any};
+pub use handle::Handle;
+pub use own::{OwnPlace, OwnPlaces, Role, Waiting};
 
 /// Begins the data of a waiter's place.
 const WAITS: &[u8] = b"\0waits ";
@@ -96,248 +105,9 @@ fn words(text: &str) -> Option<(WaiterId, Duration, &str)> {
     Some((WaiterId::parse(waiter.as_bytes())?, Duration::from_millis(since.parse().ok()?), context))
 }
 
-/// A place of this process, under the key `K`, with what else the node knows of it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct OwnPlace<K, S> {
-    /// Where it is stored.
-    pub key: K,
-    /// What it is for.
-    pub role: Role<K>,
-    /// The place is deleted then, unless this is put off.
-    pub until: Moment,
-    /// What the node knows of it.
-    pub stored: S,
-}
-
-/// What a place is for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete: a place holds, or waits")]
-pub enum Role<K> {
-    /// It holds the lock.
-    Holder(Token),
-    /// It waits.
-    Waiter(Waiting<K>),
-}
-
-/// The state of a waiter's place.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Waiting<K> {
-    /// Whose place it is.
-    pub waiter: WaiterId,
-    /// The places before it, as far as they are known.
-    pub before: Vec<K>,
-    /// How long its turn lasts.
-    pub turn: Duration,
-    /// When its turn ends, if it is its turn.
-    pub turn_ends: Option<Moment>,
-}
-
-impl<K> Waiting<K> {
-    /// Creates the state of a new place.
-    #[must_use]
-    pub fn new(waiter: WaiterId, turn: Duration) -> Waiting<K> {
-        Waiting { waiter, before: Vec::new(), turn, turn_ends: None }
-    }
-}
-
-impl<K, S> OwnPlace<K, S> {
-    /// Creates the record of a place.
-    pub fn new(key: K, role: Role<K>, until: Moment, stored: S) -> OwnPlace<K, S> {
-        OwnPlace { key, role, until, stored }
-    }
-
-    fn is_holder(&self, token: &Token) -> bool {
-        matches!(&self.role, Role::Holder(own) if own == token)
-    }
-
-    fn is_of(&self, waiter: WaiterId) -> bool {
-        matches!(&self.role, Role::Waiter(waiting) if waiting.waiter == waiter)
-    }
-
-    /// When it ends.
-    fn ends(&self) -> Moment {
-        match &self.role {
-            Role::Holder(_) => self.until,
-            Role::Waiter(waiting) => waiting.turn_ends.map_or(self.until, |ends| ends.min(self.until)),
-        }
-    }
-}
-
-/// All places of this process.
-#[derive(Debug)]
-pub struct OwnPlaces<K, S> {
-    by_lock: HashMap<Arc<str>, Vec<OwnPlace<K, S>>>,
-    /// When to look at which, no later than it ends.
-    due: BTreeSet<(Moment, Arc<str>, K)>,
-}
-
-impl<K, S> Default for OwnPlaces<K, S> {
-    fn default() -> OwnPlaces<K, S> {
-        OwnPlaces { by_lock: HashMap::new(), due: BTreeSet::new() }
-    }
-}
-
-impl<K: Ord + Clone + fmt::Debug, S> OwnPlaces<K, S> {
-    fn of(&self, lock: &str) -> &[OwnPlace<K, S>] {
-        self.by_lock.get(lock).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// Returns the place of an attempt that holds the lock.
-    #[must_use]
-    pub fn holder(&self, lock: &str, token: &Token) -> Option<&OwnPlace<K, S>> {
-        self.of(lock).iter().find(|own| own.is_holder(token))
-    }
-
-    /// Returns the place of a waiter.
-    #[must_use]
-    pub fn waiter(&self, lock: &str, waiter: WaiterId) -> Option<&OwnPlace<K, S>> {
-        self.of(lock).iter().find(|own| own.is_of(waiter))
-    }
-
-    /// Returns the place with this key, whatever its role.
-    #[must_use]
-    pub fn by_key<Q: Eq + ?Sized>(&self, lock: &str, key: &Q) -> Option<&OwnPlace<K, S>>
-    where
-        K: Borrow<Q>,
-    {
-        self.of(lock).iter().find(|own| own.key.borrow() == key)
-    }
-
-    /// Records a place, or replaces the record of its key. Returns whether it ends before all others.
-    pub fn put(&mut self, lock: &Arc<str>, own: OwnPlace<K, S>) -> bool {
-        let (ends, key) = (own.ends(), own.key.clone());
-        let all = self.by_lock.entry(Arc::clone(lock)).or_default();
-        match all.iter_mut().find(|known| known.key == own.key) {
-            Some(known) => *known = own,
-            None => all.push(own),
-        }
-        self.due.insert((ends, Arc::clone(lock), key));
-        self.due.first().is_some_and(|(first, ..)| *first == ends)
-    }
-
-    /// Changes a record. Returns whether it ends before all others.
-    pub fn change<Q: Eq + ?Sized>(
-        &mut self,
-        lock: &str,
-        key: &Q,
-        change: impl FnOnce(&mut OwnPlace<K, S>),
-    ) -> bool
-    where
-        K: Borrow<Q>,
-    {
-        let Some(name) = self.by_lock.get_key_value(lock).map(|(name, _)| Arc::clone(name)) else {
-            return false;
-        };
-        let own =
-            self.by_lock.get_mut(lock).and_then(|all| all.iter_mut().find(|own| own.key.borrow() == key));
-        let Some(own) = own else { return false };
-        let before = own.ends();
-        change(own);
-        let (ends, key) = (own.ends(), own.key.clone());
-        if ends >= before {
-            // It is looked at when it would have ended, and again then.
-            return false;
-        }
-        self.due.insert((ends, name, key));
-        self.due.first().is_some_and(|(first, ..)| *first == ends)
-    }
-
-    /// Removes a record.
-    pub fn remove<Q: Eq + ?Sized>(&mut self, lock: &str, key: &Q) -> Option<OwnPlace<K, S>>
-    where
-        K: Borrow<Q>,
-    {
-        let all = self.by_lock.get_mut(lock)?;
-        let at = all.iter().position(|own| own.key.borrow() == key)?;
-        let own = all.swap_remove(at);
-        if all.is_empty() {
-            self.by_lock.remove(lock);
-        }
-        Some(own)
-    }
-
-    /// Returns the keys of all places.
-    pub fn keys(&self) -> impl Iterator<Item = &K> {
-        self.by_lock.values().flatten().map(|own| &own.key)
-    }
-
-    /// Removes the records for which this does not hold.
-    pub fn retain(&mut self, mut keep: impl FnMut(&OwnPlace<K, S>) -> bool) {
-        self.by_lock.retain(|_, all| {
-            all.retain(&mut keep);
-            !all.is_empty()
-        });
-    }
-
-    /// Removes and returns the places that have ended, which are to be deleted.
-    pub fn take_ended(&mut self, now: Moment) -> Vec<OwnPlace<K, S>> {
-        let mut ended = Vec::new();
-        while self.due.first().is_some_and(|(due, ..)| *due <= now) {
-            let Some((_, lock, key)) = self.due.pop_first() else { break };
-            let Some(ends) = self.by_key(&lock, &key).map(OwnPlace::ends) else { continue };
-            if ends <= now {
-                ended.extend(self.remove(&lock, &key));
-            } else {
-                self.due.insert((ends, lock, key));
-            }
-        }
-        ended
-    }
-
-    /// Returns the moment until which no place ends.
-    #[must_use]
-    pub fn next_due(&self) -> Option<Moment> {
-        self.due.first().map(|(due, ..)| *due)
-    }
-
-    /// Records that a place has gone, of whatever program. Returns the waiters of this process that are to ask: whose place
-    /// it was, or whose turn it is.
-    pub fn gone<Q: Eq + ?Sized>(&mut self, lock: &Arc<str>, key: &Q, now: Moment) -> Vec<WaiterId>
-    where
-        K: Borrow<Q>,
-    {
-        let mut asked = Vec::new();
-        let lost = self.by_key(lock, key).and_then(|own| match &own.role {
-            Role::Waiter(waiting) => Some(waiting.waiter),
-            Role::Holder(_) => None,
-        });
-        if let Some(waiter) = lost {
-            self.remove(lock, key);
-            asked.push(waiter);
-        }
-        let Some(all) = self.by_lock.get_mut(lock) else { return asked };
-        for own in all {
-            let Role::Waiter(waiting) = &mut own.role else { continue };
-            let were = waiting.before.len();
-            waiting.before.retain(|before| before.borrow() != key);
-            if were > 0 && waiting.before.is_empty() {
-                waiting.turn_ends = Some(now + waiting.turn);
-                asked.push(waiting.waiter);
-                self.due.insert((now + waiting.turn, Arc::clone(lock), own.key.clone()));
-            }
-        }
-        asked
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn seconds(seconds: u64) -> Moment {
-        Moment::since_origin(Duration::from_secs(seconds))
-    }
-
-    fn own(key: &'static str, role: Role<&'static str>, until: u64) -> OwnPlace<&'static str, ()> {
-        OwnPlace::new(key, role, seconds(until), ())
-    }
-
-    fn waiting(waiter: u64, before: &[&'static str]) -> Role<&'static str> {
-        let state = Waiting::new(WaiterId::new(waiter), Duration::from_secs(2));
-        Role::Waiter(Waiting { before: before.to_vec(), ..state })
-    }
 
     #[test]
     fn data_are_read_as_they_were_written() {
@@ -353,39 +123,5 @@ mod tests {
         for foreign in [&b""[..], b"42", b"\xff\x00 no text", b"a\x0042", b"\0waits x"] {
             assert_eq!(Owner::of(foreign), Owner::Attempt(Token::found(foreign), None));
         }
-    }
-
-    #[test]
-    fn a_place_ends_once_and_not_before_it_was_last_prolonged() {
-        let (lock, mut owned) = (Arc::from("a"), OwnPlaces::default());
-        assert!(owned.put(&lock, own("a/1", Role::Holder(Token::found(b"t")), 10)));
-        assert!(!owned.put(&lock, own("a/2", Role::Holder(Token::found(b"u")), 20)));
-        owned.change("a", &"a/1", |own| own.until = seconds(30));
-        assert!(owned.take_ended(seconds(19)).is_empty());
-        let ended: Vec<_> = owned.take_ended(seconds(29)).into_iter().map(|own| own.key).collect();
-        assert_eq!(ended, ["a/2"]);
-        assert_eq!(owned.next_due(), Some(seconds(30)));
-        assert_eq!(owned.take_ended(seconds(30)).len(), 1);
-        assert!(owned.next_due().is_none() && owned.of("a").is_empty());
-    }
-
-    #[test]
-    fn a_waiter_is_first_when_all_before_it_have_gone_and_loses_a_turn_that_it_does_not_take() {
-        let (lock, mut owned) = (Arc::from("a"), OwnPlaces::default());
-        owned.put(&lock, own("a/3", waiting(3, &["a/1", "a/2"]), 60));
-        assert!(owned.gone(&lock, &"a/9", seconds(1)).is_empty());
-        assert!(owned.gone(&lock, &"a/1", seconds(1)).is_empty());
-        assert_eq!(owned.gone(&lock, &"a/2", seconds(5)), [WaiterId::new(3)]);
-        assert!(owned.gone(&lock, &"a/2", seconds(5)).is_empty(), "it knows");
-        assert!(owned.take_ended(seconds(6)).is_empty());
-        assert_eq!(owned.take_ended(seconds(7)).len(), 1);
-    }
-
-    #[test]
-    fn a_waiter_whose_place_has_gone_asks_again() {
-        let (lock, mut owned) = (Arc::from("a"), OwnPlaces::default());
-        owned.put(&lock, own("a/3", waiting(3, &["a/1"]), 60));
-        assert_eq!(owned.gone(&lock, &"a/3", seconds(1)), [WaiterId::new(3)]);
-        assert!(owned.waiter("a", WaiterId::new(3)).is_none());
     }
 }

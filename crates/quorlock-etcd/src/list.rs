@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::node::places::Owner;
+use quorlock::node::places::{Owner, open_any};
 use quorlock::node::{KeyPages, ListedKeys, NodeError, Seams};
 
 use crate::address::EtcdAddress;
@@ -97,13 +97,6 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) async fn open(address: &EtcdAddress, seams: Seams) -> Result<Arc<Session>, NodeError> {
-    let memory = Arc::new(Memory::new(seams));
-    let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
-    for member in address.members() {
-        match Session::open(address, member, &memory).await {
-            Ok(session) => return Ok(session),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
+    let (session, _) = open_any(&Arc::new(Memory::new(address.clone(), seams)), 0).await?;
+    Ok(session)
 }

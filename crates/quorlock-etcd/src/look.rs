@@ -130,8 +130,8 @@ impl Session {
             Owner::Attempt(token, _) => token,
             Owner::Waiter(..) => Token::found(&first.value),
         };
-        let now = self.memory.now();
-        let own = self.memory.own.lock().by_key(lock, &first.key).map(|own| own.until.since(now));
+        let now = self.memory.local.now();
+        let own = self.memory.local.own.lock().by_key(lock, &first.key).map(|own| own.until.since(now));
         let expiry = match own {
             Some(left) => Expiry::In(left),
             None if first.lease == 0 => Expiry::Never,

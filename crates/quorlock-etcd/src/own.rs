@@ -1,6 +1,6 @@
 //! The keys that this process has stored: holders, and places of its waiters.
 
-use quorlock::node::places::{OwnPlace, OwnPlaces};
+use quorlock::node::places::OwnPlace;
 use quorlock::protocol::Moment;
 
 /// What is known of a key of this process. Its lease may live on for others.
@@ -17,4 +17,3 @@ pub(crate) struct Stored {
 }
 
 pub(crate) type Own = OwnPlace<Vec<u8>, Stored>;
-pub(crate) type Owned = OwnPlaces<Vec<u8>, Stored>;

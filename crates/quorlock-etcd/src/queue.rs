@@ -1,4 +1,5 @@
-//! The places of waiters: keys like those of holders, which hold nothing yet.
+//! The places of waiters: keys like those of holders, which hold nothing yet. Whose turn begins when one goes is decided by
+//! `OwnPlaces::gone` of `quorlock::node::places`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use quorlock::node::places::{Owner, Role, Waiting};
 use quorlock::node::{QueueListing, Queued, Vote};
-use quorlock::protocol::{MOST_PLACES, Moment, WaiterId};
+use quorlock::protocol::{MOST_PLACES, WaiterId};
 use tonic::Code;
 
 use crate::error::Failure;
@@ -32,20 +33,21 @@ impl Session {
         patience: Duration,
         turn: Duration,
     ) -> Outcome {
-        self.watches.begin([lock].into_iter(), self.memory.now()).await?;
+        self.watches.begin([lock].into_iter(), self.memory.local.now()).await?;
         // A place may be lost, once.
         for _ in 0..3 {
             self.watches.notify_of_refusal(lock);
-            let known = self.memory.own.lock().waiter(lock, waiter).cloned();
+            let known = self.memory.local.own.lock().waiter(lock, waiter).cloned();
             let (key, found) = match known {
                 Some(own) => {
                     let leases = &self.memory.leases;
                     let life = Duration::from_secs(own.stored.class);
                     let put = (own.key.as_slice(), own.stored.put);
-                    let beat =
-                        leases.beat(&self.client, self.memory.clock(), own.stored.class, life, put).await?;
+                    let beat = leases
+                        .beat(&self.client, self.memory.local.clock(), own.stored.class, life, put)
+                        .await?;
                     if beat == Beat::Gone {
-                        self.memory.own.lock().remove(lock, &own.key);
+                        self.memory.local.own.lock().remove(lock, &own.key);
                         continue;
                     }
                     let seen = self.look([lock].into_iter(), BTreeSet::new(), None).await?;
@@ -54,7 +56,7 @@ impl Session {
                 None => self.enter(lock, (waiter, since, context), patience).await?,
             };
             let Some(at) = found.iter().position(|place| place.key == key) else {
-                self.memory.own.lock().remove(lock, &key);
+                self.memory.local.own.lock().remove(lock, &key);
                 continue;
             };
             return self.stand(lock, (&key, waiter), (&found, at), (patience, turn.max(LEAST_TURN))).await;
@@ -71,7 +73,7 @@ impl Session {
     ) -> Result<(Vec<u8>, Vec<KeyValue>), Fault> {
         // The lease must outlive the pauses between two requests of a waiter.
         let patience = patience.max(crate::leases::LEAST);
-        let attached = self.memory.leases.attach(&self.client, self.memory.clock(), patience).await?;
+        let attached = self.memory.leases.attach(&self.client, self.memory.local.clock(), patience).await?;
         let key = layout::place(lock, attached.lease, waiter.to_string().as_bytes());
         let value = Owner::waiter(waiter, since, context);
         let (start, end) = places(lock);
@@ -87,13 +89,11 @@ impl Session {
         let found: Vec<KeyValue> =
             put.range(1).iter().filter(|kv| is_place(lock, &kv.key)).cloned().collect();
         let created = found.iter().find(|kv| kv.key == key).map_or(put.revision(), |kv| kv.create_revision);
-        let now = self.memory.now();
+        let now = self.memory.local.now();
         let role = Role::Waiter(Waiting::new(waiter, LEAST_TURN));
         let stored = Stored { value, created, class: attached.class, from: attached.from, put: now };
         let own = Own::new(key.clone(), role, now + patience, stored);
-        if self.memory.own.lock().put(lock, own) {
-            self.memory.due.notify_one();
-        }
+        self.memory.local.put(lock, own);
         Ok((key, found))
     }
 
@@ -106,25 +106,8 @@ impl Session {
         (patience, turn): (Duration, Duration),
     ) -> Outcome {
         let before = found.iter().take(at).map(|place| place.key.clone()).collect();
-        let now = self.memory.now();
-        let (is_first, first_ends) = {
-            let mut own = self.memory.own.lock();
-            // What has gone since was not told to this place.
-            let before = self.watches.without_gone(lock, before);
-            let is_first = before.is_empty();
-            let ends = is_first.then_some(now + turn);
-            let is_due = own.change(lock, key, |own| {
-                own.until = now + patience;
-                if let Role::Waiter(place) = &mut own.role {
-                    (place.before, place.turn, place.turn_ends) = (before, turn, ends);
-                }
-            });
-            (is_first, is_due)
-        };
-        if first_ends {
-            self.memory.due.notify_one();
-        }
-        if is_first {
+        let before = || self.watches.without_gone(lock, before);
+        if self.memory.local.stand(lock, key, (patience, turn), before) {
             return Ok(Vote::Free.into());
         }
         let ahead = u32::try_from(at.saturating_sub(1)).unwrap_or(MOST_PLACES).min(MOST_PLACES);
@@ -139,7 +122,7 @@ impl Session {
 
     /// Deletes the place of a waiter, and tells whether that is the turn of another one.
     pub(crate) async fn leave_queue(&self, lock: &Arc<str>, waiter: WaiterId) -> Outcome {
-        let Some(own) = self.memory.own.lock().waiter(lock, waiter).cloned() else {
+        let Some(own) = self.memory.local.own.lock().waiter(lock, waiter).cloned() else {
             return Ok(Vote::Free.into());
         };
         let (start, end) = places(lock);
@@ -152,7 +135,7 @@ impl Session {
             failure: Vec::new(),
         };
         let answer = self.txn(txn).await?;
-        self.memory.own.lock().remove(lock, &own.key);
+        self.memory.local.own.lock().remove(lock, &own.key);
         if !answer.succeeded {
             return Ok(Vote::Free.into());
         }
@@ -166,7 +149,7 @@ impl Session {
         let found = seen.locks.into_iter().next().map(|(_, places)| places).unwrap_or_default();
         let holds = found.first().is_some_and(|first| !Owner::of(&first.value).is_waiter());
         let mut waiting = found.iter().skip(usize::from(holds));
-        let wall = self.memory.clock().wall();
+        let wall = self.memory.local.clock().wall();
         let waiters = waiting.by_ref().take(MOST_LISTED).map(|place| listed(place, wall)).collect();
         Ok(Vote::from(QueueListing::new(waiters, waiting.next().is_some())).into())
     }
@@ -180,9 +163,4 @@ impl Session {
         };
         self.txn(txn).await.map(drop)
     }
-}
-
-/// The moment until which nothing has to be deleted.
-pub(crate) fn latest_wake(due: Option<Moment>, now: Moment) -> Moment {
-    due.unwrap_or(now + Duration::from_secs(3600))
 }

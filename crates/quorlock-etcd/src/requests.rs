@@ -93,7 +93,7 @@ impl Session {
                 format!("names that begin with `{RESERVED}` are this library's own, and `{key}` is one");
             return Err(failed(NodeErrorKind::Unsupported, words));
         }
-        if let Some(ended) = self.ended() {
+        if let Some(ended) = self.connection.ended() {
             return Err(NodeError::Unreachable { reason: format!("{ended:#}").into() });
         }
         let mut outcome = self.apply(request).await;
@@ -104,7 +104,8 @@ impl Session {
         match outcome {
             Ok(Answer { vote, number, from, revision }) => {
                 let revision = u64::try_from(revision).ok().and_then(NonZeroU64::new);
-                let response = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(number);
+                let response =
+                    Response::new(vote, Arc::clone(&self.connection.identity)).with_fencing_token(number);
                 let response = response.with_store_revision(revision);
                 Ok(from.into_iter().fold(response, Response::counting_from))
             }
@@ -124,7 +125,7 @@ impl Session {
                 check_ttl(*ttl)?;
                 // It may stay when this process ends.
                 let leases = &self.memory.leases;
-                let clock = self.memory.clock();
+                let clock = self.memory.local.clock();
                 let attached = leases.attach_since(&self.client, clock, *ttl, Duration::ZERO).await?;
                 let done = self.transfer((from, to), *ttl, *fence_hint, attached).await;
                 self.without_ended_lease(done, attached).await
@@ -141,7 +142,7 @@ impl Session {
             Request::Release { claim } => self.release(claim).await,
             Request::Cancel { claim, linger } => self.cancel(claim, *linger).await,
             Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
-                let since = self.memory.clock().wall().saturating_sub(*elapsed);
+                let since = self.memory.local.clock().wall().saturating_sub(*elapsed);
                 self.enqueue(key, (*waiter, since, context), *patience, *turn).await
             }
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter).await,
@@ -155,7 +156,7 @@ impl Session {
 
     async fn attach(&self, ttl: Duration) -> Result<Attached, Fault> {
         check_ttl(ttl)?;
-        Ok(self.memory.leases.attach(&self.client, self.memory.clock(), ttl).await?)
+        Ok(self.memory.leases.attach(&self.client, self.memory.local.clock(), ttl).await?)
     }
 
     /// Forgets the lease, if that is what etcd does not know.
@@ -167,12 +168,12 @@ impl Session {
     }
 
     fn wall(&self) -> Duration {
-        self.memory.clock().wall()
+        self.memory.local.clock().wall()
     }
 
     async fn inspect(&self, lock: &Arc<str>, prefix_len: usize) -> Outcome {
-        if !self.memory.listeners.lock().is_empty() {
-            self.watches.begin([lock].into_iter(), self.memory.now()).await?;
+        if self.memory.local.is_heard() {
+            self.watches.begin([lock].into_iter(), self.memory.local.now()).await?;
             self.watches.notify_of_inspection(lock);
         }
         let counter = counter(lock.get(..prefix_len).unwrap_or_default(), lock);

@@ -1,14 +1,16 @@
 //! A connection that may vote: the history of the data, and whether the answers come from it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use quorlock::node::facts::{ClockReading, Facts, Fsync, Memory as MemoryLimit, Role, Software};
-use quorlock::node::{Hint, HintListener, Identity, NodeError, NodeErrorKind, Seams};
-use quorlock::protocol::{Drift, Moment, turn_key};
-use quorlock::runtime::{Clock, Mutex};
-use tokio::sync::{Notify, mpsc};
+use quorlock::node::facts::Software;
+use quorlock::node::places::{Cluster, Connection, Local};
+use quorlock::node::{Hint, Identity, NodeError, NodeErrorKind, Request, Response, Seams};
+use quorlock::protocol::{Claim, Drift};
+use quorlock::runtime::Mutex;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tonic::{Status as Refusal, Streaming};
 
@@ -17,7 +19,7 @@ use crate::client::Client;
 use crate::error::{Failure, failed, unmet};
 use crate::layout::{HISTORY, MAX_TTL, YOUNG};
 use crate::leases::Leases;
-use crate::own::Owned;
+use crate::own::{Own, Stored};
 use crate::watch::Watches;
 use crate::wire::{
     Compare, Grant, Header, KeyValue, LeaseLife, Range, RequestOp, Status, StatusRequest, TimeToLive,
@@ -33,12 +35,9 @@ const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
 
 /// What outlives the connections of a node.
 pub(crate) struct Memory {
-    pub(crate) seams: Seams,
+    pub(crate) address: EtcdAddress,
+    pub(crate) local: Local<Vec<u8>, Stored>,
     pub(crate) leases: Leases,
-    pub(crate) own: Mutex<Owned>,
-    /// Something ends earlier than was known.
-    pub(crate) due: Notify,
-    pub(crate) listeners: Mutex<Vec<Arc<dyn HintListener>>>,
     /// The latest state of the data that was seen.
     seen: Mutex<Seen>,
 }
@@ -53,27 +52,54 @@ struct Seen {
 }
 
 impl Memory {
-    pub(crate) fn new(seams: Seams) -> Memory {
-        Memory {
-            seams,
-            leases: Leases::default(),
-            own: Mutex::default(),
-            due: Notify::new(),
-            listeners: Mutex::default(),
-            seen: Mutex::default(),
-        }
+    pub(crate) fn new(address: EtcdAddress, seams: Seams) -> Memory {
+        let (leases, seen) = (Leases::default(), Mutex::default());
+        Memory { address, local: Local::new(seams), leases, seen }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl Cluster for Memory {
+    type Key = Vec<u8>;
+    type Stored = Stored;
+    type Session = Session;
+
+    fn local(&self) -> &Local<Vec<u8>, Stored> {
+        &self.local
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        self.seams.clock().now()
+    fn members(&self) -> usize {
+        self.address.members().len()
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &**self.seams.clock()
+    async fn open(self: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
+        Session::open(self, member).await
     }
 
-    pub(crate) fn notify(&self, hint: Hint<'_>) {
-        self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
+    fn connection(session: &Session) -> &Connection {
+        &session.connection
+    }
+
+    async fn execute(session: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
+        session.execute(request).await
+    }
+
+    fn renew_at_once(session: &Session, claim: &Claim, ttl: Duration) -> Option<Response> {
+        session.renew_at_once(claim, ttl)
+    }
+
+    async fn delete(session: &Session, own: &Own) -> bool {
+        session.delete_ended(own).await.is_ok()
+    }
+
+    /// Leases end by themselves.
+    async fn leave(session: &Session, _: bool) {
+        session.leave();
     }
 }
 
@@ -81,17 +107,12 @@ impl Memory {
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) memory: Arc<Memory>,
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) facts: Facts,
-    pub(crate) round_trip: Duration,
+    pub(crate) connection: Connection,
     pub(crate) watches: Watches,
     /// The latest state that an answer has shown: that of a later connection may not be older. A restored snapshot takes a
     /// restart of all members, which ends this one.
     term: AtomicU64,
     revision: AtomicI64,
-    /// Why it has ended.
-    ended: Mutex<Option<NodeError>>,
-    pub(crate) end: Notify,
     /// Reads the stream of watches, which keeps the connection open.
     listening: Mutex<Option<AbortHandle>>,
 }
@@ -102,17 +123,16 @@ impl Session {
     /// # Errors
     ///
     /// Why it cannot vote.
-    pub(crate) async fn open(
-        address: &EtcdAddress,
-        member: &Member,
-        memory: &Arc<Memory>,
-    ) -> Result<Arc<Session>, NodeError> {
-        let seams = &memory.seams;
+    async fn open(memory: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
+        let (address, seams) = (&memory.address, &memory.local.seams);
+        let Some(member) = address.members().get(member) else {
+            return Err(NodeError::Unreachable { reason: "no such member is named".into() });
+        };
         let limit = CALL_LIMIT.max(seams.node_timeout().unwrap_or_default());
         let connect = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
         let opening = Client::connect(address, member, seams, limit);
         let client =
-            quorlock::runtime::within(memory.clock(), connect, opening).await.unwrap_or_else(|| {
+            quorlock::runtime::within(memory.local.clock(), connect, opening).await.unwrap_or_else(|| {
                 let reason = format!("no connection to {member} within {connect:?}").into();
                 Err(NodeError::Unresponsive { reason })
             })?;
@@ -125,29 +145,16 @@ impl Session {
         let (sender, requests) = mpsc::unbounded_channel();
         let watches = Watches::new(sender);
         let stream = client.watch(requests).await.map_err(Failure::before_anything_changed)?;
-        let mut facts = Facts::default();
-        facts.software = Some(Software::new("etcd", status.version.as_str()));
-        facts.identity = Some((&*identity.id).into());
-        facts.uptime = Some(identity.age);
-        facts.hints = Some(true);
-        // What it has answered is on the disks of a majority, and no key goes before its lease. Locks expire by the rate of
-        // its clock, which it does not show.
-        facts.role = Some(Role::Master);
-        (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
-        (facts.replicas, facts.memory) = (Some(0), Some(MemoryLimit::new(0, None, "noeviction")));
-        facts.clock = Some(ClockReading::new(0, Duration::ZERO));
-        facts.user = address.login(seams).map(|(user, _)| user.into());
+        let user = address.login(seams).map(|(user, _)| user);
+        let mut connection = Connection::new(identity, round_trip, user);
+        connection.facts.software = Some(Software::new("etcd", status.version.as_str()));
         let session = Arc::new(Session {
             client,
             memory: Arc::clone(memory),
-            identity: Arc::new(identity),
-            facts,
-            round_trip,
+            connection,
             watches,
             term: AtomicU64::new(header.raft_term),
             revision: AtomicI64::new(header.revision),
-            ended: Mutex::new(None),
-            end: Notify::new(),
             listening: Mutex::default(),
         });
         let listening = tokio::spawn(listen(Arc::downgrade(&session), stream));
@@ -175,18 +182,12 @@ impl Session {
     }
 
     fn stop(&self, error: NodeError) {
-        self.ended.lock().get_or_insert(error);
         self.watches.end();
-        self.end.notify_one();
-    }
-
-    /// Returns why it has ended.
-    pub(crate) fn ended(&self) -> Option<NodeError> {
-        self.ended.lock().clone()
+        self.connection.stop(error);
     }
 
     /// Records what it has seen, for the connections after it.
-    pub(crate) fn leave(&self) {
+    fn leave(&self) {
         self.watches.end();
         self.listening.lock().take().iter().for_each(AbortHandle::abort);
         let mut seen = self.memory.seen.lock();
@@ -212,14 +213,10 @@ impl Session {
             return false;
         };
         for key in &news.gone {
-            let waiters = self.memory.own.lock().gone(&news.lock, key, self.memory.now());
-            for waiter in waiters {
-                self.memory.due.notify_one();
-                self.memory.notify(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
-            }
+            self.memory.local.gone(&news.lock, key);
         }
         if news.notifies {
-            self.memory.notify(Hint::Invalidated(news.lock.as_bytes()));
+            self.memory.local.notify(Hint::Invalidated(news.lock.as_bytes()));
         }
         true
     }
@@ -263,13 +260,13 @@ fn check(status: &Status, member: &Member) -> Result<(), NodeError> {
 /// Reads the history of the data, and begins a new one if there is none, or if these data were written elsewhere.
 async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, Duration), NodeError> {
     let unread = Failure::before_anything_changed;
-    let guarded = memory.seams.guards_restarts();
+    let guarded = memory.local.seams.guards_restarts();
     for _ in 0..5 {
-        let sent = memory.now();
+        let sent = memory.local.now();
         let looks = [HISTORY, YOUNG, MAX_TTL].map(|key| RequestOp::range(Range::of(key)));
         let look = Txn { success: looks.into(), ..Txn::default() };
         let found: TxnResponse = client.call("/etcdserverpb.KV/Txn", look).await.map_err(unread)?;
-        let round_trip = memory.now().since(sent);
+        let round_trip = memory.local.now().since(sent);
         let header = found.header.unwrap_or_default();
         let [note, young, max_ttl] = [0, 1, 2].map(|at| found.range(at).first().cloned());
         let quarantine = compare_max_ttls(client, memory, max_ttl.as_ref()).await.map_err(unread)?;
@@ -335,7 +332,7 @@ async fn begin(
     // A second longer, because it is reported in whole seconds.
     let ttl = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_add(1);
     let lease: LeaseLife = client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl }).await?;
-    let name = memory.seams.entropy().next_u64();
+    let name = memory.local.seams.entropy().next_u64();
     let note = format!("{name:016x} {:x} {seconds}", header.cluster_id);
     let txn = Txn {
         compare: vec![Compare::changed_at(HISTORY, old.map_or(0, |old| old.mod_revision))],
@@ -354,10 +351,10 @@ async fn compare_max_ttls(
 ) -> Result<Duration, Failure> {
     let millis = |kv: &KeyValue| Some(u64::from_be_bytes(kv.value.as_slice().try_into().ok()?));
     let stored = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
-    let ours = memory.seams.max_ttl().unwrap_or_default();
+    let ours = memory.local.seams.max_ttl().unwrap_or_default();
     if ours > Duration::ZERO {
         if stored > Duration::ZERO {
-            memory.seams.hear_max_ttl(stored);
+            memory.local.seams.hear_max_ttl(stored);
         }
         if ours > stored {
             let millis = u64::try_from(ours.as_millis()).unwrap_or(u64::MAX);

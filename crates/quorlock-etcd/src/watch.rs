@@ -1,4 +1,5 @@
-//! Changes of the locks that clients of this process wait for.
+//! Changes of the locks that clients of this process wait for: which place has gone. Whose turn that is, `OwnPlaces::gone`
+//! decides.
 //!
 //! A watch is made before the lock is read, and begins with whatever comes next: one that begins in the past is served only
 //! every tenth of a second.

@@ -21,7 +21,7 @@
 //! `layout`, then `requests`, where each request is one transaction, and `look`, which reads where one fails.
 //!
 //! ```text
-//!   ZooKeeperNode ─► worker: one thread, one member after the other ─► session: may it vote, and as which history
+//!   ZooKeeperNode ─► places::Handle: one thread, one member after the other ─► session: may it vote, and as which history
 //!                                                                        │
 //!                                         requests, queue, watch ◄───────┤ memory: what outlives a connection
 //!                                                 │                      │ proof: from when its time counts
@@ -50,7 +50,6 @@ mod session;
 mod tombs;
 mod watch;
 mod wire;
-mod worker;
 
 pub use kind::ZooKeeperKind;
 pub use node::ZooKeeperNode;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use quorlock::node::places::Owner;
+use quorlock::node::places::{Owner, open_any};
 use quorlock::node::{KeyPages, ListedKeys, NodeError, Seams};
 
 use crate::address::ZooKeeperAddress;
@@ -92,13 +92,6 @@ impl Listing {
 }
 
 pub(crate) async fn open(address: &ZooKeeperAddress, seams: Seams) -> Result<Arc<Session>, NodeError> {
-    let memory = Arc::new(Memory::new(address.clone(), seams));
-    let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
-    for member in address.members() {
-        match Session::open(address, member, &memory).await {
-            Ok(session) => return Ok(session),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
+    let (session, _) = open_any(&Arc::new(Memory::new(address.clone(), seams)), 0).await?;
+    Ok(session)
 }

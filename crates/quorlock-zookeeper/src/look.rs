@@ -102,8 +102,8 @@ impl Session {
             Owner::Attempt(token, _) => token.clone(),
             Owner::Waiter(..) => Token::found(b""),
         };
-        let now = self.memory.now();
-        let own = self.memory.own.lock().by_key(lock, &*first.path).map(|own| own.until.since(now));
+        let now = self.memory.local.now();
+        let own = self.memory.local.own.lock().by_key(lock, &*first.path).map(|own| own.until.since(now));
         let timeout = || self.memory.life.lock().as_ref().map_or(Duration::ZERO, |life| life.granted.timeout);
         let expiry = match own {
             Some(left) => Expiry::In(left),

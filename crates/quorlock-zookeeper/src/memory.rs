@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::node::places::{OwnPlace, OwnPlaces};
-use quorlock::node::{Hint, HintListener, NodeError, Seams};
+use quorlock::node::places::{Local, OwnPlace};
+use quorlock::node::{NodeError, Seams};
 use quorlock::protocol::{FencingToken, Moment};
 use quorlock::runtime::Mutex;
-use tokio::sync::Notify;
 
 use crate::address::ZooKeeperAddress;
 use crate::client::Granted;
@@ -31,15 +30,11 @@ pub(crate) struct Stored {
 
 /// What outlives the connections of a node.
 pub(crate) struct Memory {
-    pub(crate) seams: Seams,
     pub(crate) address: ZooKeeperAddress,
+    pub(crate) local: Local<Arc<str>, Stored>,
     pub(crate) layout: Layout,
     /// The session of this process, which outlives its connections.
     pub(crate) life: Mutex<Option<Life>>,
-    pub(crate) own: Mutex<OwnPlaces<Arc<str>, Stored>>,
-    /// Something ends earlier than was known.
-    pub(crate) due: Notify,
-    pub(crate) listeners: Mutex<Vec<Arc<dyn HintListener>>>,
     pub(crate) tombs: Mutex<Tombs>,
     pub(crate) cache: Mutex<Cache>,
     pub(crate) seen: Mutex<Seen>,
@@ -93,27 +88,16 @@ impl Memory {
     pub(crate) fn new(address: ZooKeeperAddress, seams: Seams) -> Memory {
         let layout = Layout::below(address.path());
         Memory {
-            seams,
             address,
+            local: Local::new(seams),
             layout,
             life: Mutex::default(),
-            own: Mutex::default(),
-            due: Notify::new(),
-            listeners: Mutex::default(),
             tombs: Mutex::default(),
             cache: Mutex::default(),
             seen: Mutex::default(),
             ticks: Mutex::default(),
             generations: AtomicU64::new(0),
         }
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        self.seams.clock().now()
-    }
-
-    pub(crate) fn notify(&self, hint: Hint<'_>) {
-        self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
     }
 
     pub(crate) fn next_generation(&self) -> u64 {
@@ -124,7 +108,7 @@ impl Memory {
     pub(crate) fn forget(&self) {
         let mut life = self.life.lock();
         *life = None;
-        self.own.lock().retain(|_| false);
+        self.local.own.lock().retain(|_| false);
     }
 
     /// Returns from when a TTL counts of what lives with the session.
@@ -151,9 +135,7 @@ impl Memory {
         if life.as_ref().is_none_or(|life| life.generation != generation) {
             return false;
         }
-        if self.own.lock().put(lock, own) {
-            self.due.notify_one();
-        }
+        self.local.put(lock, own);
         true
     }
 }

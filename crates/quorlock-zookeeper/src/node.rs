@@ -2,24 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::node::facts::{Facts, ProbeLock};
+use quorlock::node::places::Handle;
 use quorlock::node::{
     AddressError, Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason,
-    Request, Responder, Seams, SharedRequest, StatusListener,
+    Responder, Seams, SharedRequest, StatusListener,
 };
-use quorlock::runtime::within;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use quorlock::runtime::{BoxFuture, within};
 
 use crate::address::ZooKeeperAddress;
 use crate::doctor::concerns;
 use crate::list;
+use crate::memory::Memory;
 use crate::requests::capabilities;
-use crate::worker::{Counted, Job, Shared, Worker};
 
 /// A node that keeps its locks in ZooKeeper, in the layout of Curator's `InterProcessMutex`.
 ///
@@ -28,14 +25,9 @@ use crate::worker::{Counted, Job, Shared, Worker};
 pub struct ZooKeeperNode {
     name: Arc<str>,
     address: ZooKeeperAddress,
-    jobs: UnboundedSender<Job>,
-    shared: Arc<Shared>,
+    handle: Handle<Memory>,
     seams: Seams,
 }
-
-/// The maximum number of unanswered requests that may create a key, and of those of any kind.
-const MOST_VOTES: usize = 8192;
-const MOST_REQUESTS: usize = 32768;
 
 impl ZooKeeperNode {
     /// Creates the node of this URL, as [`ZooKeeperKind`](crate::ZooKeeperKind) does. Contacts no server.
@@ -57,13 +49,9 @@ impl ZooKeeperNode {
     }
 
     pub(crate) fn of(address: ZooKeeperAddress, seams: &Seams) -> Result<ZooKeeperNode, Reason> {
-        let (jobs, asked) = unbounded_channel();
-        let shared = Arc::new(Shared::default());
-        let name = address.to_string().into();
-        let worker = Worker::new(address.clone(), seams.clone(), Arc::clone(&shared), asked);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        seams.start_thread("quorlock-zk", move || runtime.block_on(worker.work()))?;
-        Ok(ZooKeeperNode { name, address, jobs, shared, seams: seams.clone() })
+        let (name, memory) = (address.to_string().into(), Memory::new(address.clone(), seams.clone()));
+        let handle = Handle::start(memory, "quorlock-zk")?;
+        Ok(ZooKeeperNode { name, address, handle, seams: seams.clone() })
     }
 }
 
@@ -73,21 +61,7 @@ impl Node for ZooKeeperNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        // Most renewals need nothing of the server, and so no thread.
-        if let Request::Renew { claim, ttl, .. } = &*request {
-            let session = self.shared.session.lock().upgrade();
-            if let Some(renewed) = session.and_then(|session| session.renew_at_once(claim, *ttl)) {
-                return responder.send(Ok(renewed));
-            }
-        }
-        let unanswered = Arc::clone(&self.shared.unanswered);
-        let waiting = unanswered.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted::of(unanswered);
-        if waiting >= if request.may_create() { MOST_VOTES } else { MOST_REQUESTS } {
-            return responder.send(Err(NodeError::Overloaded { waiting }));
-        }
-        // If the thread has ended, dropping the responder answers the request.
-        drop(self.jobs.send(Job::Ask(request, responder, counted)));
+        self.handle.ask(request, responder);
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -99,26 +73,23 @@ impl Node for ZooKeeperNode {
     }
 
     fn round_trip(&self) -> Option<Duration> {
-        *self.shared.round_trip.lock()
+        self.handle.round_trip()
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (to, receiver) = oneshot::channel();
-        drop(self.jobs.send(Job::Ready(to)));
-        let ended = || NodeError::Unreachable { reason: "its thread has ended".into() };
-        receiver.map(move |receiver| receiver.unwrap_or_else(|_| Err(ended()))).boxed()
+        self.handle.ready()
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
-        drop(self.jobs.send(Job::Listen(listener)));
+        self.handle.listen(listener);
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
-        drop(self.jobs.send(Job::Observe(observer)));
+        self.handle.observe(observer);
     }
 
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.shared.facts.lock().clone()
+        self.handle.facts()
     }
 
     fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {

@@ -1,4 +1,5 @@
-//! The places of waiters: nodes like those of holders, which hold nothing yet.
+//! The places of waiters: nodes like those of holders, which hold nothing yet. Whose turn begins when one goes is decided by
+//! `OwnPlaces::gone` of `quorlock::node::places`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl Session {
         // A place may be lost, once.
         for _ in 0..3 {
             self.watches.notify_of_refusal(&dir);
-            let known = self.memory.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
+            let known = self.memory.local.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
             let (path, found) = match known {
                 Some(path) => (path, self.read(&dir).await?),
                 None => {
@@ -45,7 +46,7 @@ impl Session {
                 }
             };
             let Some(at) = found.iter().position(|place| place.path == path) else {
-                self.memory.own.lock().remove(lock, &*path);
+                self.memory.local.own.lock().remove(lock, &*path);
                 continue;
             };
             return self.stand((lock, &dir), &path, (&found, at), (patience, turn.max(LEAST_TURN))).await;
@@ -89,7 +90,7 @@ impl Session {
         self.memory.cache.lock().empty.remove(dir);
         let role = Role::Waiter(Waiting::new(waiter, LEAST_TURN));
         let stored = Stored { czxid: stat.czxid, put };
-        let own = Own::new(Arc::clone(&path), role, self.memory.now() + patience, stored);
+        let own = Own::new(Arc::clone(&path), role, self.memory.local.now() + patience, stored);
         if !self.memory.keep(lock, own, self.generation) {
             return Err(Fault::Failure(Failure::Lost("another connection has begun since".into())));
         }
@@ -108,25 +109,8 @@ impl Session {
         (patience, turn): (Duration, Duration),
     ) -> Outcome {
         let before = found.iter().take(at).map(|place| Arc::clone(&place.path)).collect();
-        let now = self.memory.now();
-        let (is_first, first_ends) = {
-            let mut own = self.memory.own.lock();
-            // What has gone since was not told to this place.
-            let before = self.watches.without_gone(dir, before);
-            let is_first = before.is_empty();
-            let ends = is_first.then_some(now + turn);
-            let is_due = own.change(lock, &**path, |own| {
-                own.until = now + patience;
-                if let Role::Waiter(waiting) = &mut own.role {
-                    (waiting.before, waiting.turn, waiting.turn_ends) = (before, turn, ends);
-                }
-            });
-            (is_first, is_due)
-        };
-        if first_ends {
-            self.memory.due.notify_one();
-        }
-        if is_first {
+        let before = || self.watches.without_gone(dir, before);
+        if self.memory.local.stand(lock, &**path, (patience, turn), before) {
             return Ok(Vote::Free.into());
         }
         let ahead = u32::try_from(at.saturating_sub(1)).unwrap_or(MOST_PLACES).min(MOST_PLACES);
@@ -149,7 +133,7 @@ impl Session {
 
     /// Deletes the place of a waiter, and tells whether that is the turn of another one.
     pub(crate) async fn leave_queue(&self, lock: &Arc<str>, waiter: WaiterId) -> Outcome {
-        let own = self.memory.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
+        let own = self.memory.local.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
         let Some(path) = own else { return Ok(Vote::Free.into()) };
         let dir = self.memory.layout.dir(lock);
         let children = self.client.send(&Call::GetChildren { path: dir.clone() });
@@ -157,7 +141,7 @@ impl Session {
         let sent = deleted.at;
         let children = children.found().await?;
         let deleted = deleted.found().await?;
-        self.memory.own.lock().remove(lock, &*path);
+        self.memory.local.own.lock().remove(lock, &*path);
         let Some(deleted) = deleted else { return Ok(Vote::Free.into()) };
         self.committed(sent, deleted.zxid);
         let names = children.as_ref().map(Answer::children).transpose()?;
@@ -177,7 +161,7 @@ impl Session {
                 self.client.send(&Call::GetData { path: place.path.to_string(), watch: false }).found()
             })
             .collect();
-        let wall = self.memory.clock().wall();
+        let wall = self.memory.local.clock().wall();
         let mut waiters = Vec::new();
         for (place, answer) in waiting.iter().zip(join_all(asked).await) {
             // It may have gone since.

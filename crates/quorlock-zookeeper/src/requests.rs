@@ -111,13 +111,14 @@ impl Session {
                 format!("names that begin with `{RESERVED}` are this library's own, and `{key}` is one");
             return Err(failed(NodeErrorKind::Unsupported, words));
         }
-        if let Some(ended) = self.ended() {
+        if let Some(ended) = self.connection.ended() {
             return Err(NodeError::Unreachable { reason: format!("{ended:#}").into() });
         }
         match self.apply(request).await {
             Ok(Answer { vote, number, from, czxid }) => {
                 let revision = u64::try_from(czxid).ok().and_then(NonZeroU64::new);
-                let response = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(number);
+                let response =
+                    Response::new(vote, Arc::clone(&self.connection.identity)).with_fencing_token(number);
                 let response = response.with_store_revision(revision);
                 Ok(from.into_iter().fold(response, Response::counting_from))
             }
@@ -142,7 +143,7 @@ impl Session {
             Request::Release { claim } => self.release(&self.target(claim, false)?).await,
             Request::Cancel { claim, linger } => self.cancel(&self.target(claim, false)?, *linger).await,
             Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
-                let since = self.memory.clock().wall().saturating_sub(*elapsed);
+                let since = self.memory.local.clock().wall().saturating_sub(*elapsed);
                 self.enqueue(key, (*waiter, since, context), *patience, *turn).await
             }
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter).await,
@@ -178,12 +179,12 @@ impl Session {
     }
 
     fn is_buried(&self, token: &Token) -> bool {
-        self.memory.tombs.lock().have(token, self.memory.now())
+        self.memory.tombs.lock().have(token, self.memory.local.now())
     }
 
     /// Has all changes of the lock reported that come after the requests which were sent before.
     pub(crate) fn watch(&self, lock: &Arc<str>, dir: &str) {
-        let changed = self.watches.begin(dir, lock, self.memory.now());
+        let changed = self.watches.begin(dir, lock, self.memory.local.now());
         for path in changed.end {
             drop(self.client.send(&Call::RemoveWatches { path }));
         }
@@ -196,7 +197,7 @@ impl Session {
         let layout = &self.memory.layout;
         let (dir, path) =
             (layout.dir(lock), layout.counter(lock.get(..prefix_len).unwrap_or_default(), lock));
-        if !self.memory.listeners.lock().is_empty() {
+        if self.memory.local.is_heard() {
             self.watch(lock, &dir);
             self.watches.notify_of_inspection(&dir);
         }

@@ -1,22 +1,22 @@
 //! A connection that may vote: the session that it continues, and which history the data have.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use quorlock::node::facts::{ClockReading, Facts, Fsync, Memory as MemoryLimit, Role};
-use quorlock::node::{Hint, Identity, NodeError, Reason};
-use quorlock::protocol::turn_key;
-use quorlock::runtime::{Clock, Mutex, within};
-use tokio::sync::Notify;
+use quorlock::node::places::{Cluster, Connection, Local};
+use quorlock::node::{Hint, NodeError, Reason, Request, Response};
+use quorlock::protocol::Claim;
+use quorlock::runtime::{Mutex, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
 
-use crate::address::{Member, ZooKeeperAddress};
+use crate::address::Member;
 use crate::client::{Client, Event, Granted, Wanted};
 use crate::error::Failure;
-use crate::memory::{Life, Memory, Ticks};
+use crate::memory::{Life, Memory, Own, Stored, Ticks};
 use crate::proof::Proof;
 use crate::watch::Watches;
 use crate::wire::{Call, Create};
@@ -37,18 +37,13 @@ const ID: &str = "zookeeper:";
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) memory: Arc<Memory>,
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) facts: Facts,
-    pub(crate) round_trip: Duration,
+    pub(crate) connection: Connection,
     pub(crate) watches: Watches,
     /// The number of the session.
     pub(crate) id: i64,
     /// Which of the node's connections this is.
     pub(crate) generation: u64,
     zxid: AtomicI64,
-    /// Why it has ended.
-    ended: Mutex<Option<NodeError>>,
-    pub(crate) end: Notify,
     /// Held by the request that lists what the session has.
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Listens, and keeps the session.
@@ -61,12 +56,11 @@ impl Session {
     /// # Errors
     ///
     /// Why it cannot vote.
-    pub(crate) async fn open(
-        address: &ZooKeeperAddress,
-        member: &Member,
-        memory: &Arc<Memory>,
-    ) -> Result<Arc<Session>, NodeError> {
-        let seams = &memory.seams;
+    async fn open(memory: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
+        let (address, seams) = (&memory.address, &memory.local.seams);
+        let Some(member) = address.members().get(member) else {
+            return Err(NodeError::Unreachable { reason: "no such member is named".into() });
+        };
         let limit = CALL_LIMIT.max(seams.node_timeout().unwrap_or_default());
         let connect = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
         let known = *memory.ticks.lock();
@@ -79,17 +73,17 @@ impl Session {
         let (events, heard) = unbounded_channel();
         let wants = |old| (Wanted { old, timeout: address.session() }, limit);
         let old = memory.life.lock().as_ref().map(|life| life.granted.clone());
-        let mut sent = memory.now();
+        let mut sent = memory.local.now();
         let opening = Client::connect(address, member, seams, wants(old.clone()), events.clone());
         let (mut client, mut granted) = in_time(memory, member, connect, opening).await?;
         if granted.id == 0 {
             // It has ended.
             memory.forget();
-            sent = memory.now();
+            sent = memory.local.now();
             let opening = Client::connect(address, member, seams, wants(None), events);
             (client, granted) = in_time(memory, member, connect, opening).await?;
         }
-        let answered = memory.now();
+        let answered = memory.local.now();
         let is_same = old.as_ref().is_some_and(|old| old.id == granted.id);
         let id = granted.id;
         let generation = memory.connected((granted, is_same), (sent, answered), ticks);
@@ -99,29 +93,16 @@ impl Session {
             opened.reconcile().await.map_err(Failure::before_anything_changed)?;
         }
         let client = opened.client;
-        let mut facts = Facts::default();
-        facts.identity = Some((&*identity.id).into());
-        facts.uptime = Some(identity.age);
-        facts.hints = Some(true);
-        // What it has answered is on the disks of a majority, and no node goes before its session. Sessions end by the rate of
-        // its clock, which it does not show.
-        facts.role = Some(Role::Master);
-        (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
-        (facts.replicas, facts.memory) = (Some(0), Some(MemoryLimit::new(0, None, "noeviction")));
-        facts.clock = Some(ClockReading::new(0, Duration::ZERO));
-        facts.user = address.login(seams).map(|(user, _)| user.into());
+        let user = address.login(seams).map(|(user, _)| user);
+        let connection = Connection::new(identity, round_trip, user);
         let session = Arc::new(Session {
             client,
             memory: Arc::clone(memory),
-            identity: Arc::new(identity),
-            facts,
-            round_trip,
+            connection,
             watches: Watches::default(),
             id,
             generation,
             zxid: AtomicI64::new(zxid),
-            ended: Mutex::new(None),
-            end: Notify::new(),
             listing: tokio::sync::Mutex::default(),
             tasks: Mutex::default(),
         });
@@ -134,7 +115,7 @@ impl Session {
     /// Records that a write was committed which was sent at this moment.
     pub(crate) fn committed(&self, sent: quorlock::protocol::Moment, zxid: i64) {
         self.zxid.fetch_max(zxid, Ordering::Relaxed);
-        let answered = self.memory.now();
+        let answered = self.memory.local.now();
         if let Some(life) = &mut *self.memory.life.lock()
             && life.generation == self.generation
         {
@@ -147,23 +128,13 @@ impl Session {
         let ends = failure.ends_connection();
         let error = NodeError::from(failure);
         if ends {
-            self.stop(error.clone());
+            self.connection.stop(error.clone());
         }
         error
     }
 
-    fn stop(&self, error: NodeError) {
-        self.ended.lock().get_or_insert(error);
-        self.end.notify_one();
-    }
-
-    /// Returns why it has ended.
-    pub(crate) fn ended(&self) -> Option<NodeError> {
-        self.ended.lock().clone()
-    }
-
     /// Records what it has seen, for the connections after it.
-    pub(crate) fn leave(&self) {
+    fn leave(&self) {
         self.tasks.lock().drain(..).for_each(|task| task.abort());
         let mut seen = self.memory.seen.lock();
         seen.zxid = seen.zxid.max(self.zxid.load(Ordering::Relaxed));
@@ -182,18 +153,13 @@ impl Session {
             return self.reread().await;
         }
         let Some(news) = self.watches.receive(event) else { return };
-        if let Some(path) = news.gone {
-            let waiters = self.memory.own.lock().gone(&news.lock, &*path, self.memory.now());
-            if !waiters.is_empty() {
-                self.prefetch(&news.lock);
-            }
-            for waiter in waiters {
-                self.memory.due.notify_one();
-                self.memory.notify(Hint::Invalidated(turn_key(&news.lock, waiter).as_bytes()));
-            }
+        if let Some(path) = news.gone
+            && self.memory.local.gone(&news.lock, &*path)
+        {
+            self.prefetch(&news.lock);
         }
         if news.notifies {
-            self.memory.notify(Hint::Invalidated(news.lock.as_bytes()));
+            self.memory.local.notify(Hint::Invalidated(news.lock.as_bytes()));
         }
     }
 
@@ -205,15 +171,15 @@ impl Session {
             Err(failure) => return drop(self.note(failure)),
         };
         let name = note.and_then(|answer| Some(Note::of(answer.data().ok()?.0)?.name));
-        if name.as_deref() != self.identity.id.strip_prefix(ID) {
-            self.stop(disconnected("another history has begun"));
+        if name.as_deref() != self.connection.identity.id.strip_prefix(ID) {
+            self.connection.stop(disconnected("another history has begun"));
         }
     }
 
     /// Keeps the session, by a write.
     async fn beat(&self) -> Result<(), Failure> {
         let path = self.memory.layout.alive(self.id);
-        let (data, version) = (self.memory.seams.label().as_bytes().to_vec(), -1);
+        let (data, version) = (self.memory.local.seams.label().as_bytes().to_vec(), -1);
         let beat = self.client.send(&Call::SetData { path: path.clone(), data: data.clone(), version });
         let sent = beat.at;
         if let Some(answer) = beat.found().await? {
@@ -244,7 +210,7 @@ async fn listen(session: Weak<Session>, mut events: UnboundedReceiver<Event>) {
         }
     }
     if let Some(session) = session.upgrade() {
-        session.stop(disconnected("the connection has ended"));
+        session.connection.stop(disconnected("the connection has ended"));
     }
 }
 
@@ -257,7 +223,7 @@ async fn keep(session: Weak<Session>, pause: Duration) {
             return;
         }
         // Counted from the answer, so that the next one proves this one.
-        let clock = Arc::clone(kept.memory.seams.clock());
+        let clock = Arc::clone(kept.memory.local.seams.clock());
         drop(kept);
         let until = clock.now() + pause;
         while clock.now() < until {
@@ -276,7 +242,7 @@ async fn in_time<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, NodeError>>,
 ) -> Result<T, NodeError> {
-    within(memory.clock(), limit, work).await.unwrap_or_else(|| {
+    within(memory.local.clock(), limit, work).await.unwrap_or_else(|| {
         let reason = format!(
             "{member} did not answer within {limit:?}: it hangs, or has no leader, for which a majority of the members must run \
              and reach each other"
@@ -324,7 +290,7 @@ impl Memory {
         for member in self.address.members() {
             let wanted = (Wanted { old: None, timeout }, CALL_LIMIT);
             let events = unbounded_channel().0;
-            let opening = Client::connect(&self.address, member, &self.seams, wanted, events);
+            let opening = Client::connect(&self.address, member, &self.local.seams, wanted, events);
             match in_time(self, member, CONNECT_LIMIT, opening).await {
                 Ok(opened) => return Ok(opened),
                 Err(error) => failure = error,
@@ -332,8 +298,53 @@ impl Memory {
         }
         Err(failure)
     }
+}
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &**self.seams.clock()
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl Cluster for Memory {
+    type Key = Arc<str>;
+    type Stored = Stored;
+    type Session = Session;
+
+    fn local(&self) -> &Local<Arc<str>, Stored> {
+        &self.local
+    }
+
+    fn members(&self) -> usize {
+        self.address.members().len()
+    }
+
+    async fn open(self: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
+        Session::open(self, member).await
+    }
+
+    fn connection(session: &Session) -> &Connection {
+        &session.connection
+    }
+
+    async fn execute(session: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
+        session.execute(request).await
+    }
+
+    fn renew_at_once(session: &Session, claim: &Claim, ttl: Duration) -> Option<Response> {
+        session.renew_at_once(claim, ttl)
+    }
+
+    async fn delete(session: &Session, own: &Own) -> bool {
+        session.delete_ended(own).await.is_ok()
+    }
+
+    async fn leave(session: &Session, is_last: bool) {
+        if is_last {
+            // What lives with the session is deleted immediately.
+            session.close().await;
+        } else {
+            session.leave();
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Changes of the locks that clients of this process wait for.
+//! Changes of the locks that clients of this process wait for: which place has gone. Whose turn that is, `OwnPlaces::gone`
+//! decides.
 //!
 //! A watch is asked for before the lock is read, over the same connection, so that whatever changes after what was read is
 //! reported. What is reported later is later: a member reports a change before it answers anything that shows it.

@@ -51,7 +51,7 @@ impl Session {
             if let Some((lock, first)) = hindered {
                 if !is_watched {
                     // From now on removals are reported; so what was read may be old.
-                    self.watches.begin(claim.keys(), self.memory.now()).await?;
+                    self.watches.begin(claim.keys(), self.memory.local.now()).await?;
                     is_watched = true;
                     continue;
                 }
@@ -89,7 +89,8 @@ impl Session {
         attached: Attached,
     ) -> Result<Option<Answer>, Fault> {
         let Some(lock) = claim.keys().next() else { return Ok(None) };
-        let place = claim.place().and_then(|waiter| self.memory.own.lock().waiter(lock, waiter).cloned());
+        let place =
+            claim.place().and_then(|waiter| self.memory.local.own.lock().waiter(lock, waiter).cloned());
         let Ok(number) = hint.map(|hint| hint.from(FencingToken::ZERO, self.wall())).transpose() else {
             return Ok(None);
         };
@@ -174,16 +175,14 @@ impl Session {
         ttl: Duration,
         attached: Attached,
     ) {
-        let now = self.memory.now();
+        let now = self.memory.local.now();
         let stored = Stored { value, created, class: attached.class, from: attached.from, put: now };
         let own = Own::new(key, Role::Holder(token.clone()), now + ttl, stored);
-        if self.memory.own.lock().put(lock, own) {
-            self.memory.due.notify_one();
-        }
+        self.memory.local.put(lock, own);
     }
 
     pub(super) fn put_from(&self, lock: &str, key: &[u8]) -> Option<Moment> {
-        self.memory.own.lock().by_key(lock, key).map(|own| own.stored.from)
+        self.memory.local.own.lock().by_key(lock, key).map(|own| own.stored.from)
     }
 
     pub(super) async fn transfer(
@@ -311,7 +310,7 @@ impl Session {
         let success = own.iter().map(|(_, place)| put(place)).chain(seen.count(number)).collect();
         let succeeded = self.txn(Txn { compare, success, failure: Vec::new() }).await?.succeeded;
         if succeeded {
-            let mut all = self.memory.own.lock();
+            let mut all = self.memory.local.own.lock();
             for (lock, place) in own {
                 all.change(lock, &place.key, |own| own.stored.value.clone_from(&value));
             }

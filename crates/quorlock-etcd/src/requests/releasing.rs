@@ -19,7 +19,7 @@ impl Session {
     pub(super) async fn release(&self, claim: &Claim) -> Outcome {
         let mut own = Vec::new();
         for lock in claim.keys() {
-            let known = self.memory.own.lock().holder(lock, claim.token()).cloned();
+            let known = self.memory.local.own.lock().holder(lock, claim.token()).cloned();
             own.push((Arc::clone(lock), known.map(|own| (own.key, own.stored.value))));
         }
         if own.iter().any(|(_, known)| known.is_none()) {
@@ -66,7 +66,7 @@ impl Session {
             let Some((key, _)) = known else { continue };
             let deleted = answer.nested(at).filter(|nested| nested.succeeded);
             at += 1;
-            self.memory.own.lock().remove(&lock, &key);
+            self.memory.local.own.lock().remove(&lock, &key);
             let Some(deleted) = deleted else { continue };
             let waits = deleted.range(1).iter().any(|kv| layout::is_place(&lock, &kv.key));
             if waits || vote == Vote::Free {
@@ -79,7 +79,7 @@ impl Session {
     pub(super) async fn cancel(&self, claim: &Claim, linger: Duration) -> Outcome {
         let tomb = tombstone(claim.token());
         let bury = async || {
-            let lease = self.memory.leases.tomb(&self.client, self.memory.clock(), linger).await?;
+            let lease = self.memory.leases.tomb(&self.client, self.memory.local.clock(), linger).await?;
             let success = vec![RequestOp::put(tomb.as_slice(), "", lease)];
             self.txn(Txn { success, ..Txn::default() }).await
         };

@@ -15,8 +15,8 @@ use crate::wire::{Compare, RequestOp, Txn};
 
 impl Session {
     pub(super) fn prolong(&self, lock: &str, key: &[u8], ttl: Duration) {
-        let until = self.memory.now() + ttl;
-        self.memory.own.lock().change(lock, key, |own| own.until = own.until.max(until));
+        let until = self.memory.local.now() + ttl;
+        self.memory.local.own.lock().change(lock, key, |own| own.until = own.until.max(until));
     }
 
     /// Renews a claim from the last heartbeat of its lease, if that has listed its keys.
@@ -29,7 +29,7 @@ impl Session {
         let (mut from, mut revision) = (Moment::NEVER, 0);
         let mut keys = Vec::new();
         for lock in claim.keys() {
-            let Some(own) = self.memory.own.lock().holder(lock, claim.token()).cloned() else {
+            let Some(own) = self.memory.local.own.lock().holder(lock, claim.token()).cloned() else {
                 return Ok(None);
             };
             if Duration::from_secs(own.stored.class) < ttl {
@@ -37,14 +37,15 @@ impl Session {
             }
             let leases = &self.memory.leases;
             let known = (own.key.as_slice(), own.stored.put);
-            let beat = leases.beat(&self.client, self.memory.clock(), own.stored.class, ttl, known).await?;
+            let beat =
+                leases.beat(&self.client, self.memory.local.clock(), own.stored.class, ttl, known).await?;
             let Beat::Confirmed(confirmed) = beat else { return Ok(None) };
             from = from.min(confirmed);
             revision = own.stored.created;
             keys.push((lock, own.key));
         }
-        let mut all = self.memory.own.lock();
-        let until = self.memory.now() + ttl;
+        let mut all = self.memory.local.own.lock();
+        let until = self.memory.local.now() + ttl;
         // It may have ended meanwhile, and is then being deleted.
         if keys.iter().any(|(lock, key)| all.by_key(lock, key).is_none()) {
             return Ok(None);
@@ -57,17 +58,17 @@ impl Session {
 
     /// Renews a lock without asking anybody, if the last heartbeat of its lease is recent enough and has listed its key.
     pub(crate) fn renew_at_once(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
-        if claim.is_several() || ttl < LEAST || self.ended().is_some() {
+        if claim.is_several() || ttl < LEAST || self.connection.ended().is_some() {
             return None;
         }
         let lock = claim.keys().next()?;
-        let (mut all, clock) = (self.memory.own.lock(), self.memory.clock());
+        let (mut all, clock) = (self.memory.local.own.lock(), self.memory.local.clock());
         let own =
             all.holder(lock, claim.token()).filter(|own| Duration::from_secs(own.stored.class) >= ttl)?;
         let from = self.memory.leases.last_beat(clock, own.stored.class, ttl, &own.key)?;
         let (key, until) = (own.key.clone(), clock.now() + ttl);
         all.change(lock, &key, |own| own.until = own.until.max(until));
-        Some(Response::new(Vote::Granted, Arc::clone(&self.identity)).counting_from(from))
+        Some(Response::new(Vote::Granted, Arc::clone(&self.connection.identity)).counting_from(from))
     }
 
     pub(super) async fn renew(
@@ -126,12 +127,12 @@ impl Session {
             let is_restored = !targets.is_empty();
             let mut revision = answer.revision();
             for (lock, place) in own {
-                let until = self.memory.own.lock().by_key(lock, &place.key).map(|own| own.until);
+                let until = self.memory.local.own.lock().by_key(lock, &place.key).map(|own| own.until);
                 let stored = (place.key.clone(), place.value.clone(), place.create_revision);
                 self.keep(lock, stored, claim.token(), ttl, attached);
                 // A renewal never shortens.
                 let until = until.unwrap_or(Moment::ORIGIN);
-                self.memory.own.lock().change(lock, &place.key, |own| own.until = own.until.max(until));
+                self.memory.local.own.lock().change(lock, &place.key, |own| own.until = own.until.max(until));
                 revision = place.create_revision;
             }
             for Target { lock, key, .. } in targets {

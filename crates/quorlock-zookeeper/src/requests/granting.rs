@@ -34,7 +34,8 @@ impl Session {
                 (Some(path), Some(look)) => Some(look.counter(path)?),
                 (Some(path), None) => self.memory.cache.lock().counters.get(path).copied(),
             };
-            let place = claim.place().and_then(|waiter| self.memory.own.lock().waiter(lock, waiter).cloned());
+            let place =
+                claim.place().and_then(|waiter| self.memory.local.own.lock().waiter(lock, waiter).cloned());
             let found = match (&looked, &place) {
                 (Some(look), _) => Some(find(claim, place.as_ref(), look)),
                 (None, Some(own)) => is_turn(own).then_some(Found::Place(Arc::clone(&own.key))),
@@ -77,8 +78,8 @@ impl Session {
             };
             if let Ok(stood) = stood {
                 let (czxid, known) =
-                    (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
-                let until = known.map_or(self.memory.now() + ttl, |known| known.until);
+                    (stood.czxid, self.memory.local.own.lock().holder(lock, claim.token()).cloned());
+                let until = known.map_or(self.memory.local.now() + ttl, |known| known.until);
                 self.keep(target, stood, until)?;
                 let from = Some(self.memory.counts_from(ttl)?);
                 return Ok(Answer { vote: Vote::Granted, number: next, from, czxid });
@@ -112,7 +113,7 @@ impl Session {
 
     /// It is the turn of a waiter of this process: reads what its attempt will need. Another holder has raised the counter.
     pub(crate) fn prefetch(self: &Arc<Session>, lock: &str) {
-        let path = self.memory.layout.counter(self.memory.seams.key_prefix(), lock);
+        let path = self.memory.layout.counter(self.memory.local.seams.key_prefix(), lock);
         self.memory.cache.lock().counters.remove(&path);
         let session = Arc::clone(self);
         tokio::spawn(async move { drop(session.read_counter(&path).await) });
@@ -121,7 +122,7 @@ impl Session {
     /// Returns the number that is drawn where the counter stands here.
     fn drawn(&self, hint: Option<FenceHint>, counter: Counter) -> Result<Option<FencingToken>, NodeError> {
         let stands = counter.map_or(FencingToken::ZERO, |(number, _)| number);
-        let drawn = hint.map(|hint| hint.from(stands, self.memory.clock().wall())).transpose();
+        let drawn = hint.map(|hint| hint.from(stands, self.memory.local.clock().wall())).transpose();
         drawn.map_err(|error| failed(NodeErrorKind::WrongData, error.to_string()))
     }
 

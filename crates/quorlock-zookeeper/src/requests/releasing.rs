@@ -15,7 +15,7 @@ use crate::wire::Call;
 impl Session {
     pub(super) async fn release(&self, target: &Target<'_>) -> Outcome {
         let Target { claim, lock, .. } = target;
-        let known = self.memory.own.lock().holder(lock, claim.token()).map(|own| Arc::clone(&own.key));
+        let known = self.memory.local.own.lock().holder(lock, claim.token()).map(|own| Arc::clone(&own.key));
         let paths = match known {
             Some(path) => vec![path],
             None => self.find(target).await?,
@@ -24,7 +24,7 @@ impl Session {
     }
 
     pub(super) async fn cancel(&self, target: &Target<'_>, linger: Duration) -> Outcome {
-        self.memory.tombs.lock().bury(target.claim.token(), self.memory.now(), linger);
+        self.memory.tombs.lock().bury(target.claim.token(), self.memory.local.now(), linger);
         // What this process asks for from here on does nothing, and what it has asked for is carried out before what follows.
         let paths = self.find(target).await?;
         let vote = self.delete(target, paths).await?;
@@ -61,7 +61,7 @@ impl Session {
                 has_deleted = true;
                 self.committed(at, answer.zxid);
             }
-            self.memory.own.lock().remove(target.lock, &*path);
+            self.memory.local.own.lock().remove(target.lock, &*path);
         }
         let left = left.found().await?;
         let waits = match &left {

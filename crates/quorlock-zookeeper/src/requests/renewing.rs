@@ -51,9 +51,9 @@ impl Session {
             };
             if let Ok(stood) = stood {
                 let (czxid, known) =
-                    (stood.czxid, self.memory.own.lock().holder(lock, claim.token()).cloned());
+                    (stood.czxid, self.memory.local.own.lock().holder(lock, claim.token()).cloned());
                 // A renewal never shortens.
-                let until = self.memory.now() + ttl;
+                let until = self.memory.local.now() + ttl;
                 self.keep(target, stood, known.map_or(until, |known| known.until.max(until)))?;
                 let from = Some(self.memory.counts_from(ttl)?);
                 return Ok(Answer { vote, number: None, from, czxid });
@@ -66,7 +66,7 @@ impl Session {
     /// Renews a claim if its place is in a list of what the session has, which serves all renewals for a while.
     async fn renew_by_list(&self, target: &Target<'_>, ttl: Duration) -> Result<Option<Answer>, Fault> {
         let Target { claim, lock, .. } = target;
-        let known = self.memory.own.lock().holder(lock, claim.token()).cloned();
+        let known = self.memory.local.own.lock().holder(lock, claim.token()).cloned();
         let Some(own) = known else { return Ok(None) };
         let confirmed = if let Some(confirmed) = self.confirmed(&own) {
             confirmed
@@ -75,12 +75,12 @@ impl Session {
             self.confirmed(&own).unwrap_or(false)
         };
         if !confirmed {
-            self.memory.own.lock().remove(lock, &*own.key);
+            self.memory.local.own.lock().remove(lock, &*own.key);
             return Ok(None);
         }
         let from = Some(self.memory.counts_from(ttl)?);
-        let until = self.memory.now() + ttl;
-        let mut all = self.memory.own.lock();
+        let until = self.memory.local.now() + ttl;
+        let mut all = self.memory.local.own.lock();
         // It may have ended meanwhile, and is then being deleted.
         if all.by_key(lock, &*own.key).is_none() {
             return Ok(None);
@@ -93,18 +93,18 @@ impl Session {
     pub(crate) fn confirmed(&self, own: &Own) -> Option<bool> {
         let life = self.memory.life.lock();
         let life = life.as_ref().filter(|life| life.generation == self.generation)?;
-        let is_recent = self.memory.now().since(life.listed_at) <= life.granted.timeout / LISTED;
+        let is_recent = self.memory.local.now().since(life.listed_at) <= life.granted.timeout / LISTED;
         (is_recent && own.stored.put < life.listed_at).then(|| life.listed.contains(&own.key))
     }
 
     /// Lists what the session has, unless another request has just done so.
     pub(crate) async fn list(&self) -> Result<(), Failure> {
-        let asked = self.memory.now();
+        let asked = self.memory.local.now();
         let _alone = self.listing.lock().await;
         if self.memory.life.lock().as_ref().is_some_and(|life| life.listed_at > asked) {
             return Ok(());
         }
-        let at = self.memory.now();
+        let at = self.memory.local.now();
         let listed = list(&self.client, &self.memory).await?;
         if let Some(life) = &mut *self.memory.life.lock()
             && life.generation == self.generation
@@ -116,18 +116,18 @@ impl Session {
 
     /// Renews a lock without asking anybody, if the last list of what the session has is recent enough and has its place.
     pub(crate) fn renew_at_once(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
-        if claim.is_several() || ttl < self.memory.address.session() || self.ended().is_some() {
+        if claim.is_several() || ttl < self.memory.address.session() || self.connection.ended().is_some() {
             return None;
         }
         let lock = claim.keys().next()?;
-        let own = self.memory.own.lock().holder(lock, claim.token()).cloned()?;
+        let own = self.memory.local.own.lock().holder(lock, claim.token()).cloned()?;
         if self.confirmed(&own) != Some(true) {
             return None;
         }
-        let (from, until) = (self.memory.counts_from(ttl).ok()?, self.memory.now() + ttl);
-        let mut all = self.memory.own.lock();
+        let (from, until) = (self.memory.counts_from(ttl).ok()?, self.memory.local.now() + ttl);
+        let mut all = self.memory.local.own.lock();
         all.by_key(lock, &*own.key)?;
         all.change(lock, &*own.key, |own| own.until = own.until.max(until));
-        Some(Response::new(Vote::Granted, Arc::clone(&self.identity)).counting_from(from))
+        Some(Response::new(Vote::Granted, Arc::clone(&self.connection.identity)).counting_from(from))
     }
 }

@@ -119,7 +119,7 @@ impl Session {
         let taken = self.rewrite(target, Arc::clone(&path), -1, counted).await?;
         if let Err(Stale::Places) = taken {
             // It is lost.
-            self.memory.own.lock().remove(target.lock, &*path);
+            self.memory.local.own.lock().remove(target.lock, &*path);
         }
         Ok(taken)
     }
@@ -152,7 +152,7 @@ impl Session {
         if counted.0.is_some() {
             return self.rewrite(target, Arc::clone(&first.path), first.stat.version, counted).await;
         }
-        let sent = self.memory.now();
+        let sent = self.memory.local.now();
         Ok(Ok(Stood { path: Arc::clone(&first.path), czxid: first.stat.czxid, sent }))
     }
 

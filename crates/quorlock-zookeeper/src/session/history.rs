@@ -58,10 +58,10 @@ impl Opened<'_> {
     pub(super) async fn history(&self) -> Result<(Identity, i64, Duration), NodeError> {
         let unread = Failure::before_anything_changed;
         let layout = &self.memory.layout;
-        let guarded = self.memory.seams.guards_restarts();
+        let guarded = self.memory.local.seams.guards_restarts();
         for _ in 0..8 {
             let get = |path| self.client.send(&Call::GetData { path, watch: false });
-            let asked = self.memory.now();
+            let asked = self.memory.local.now();
             // In one message: the member catches up with the leader before it reads.
             let alive = self.alive();
             let synced = self.client.send(&Call::Sync { path: layout.history() });
@@ -72,7 +72,7 @@ impl Opened<'_> {
             let counter = last.as_ref().map(|(path, _)| get(path.clone()));
             let is_alive = self.made(alive).await.map_err(unread)?;
             let zxid = synced.done().await.map_err(unread)?.zxid;
-            let round_trip = self.memory.now().since(asked);
+            let round_trip = self.memory.local.now().since(asked);
             watched.done().await.map_err(unread)?;
             let (note, young) = (note.found().await.map_err(unread)?, young.found().await.map_err(unread)?);
             let max_ttl = max_ttl.found().await.map_err(unread)?;
@@ -97,7 +97,7 @@ impl Opened<'_> {
             });
             let version = note.map(|(_, stat)| stat.version);
             let Some(known) = known else {
-                let name = format!("{:016x}", self.memory.seams.entropy().next_u64());
+                let name = format!("{:016x}", self.memory.local.seams.entropy().next_u64());
                 let (passed, part) = (Duration::ZERO, Duration::ZERO);
                 self.begin(Note { name, quarantine, passed, part }, version, young.is_some()).await?;
                 continue;
@@ -119,7 +119,7 @@ impl Opened<'_> {
     /// Asks for the node that keeps the session.
     fn alive(&self) -> crate::client::Sent {
         let path = self.memory.layout.alive(self.id);
-        let data = self.memory.seams.label().as_bytes().to_vec();
+        let data = self.memory.local.seams.label().as_bytes().to_vec();
         self.client.send(&Call::Create { path, data, how: Create::Ephemeral })
     }
 
@@ -169,7 +169,7 @@ impl Opened<'_> {
     /// Compares the largest `max_ttl` of the clients with ours, and records ours if it is larger. Returns for how long a new
     /// history must not vote.
     async fn compare_max_ttls(&self, recorded: Option<(&[u8], Stat)>) -> Result<Duration, Failure> {
-        let seams = &self.memory.seams;
+        let seams = &self.memory.local.seams;
         let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
         let stored =
             recorded.and_then(|(data, _)| millis(data)).map_or(Duration::ZERO, Duration::from_millis);
@@ -202,7 +202,7 @@ impl Opened<'_> {
         debug_assert!(self.is_same, "a new session has nothing");
         let listed = list(&self.client, self.memory).await?;
         let orphans: Vec<Call> = {
-            let mut own = self.memory.own.lock();
+            let mut own = self.memory.local.own.lock();
             own.retain(|own| listed.contains(&*own.key));
             let known: HashSet<&Arc<str>> = own.keys().collect();
             let alive = self.memory.layout.alive(self.id);

@@ -26,7 +26,7 @@ impl Ticks {
         let ask = async |timeout| {
             let wanted = (Wanted { old: None, timeout }, CALL_LIMIT);
             let (client, granted) =
-                Client::connect(address, member, &memory.seams, wanted, unbounded_channel().0).await?;
+                Client::connect(address, member, &memory.local.seams, wanted, unbounded_channel().0).await?;
             client.close().await;
             Ok::<Duration, NodeError>(granted.timeout)
         };

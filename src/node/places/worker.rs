@@ -1,4 +1,4 @@
-//! The node's thread: connects to one member after the other, and carries out requests.
+//! The thread of a node: connects to one member after the other, and carries out requests.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,23 +6,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use quorlock::node::facts::Facts;
-use quorlock::node::{
-    ConnectionState, Hint, HintListener, NodeError, Observers, Responder, Seams, SharedRequest,
-    StatusListener,
-};
-use quorlock::protocol::Backoff;
-use quorlock::runtime::Mutex;
+use quorlock_protocol::Backoff;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
 use tracing::debug;
 
-use crate::address::EtcdAddress;
-use crate::queue::latest_wake;
-use crate::session::{Memory, Session};
+use super::cluster::{Cluster, open_any};
+use crate::node::facts::Facts;
+use crate::node::{
+    ConnectionState, Hint, HintListener, NodeError, Observers, Responder, SharedRequest, StatusListener,
+};
+use crate::runtime::Mutex;
 
 /// A command from a handle to the thread.
-pub(crate) enum Job {
+pub(super) enum Job {
     Ask(SharedRequest, Responder, Counted),
     Listen(Arc<dyn HintListener>),
     Observe(Arc<dyn StatusListener>),
@@ -31,55 +28,55 @@ pub(crate) enum Job {
 }
 
 /// State that the thread shares with the handles.
-#[derive(Default)]
-pub(crate) struct Shared {
-    pub(crate) facts: Mutex<Option<Arc<Facts>>>,
-    pub(crate) round_trip: Mutex<Option<Duration>>,
+pub(super) struct Shared<C: Cluster> {
+    pub(super) facts: Mutex<Option<Arc<Facts>>>,
+    pub(super) round_trip: Mutex<Option<Duration>>,
     /// The number of unanswered requests.
-    pub(crate) unanswered: Arc<AtomicUsize>,
+    pub(super) unanswered: Arc<AtomicUsize>,
     /// The connection.
-    pub(crate) session: Mutex<Weak<Session>>,
+    pub(super) session: Mutex<Weak<C::Session>>,
+}
+
+impl<C: Cluster> Default for Shared<C> {
+    fn default() -> Shared<C> {
+        let (facts, round_trip) = (Mutex::default(), Mutex::default());
+        Shared { facts, round_trip, unanswered: Arc::default(), session: Mutex::new(Weak::new()) }
+    }
 }
 
 /// The initial delay before reconnecting, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// When the deletion of a key is tried again.
+/// When the deletion of a place is tried again.
 const TRIED_AGAIN: Duration = Duration::from_secs(1);
+/// How long to rest if nothing has to be deleted.
+const LONG: Duration = Duration::from_secs(3600);
 
-pub(crate) struct Worker {
-    address: EtcdAddress,
-    memory: Arc<Memory>,
-    shared: Arc<Shared>,
+pub(super) struct Worker<C: Cluster> {
+    cluster: Arc<C>,
+    shared: Arc<Shared<C>>,
     jobs: UnboundedReceiver<Job>,
     observers: Observers,
-    /// The connection, for what deletes keys that have ended.
-    current: watch::Sender<Option<Arc<Session>>>,
+    /// The connection, for what deletes places that have ended.
+    current: watch::Sender<Option<Arc<C::Session>>>,
     /// The member to ask first.
     member: usize,
     backoff: Backoff,
 }
 
-impl Worker {
-    pub(crate) fn new(
-        address: EtcdAddress,
-        seams: Seams,
-        shared: Arc<Shared>,
-        jobs: UnboundedReceiver<Job>,
-    ) -> Worker {
-        let (memory, current) = (Arc::new(Memory::new(seams)), watch::Sender::new(None));
-        let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        let (observers, member) = (Observers::default(), 0);
-        Worker { address, memory, shared, jobs, observers, current, member, backoff }
+impl<C: Cluster> Worker<C> {
+    pub(super) fn new(cluster: Arc<C>, shared: Arc<Shared<C>>, jobs: UnboundedReceiver<Job>) -> Worker<C> {
+        let (current, backoff) = (watch::Sender::new(None), Backoff::new(FIRST_WAIT, LONGEST_WAIT));
+        Worker { cluster, shared, jobs, observers: Observers::default(), current, member: 0, backoff }
     }
 
     /// Runs until the last handle of the node is dropped.
-    pub(crate) async fn work(mut self) {
-        tokio::spawn(delete_ended(Arc::clone(&self.memory), self.current.subscribe()));
+    pub(super) async fn work(mut self) {
+        tokio::spawn(delete_ended(Arc::clone(&self.cluster), self.current.subscribe()));
         // No server is contacted before the first request.
         let first = loop {
             match self.jobs.recv().await {
-                Some(Job::Listen(listener)) => self.memory.listeners.lock().push(listener),
+                Some(Job::Listen(listener)) => self.cluster.local().listeners.lock().push(listener),
                 Some(first) => break first,
                 None => return,
             }
@@ -90,22 +87,22 @@ impl Worker {
             let Some(connected) = self.connect(wait, &mut waiting).await else { return };
             let failure = match connected {
                 Ok(session) => match self.serve(&session, std::mem::take(&mut waiting)).await {
+                    None => return C::leave(&session, true).await,
                     Some(failure) => {
-                        session.leave();
+                        C::leave(&session, false).await;
                         // The next member may be better off.
                         self.member += 1;
                         wait = Duration::ZERO;
-                        self.memory.notify(Hint::Unsubscribed);
+                        self.cluster.local().notify(Hint::Unsubscribed);
                         failure
                     }
-                    None => return,
                 },
                 Err(error) => {
-                    wait = self.backoff.next(self.memory.seams.entropy().next_u64());
+                    wait = self.backoff.next(self.cluster.local().seams.entropy().next_u64());
                     error
                 }
             };
-            debug!(node = %self.address, error = %format_args!("{failure:#}"), "no connection");
+            debug!(node = %self.cluster, error = %format_args!("{failure:#}"), "no connection");
             self.current.send_replace(None);
             self.observers.notify(ConnectionState::Lost(failure.clone()));
             waiting.drain(..).for_each(|job| self.refuse(job, &failure));
@@ -118,28 +115,15 @@ impl Worker {
         &mut self,
         wait: Duration,
         waiting: &mut Vec<Job>,
-    ) -> Option<Result<Arc<Session>, NodeError>> {
-        let (address, memory, first) = (self.address.clone(), Arc::clone(&self.memory), self.member);
+    ) -> Option<Result<Arc<C::Session>, NodeError>> {
+        let (cluster, first) = (Arc::clone(&self.cluster), self.member);
         let mut connected = Box::pin(async move {
-            let end = memory.now() + wait;
-            while !wait.is_zero() && memory.now() < end {
-                memory.clock().sleep_until(end).await;
+            let local = cluster.local();
+            let end = local.now() + wait;
+            while !wait.is_zero() && local.now() < end {
+                local.clock().sleep_until(end).await;
             }
-            let members = address.members();
-            let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
-            for offset in 0..members.len() {
-                let at = (first + offset) % members.len().max(1);
-                let Some(member) = members.get(at) else { continue };
-                match Session::open(&address, member, &memory).await {
-                    Ok(session) => return Ok((session, at)),
-                    // A permanent error says more than that another member is down.
-                    Err(error) if offset == 0 || error.is_permanent() || !failure.is_permanent() => {
-                        failure = error;
-                    }
-                    Err(_) => {}
-                }
-            }
-            Err(failure)
+            open_any(&cluster, first).await
         });
         let connected = loop {
             let job = match select(pin!(self.jobs.recv()), connected).await {
@@ -150,7 +134,7 @@ impl Worker {
                 Either::Right((connected, _)) => break connected,
             };
             match job {
-                Job::Listen(listener) => self.memory.listeners.lock().push(listener),
+                Job::Listen(listener) => self.cluster.local().listeners.lock().push(listener),
                 Job::Observe(observer) => self.observers.add(observer),
                 job @ (Job::Ask(..) | Job::Ready(_)) => waiting.push(job),
             }
@@ -162,22 +146,23 @@ impl Worker {
     }
 
     /// Carries out requests until the connection ends. Returns why, or `None` if no handle is left.
-    async fn serve(&mut self, session: &Arc<Session>, waiting: Vec<Job>) -> Option<NodeError> {
+    async fn serve(&mut self, session: &Arc<C::Session>, waiting: Vec<Job>) -> Option<NodeError> {
+        let connection = C::connection(session);
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        *self.shared.facts.lock() = Some(Arc::new(session.facts.clone()));
-        *self.shared.round_trip.lock() = Some(session.round_trip);
+        *self.shared.facts.lock() = Some(Arc::new(connection.facts.clone()));
+        *self.shared.round_trip.lock() = Some(connection.round_trip);
         self.current.send_replace(Some(Arc::clone(session)));
         *self.shared.session.lock() = Arc::downgrade(session);
-        self.observers.notify(ConnectionState::Connected(Arc::clone(&session.identity)));
-        self.memory.notify(Hint::Subscribed);
+        self.observers.notify(ConnectionState::Connected(Arc::clone(&connection.identity)));
+        self.cluster.local().notify(Hint::Subscribed);
         for job in waiting {
             self.take(session, job);
         }
         loop {
-            if let Some(failure) = session.ended() {
+            if let Some(failure) = connection.ended() {
                 return Some(failure);
             }
-            let asked = match select(pin!(self.jobs.recv()), pin!(session.end.notified())).await {
+            let asked = match select(pin!(self.jobs.recv()), pin!(connection.next_end())).await {
                 Either::Left((job, _)) => Some(job?),
                 Either::Right(_) => None,
             };
@@ -187,7 +172,7 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, session: &Arc<Session>, job: Job) {
+    fn take(&mut self, session: &Arc<C::Session>, job: Job) {
         match job {
             Job::Ask(request, responder, counted) => {
                 if request.may_create() && !responder.wanted() {
@@ -195,14 +180,14 @@ impl Worker {
                 }
                 let session = Arc::clone(session);
                 tokio::spawn(async move {
-                    let answer = session.execute(&request).await;
+                    let answer = C::execute(&session, &request).await;
                     drop(counted);
                     responder.send(answer);
                 });
             }
             Job::Listen(listener) => {
                 listener.on_hint(Hint::Subscribed);
-                self.memory.listeners.lock().push(listener);
+                self.cluster.local().listeners.lock().push(listener);
             }
             Job::Observe(observer) => self.observers.add(observer),
             Job::Ready(to) => drop(to.send(Ok(()))),
@@ -216,24 +201,25 @@ impl Worker {
                 drop(counted);
                 responder.send(Err(failure.clone()));
             }
-            Job::Listen(listener) => self.memory.listeners.lock().push(listener),
+            Job::Listen(listener) => self.cluster.local().listeners.lock().push(listener),
             Job::Observe(observer) => self.observers.add(observer),
             Job::Ready(to) => drop(to.send(Err(failure.clone()))),
         }
     }
 }
 
-/// Deletes each key of this process that has ended, although its lease lives on for others.
-async fn delete_ended(memory: Arc<Memory>, mut current: watch::Receiver<Option<Arc<Session>>>) {
+/// Deletes each place of this process that has ended, although its session or lease lives on for others.
+async fn delete_ended<C: Cluster>(cluster: Arc<C>, mut current: watch::Receiver<Option<Arc<C::Session>>>) {
+    let local = cluster.local();
     let mut left = Vec::new();
     loop {
-        let now = memory.now();
-        left.extend(memory.own.lock().take_ended(now));
+        let now = local.now();
+        left.extend(local.own.lock().take_ended(now));
         let session = current.borrow_and_update().clone();
         let mut kept = Vec::new();
         for own in left {
             let deleted = match &session {
-                Some(session) => session.delete_ended(&own).await.is_ok(),
+                Some(session) => C::delete(session, &own).await,
                 None => false,
             };
             if !deleted {
@@ -241,13 +227,13 @@ async fn delete_ended(memory: Arc<Memory>, mut current: watch::Receiver<Option<A
             }
         }
         left = kept;
-        let mut until = latest_wake(memory.own.lock().next_due(), now);
+        let mut until = local.own.lock().next_due().unwrap_or(now + LONG);
         if !left.is_empty() {
-            until = until.min(memory.now() + TRIED_AGAIN);
+            until = until.min(local.now() + TRIED_AGAIN);
         }
         tokio::select! {
-            () = memory.due.notified() => {}
-            () = memory.clock().sleep_until(until) => {}
+            () = local.next_ends_earlier() => {}
+            () = local.clock().sleep_until(until) => {}
             changed = current.changed() => if changed.is_err() {
                 return;
             },
@@ -256,14 +242,7 @@ async fn delete_ended(memory: Arc<Memory>, mut current: watch::Receiver<Option<A
 }
 
 /// Counts a request as unanswered until it is dropped.
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    /// Takes over a request that was added to this number.
-    pub(crate) fn of(unanswered: Arc<AtomicUsize>) -> Counted {
-        Counted(unanswered)
-    }
-}
+pub(super) struct Counted(pub(super) Arc<AtomicUsize>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
