@@ -20,6 +20,8 @@ use crate::support::Quorlock;
 pub(crate) struct OnTerminal {
     process: Child,
     keyboard: File,
+    /// The modes of the terminal before anything was started on it.
+    pub(crate) first_modes: Termios,
     screen: Arc<Mutex<Vec<u8>>>,
     /// Reads what is written to the screen, until no process has the terminal.
     reader: JoinHandle<()>,
@@ -50,6 +52,7 @@ impl OnTerminal {
     fn start_words(quorlock: Quorlock, words: &[&str]) -> OnTerminal {
         let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).expect("a terminal");
+        let first_modes = tcgetattr(&pty.master).expect("the modes of the terminal");
         // Becomes the leader of a session whose terminal is its stdin.
         let mut command = Command::new("setsid");
         command.arg("--ctty");
@@ -83,7 +86,7 @@ impl OnTerminal {
                 seen.lock().expect("the screen").extend_from_slice(&part[..length]);
             }
         });
-        OnTerminal { process, keyboard, screen, reader, _quorlock: quorlock }
+        OnTerminal { process, keyboard, first_modes, screen, reader, _quorlock: quorlock }
     }
 
     pub(crate) fn types(&mut self, text: &str) {

@@ -188,7 +188,6 @@ async fn top_leaves_the_terminal_as_it_was_however_it_ends() {
     let Some(servers) = servers(3).await else { return };
     for end in ["q", CTRL_C, "SIGTERM"] {
         let mut top = OnTerminal::start(words(&servers, &["top"]));
-        let before = top.modes();
         top.shows("stored: 0").await;
         no_echo(&top).await;
         top.types("hello");
@@ -199,7 +198,7 @@ async fn top_leaves_the_terminal_as_it_was_however_it_ends() {
         assert_eq!(top.end().await, Some(0), "{end:?}");
         top.shows(CLOSE).await;
         let screen = top.screen();
-        assert_eq!(top.modes(), before, "{end:?}");
+        assert_eq!(top.modes(), top.first_modes, "{end:?}");
         assert_eq!((screen.matches(OPEN).count(), screen.matches(CLOSE).count()), (1, 1), "{screen:?}");
         assert!(!screen.contains("hello") && kept(&screen).contains("stored: 0"), "{end:?}: {screen:?}");
     }
