@@ -26,6 +26,7 @@
 //! | the node says that it is our turn, by a response or a notification | It has removed us from its queue: the node moves from `queued_at` to `turns`. |
 //! | a heartbeat is due | Asks for the place again. It keeps the place alive, and repairs what a lost message or a dead waiter has left. |
 //! | the node does not answer | The next node is the home. Other waiters of this process skip the silent node for a second. |
+//! | the preferred node answers again | The waiter returns to it, so that all are in one queue. Each heartbeat looks for it, and awaits no answer: a node that hangs delays no waiter. |
 //! | no node has a queue | `closed`: the contender waits for hints. The next waiter asks for a place again, unless a node has refused for good. Where places decide who gets the lock, a silent node is asked again. |
 //! | the lock is acquired, or the wait ends | `end` returns the nodes to be notified, so that the next waiter gets the turn. |
 //!
@@ -76,7 +77,7 @@ use quorlock_protocol::{
 };
 
 /// How long other waiters of this process skip a node that did not answer: each would wait for it
-/// as long. Then it is asked again.
+/// as long. Then it is asked again, as it is by a waiter that has gone on to the next node.
 const SKIPPED_FOR: Duration = Duration::from_secs(1);
 /// How long a node may report the same holder until another node is asked.
 pub(super) const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
@@ -92,6 +93,8 @@ pub(crate) struct NodeQueue {
     turns: NodeSet,
     /// How many nodes to skip, starting at the preferred one, because they did not answer.
     skipped: usize,
+    /// The last look at the preferred node while it is skipped, and when that began.
+    look_at_preferred: Option<(Moment, Arc<Round>)>,
     /// No node keeps a queue that this process may use …
     pub(super) closed: bool,
     /// … permanently.
@@ -168,6 +171,7 @@ impl NodeQueue {
             queued_at: NodeSet::default(),
             turns: NodeSet::default(),
             skipped: 0,
+            look_at_preferred: None,
             closed: false,
             refused: false,
             heartbeat: QueueHeartbeat::default(),
@@ -192,6 +196,7 @@ impl NodeQueue {
         outliers: NodeSet,
     ) -> Option<Place> {
         let nodes = engine.nodes.quorum.nodes();
+        self.return_home(engine, key, acquisition, outliers);
         for _ in 0..nodes {
             let home = self.home(engine, key);
             // Another waiter of this process got no answer from it.
@@ -236,6 +241,31 @@ impl NodeQueue {
         // Where only a place in the queue leads to the lock, a node that was silent for a moment is asked again.
         self.closed = self.refused || engine.nodes.capabilities.grants == Grants::Any;
         None
+    }
+
+    /// Returns to the preferred node if it has answered the last look, and otherwise looks again whether it answers, without
+    /// waiting for that.
+    fn return_home(
+        &mut self,
+        engine: &Arc<EngineContext>,
+        key: &Arc<str>,
+        acquisition: &AcquireRequest,
+        outliers: NodeSet,
+    ) {
+        let (now, home) = (engine.now(), preferred_node(key, engine.nodes.quorum.nodes()));
+        let has_queue = engine.nodes.can(home, Capability::Queue) && !outliers.contains(home);
+        if self.skipped == 0 || self.refused || !has_queue {
+            return;
+        }
+        match &self.look_at_preferred {
+            Some((_, round)) if round.all_voted() => (self.skipped, self.look_at_preferred) = (0, None),
+            Some((began, _)) if now.since(*began) < SKIPPED_FOR => {}
+            Some(_) | None => {
+                let look = |node| (node == home).then(|| Request::inspect(key.clone()));
+                let round = Round::start(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, look);
+                self.look_at_preferred = Some((now, round));
+            }
+        }
     }
 
     /// Records that these nodes have notified us of our turn and removed us from their queues. If

@@ -462,6 +462,38 @@ async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
     assert!(bench.clock.now().since(before) <= MS, "{:?}", bench.clock.now().since(before));
 }
 
+/// Otherwise it would be served beside the queue that all others are in, before or after its time.
+#[tokio::test(start_paused = true)]
+async fn w6_a_waiter_returns_to_the_queue_of_a_node_that_was_slow_once() {
+    let bench = bench(5);
+    let held = lock(&bench.coordinator).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..3 {
+        if number == 1 {
+            home(&bench).hang();
+        }
+        let (lock, order) = (lock(&client(&bench)), order.clone());
+        waiting.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            lease.release().await.unwrap();
+        }));
+        bench.pass(Duration::from_secs(2)).await;
+        home(&bench).resume();
+    }
+    // Time for some heartbeats: one asks whether the node answers, and the next one finds that it does.
+    bench.pass(LATE).await;
+    let known = ask(home(&bench), Request::ListWaiters { key: "r".into() }).await.unwrap().vote;
+    let Vote::Waiters(listing) = known else { panic!("{known:?}") };
+    assert_eq!(listing.waiters.len(), 3, "all are in one queue: {listing:?}");
+    held.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiters_are_listed_in_order_with_name_and_age() {
     let bench = bench(5);
