@@ -1,7 +1,8 @@
 //! What belongs to one process, and forks.
 //!
 //! A child that was forked has none of its parent's threads, and shares its sockets. So it leaks what it inherited,
-//! and makes its own at first use.
+//! and makes its own at first use: a coordinator and a lock (`Connection::live`, `Lock::wanted`). A lease stays its parent's,
+//! and using it raises (`Lease::lasting`).
 
 use std::mem;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! The responses to one round, for errors, logs and display.
+//! The responses to one round: for errors and logs, and for what a refused waiter does next.
 
 use std::collections::BTreeMap;
 use std::fmt;

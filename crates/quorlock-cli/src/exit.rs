@@ -11,7 +11,7 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const NO_QUORUM: u8 = 69;
 /// Another client held the lock for the whole wait (`EX_TEMPFAIL`). `-E` changes it.
 pub(crate) const HELD: u8 = 75;
-/// The lock was lost while the command ran, and the command was stopped.
+/// The lock was lost while the command ran: it was stopped, or part of it may have run without the lock.
 pub(crate) const LOST: u8 = 76;
 /// Invalid configuration, or one that contradicts other clients' (`EX_CONFIG`).
 pub(crate) const CONFIG: u8 = 78;

@@ -1,4 +1,4 @@
-//! No two clients certainly held a lock at the same time, unless both shared it.
+//! No two holds of a lock certainly overlapped, of whatever clients, unless both shared it.
 
 use std::time::Duration;
 

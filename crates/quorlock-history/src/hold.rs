@@ -1,3 +1,5 @@
+//! One hold of a lock, and the time in which it certainly lasted.
+
 use std::fmt;
 use std::time::Duration;
 

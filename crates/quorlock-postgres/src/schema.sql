@@ -593,6 +593,7 @@ BEGIN
     RETURN a;
 END $$;
 
+-- Adds a reader, unless the lock is held alone or a writer waits (`intents`): a reader that shares it already goes on.
 CREATE FUNCTION quorlock.acquire_shared(k bytea, c bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
 RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -1,8 +1,8 @@
 //! The rules of the locks of `quorlock`, as pure code: no async, no IO, no clock. `now` is an
 //! argument.
 //!
-//! Everything that decides whether a lease may be trusted is here, and is what a model checker or a
-//! simulation runs. The crate `quorlock` asks nodes, waits, and reports to callers. Each rule has a
+//! Everything that decides whether a vote counts and how long a lease may be trusted is here, and is
+//! what a model checker or a simulation runs. The crate `quorlock` asks nodes, waits, and reports. Each rule has a
 //! number, and is listed with its test in `docs/rules.md`.
 //!
 //! | to decide | use | rules |

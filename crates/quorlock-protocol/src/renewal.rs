@@ -1,4 +1,5 @@
-//! When a lease is renewed.
+//! When a lease is renewed, and when an unconfirmed renewal is tried again. Whether the lease is lost instead is decided by
+//! `Keeper::apply_verdict` in the engine.
 
 use std::time::Duration;
 
@@ -89,8 +90,8 @@ impl RenewalSchedule {
         self.retry = None;
     }
 
-    /// Schedules a retry of an unconfirmed renewal, for a lease that has this much `left`: within a tenth of that, as a
-    /// lease from an offer may begin with little. One that the holder asked for is not retried automatically.
+    /// Schedules a retry of an unconfirmed renewal, for a lease that has this much `left`: within a tenth of that, or a
+    /// hundredth of the TTL if that is more, as a lease from an offer may begin with little. One that the holder asked for is not retried automatically.
     #[inline]
     pub fn fail(&mut self, now: Moment, left: Duration, random: u64) {
         let retry = self.retry.get_or_insert_with(|| Box::new(renewal_backoff(self.ttl)));

@@ -1,3 +1,5 @@
+//! How long waiters wait: the constants, and [`Backoff`], the random pause.
+
 use std::time::Duration;
 
 /// The longest that a waiter relies on notifications, plus or minus half of it at random. Hints are

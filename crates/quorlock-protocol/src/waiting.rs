@@ -38,8 +38,8 @@ impl Refusal {
     ///
     /// If a holder has a quorum, or the only node asked has refused, that is when enough of the
     /// keys have expired, and no longer than a heartbeat. Returns `None` if waiting for hints is
-    /// pointless, because votes were split or too few nodes send hints; then a short random pause
-    /// is right.
+    /// pointless, because votes were split or too few nodes send hints; then the caller takes a
+    /// short random pause ([`Backoff`](crate::Backoff)).
     #[must_use]
     pub fn pause(
         self,

@@ -30,7 +30,8 @@ impl Pause {
 }
 
 impl Contender {
-    /// Decides how long to wait and for which nodes, by the [rule](Refusal::pause) and the votes.
+    /// Decides how long to wait and for which nodes: by [`Refusal::pause`] if a holder has a quorum and enough nodes send
+    /// hints; otherwise (votes were split, hints are missing) at random, from `self.pauses`.
     pub(super) fn pause(
         &mut self,
         verdict: Verdict,

@@ -1,5 +1,5 @@
-//! Renews a lease and applies the verdicts. When one is due is decided in `quorlock_protocol::renewal`; that it is too
-//! late, in `keeper.rs`.
+//! Renews a lease, and decides by the verdict whether it is lost ([`Keeper::apply_verdict`]). When a renewal is due, or tried
+//! again, is decided in `quorlock_protocol::renewal`; that its deadline has passed, in `Keeper::handle_events`.
 
 use std::sync::Arc;
 

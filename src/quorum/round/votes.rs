@@ -175,7 +175,7 @@ impl Round {
         self.slots.lock().nodes.iter().any(has_voted)
     }
 
-    /// Returns all responses so far, for display.
+    /// Returns all responses so far, for people and for what a refused waiter does next.
     pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
         let slots = self.slots.lock();
