@@ -6,8 +6,8 @@
 //! ([`gone`](OwnPlaces::gone)), and which are to be deleted because their time is over: the session or lease that they live
 //! on is for the case that the process dies.
 //!
-//! Such a store has several members, of which any can answer: a [`Cluster`]. Its node has one thread, which keeps a
-//! connection to one member and goes on to the next one when it fails; [`Handle`] starts it.
+//! Such a store has several members, of which any can answer: a `Cluster`. Its node has one thread, which keeps a
+//! connection to one member and goes on to the next one when it fails; `Handle` starts it.
 
 use std::time::Duration;
 
@@ -20,7 +20,10 @@ mod handle;
 mod own;
 mod worker;
 
+// For the kinds of node of this project, until another one has needed them.
+#[doc(hidden)]
 pub use cluster::{Cluster, Connection, Local, open_any};
+#[doc(hidden)]
 pub use handle::Handle;
 pub use own::{OwnPlace, OwnPlaces, Role, Waiting};
 
