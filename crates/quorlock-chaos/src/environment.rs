@@ -81,31 +81,11 @@ impl Environment {
         self.node(number).is_some_and(|node| node.faulty)
     }
 
-    pub(crate) async fn kill(&self, number: usize) -> io::Result<()> {
-        self.masters.kill(number).await
-    }
-
     pub(crate) async fn restart(&self, number: usize, memory: Memory) -> io::Result<()> {
         if memory == Memory::Gone || self.masters.memory() == Memory::Gone {
             self.forgot(number);
         }
         self.masters.restart(number, memory).await
-    }
-
-    pub(crate) async fn freeze(&self, number: usize) -> io::Result<()> {
-        self.masters.freeze(number).await
-    }
-
-    pub(crate) async fn thaw(&self, number: usize) -> io::Result<()> {
-        self.masters.thaw(number).await
-    }
-
-    pub(crate) async fn stop_backends(&self, number: usize) -> io::Result<()> {
-        self.masters.stop_backends(number).await
-    }
-
-    pub(crate) async fn continue_backends(&self, number: usize) -> io::Result<()> {
-        self.masters.continue_backends(number).await
     }
 
     /// Stops replication for `lag`, then promotes the standby.
@@ -115,18 +95,6 @@ impl Environment {
         clock.sleep_until(clock.now() + lag).await;
         self.forgot(number);
         self.masters.promote(number, primary).await
-    }
-
-    pub(crate) async fn follow(&self, number: usize) -> io::Result<()> {
-        self.masters.follow(number).await
-    }
-
-    pub(crate) async fn fill_disk(&self, number: usize) -> io::Result<()> {
-        self.masters.fill_disk(number).await
-    }
-
-    pub(crate) async fn free_disk(&self, number: usize) -> io::Result<()> {
-        self.masters.free_disk(number).await
     }
 
     pub(crate) async fn flush(&self, number: usize) -> io::Result<()> {

@@ -1,4 +1,5 @@
-//! The faults of nodes, network and workers. A new kind of fault is a file in `fault/` and a line in [`KINDS`].
+//! The faults of nodes, network and workers. A new kind of fault is a constant in [`plain`], or a file in `fault/` if
+//! it has settings, and a line in [`KINDS`].
 
 use std::fmt;
 use std::io;
@@ -13,55 +14,46 @@ use crate::masters::Need;
 use crate::span::{Span, duration};
 
 mod clock;
-mod crowd;
-mod cut;
-mod cut_off;
-mod disk;
-mod flush;
-mod freeze;
-mod hang_disk;
 mod kill;
-mod kill_worker;
-mod memory;
+mod plain;
 mod promote;
-mod refuse;
 mod silence;
 mod slow;
-mod stop_backends;
-mod stop_worker;
 
 /// Every kind of fault by its name in scenarios.
 const KINDS: &[(&str, Make)] = &[
-    ("kill", |options| Ok(Box::new(kill::Kill::new(options)))),
-    ("freeze", |_| Ok(Box::new(freeze::Freeze))),
-    ("cut", |_| Ok(Box::new(cut::Cut))),
-    ("refuse", |_| Ok(Box::new(refuse::Refuse))),
+    ("kill", |text| Ok(Box::new(kill::Kill::new(text)))),
+    ("freeze", |_| Ok(Box::new(plain::FREEZE))),
+    ("cut", |_| Ok(Box::new(plain::CUT))),
+    ("refuse", |_| Ok(Box::new(plain::REFUSE))),
     ("slow", slow::Slow::make),
-    ("silence", |options| Ok(Box::new(silence::Silence::new(Target::Node, options)))),
-    ("flush", |_| Ok(Box::new(flush::Flush))),
-    ("crowd", |_| Ok(Box::new(crowd::Crowd))),
-    ("memory", |_| Ok(Box::new(memory::Memory))),
+    ("silence", |text| Ok(Box::new(silence::Silence::new(Target::Node, text)))),
+    ("flush", |_| Ok(Box::new(plain::FLUSH))),
+    ("crowd", |_| Ok(Box::new(plain::CROWD))),
+    ("memory", |_| Ok(Box::new(plain::MEMORY))),
     ("clock-step", clock::Step::make),
     ("clock-rate", clock::Rate::make),
-    ("stop-backends", |_| Ok(Box::new(stop_backends::StopBackends))),
-    ("promote", |options| Ok(Box::new(promote::Promote::new(options)))),
-    ("disk-full", |_| Ok(Box::new(disk::DiskFull))),
-    ("cut-off", |_| Ok(Box::new(cut_off::CutOff))),
-    ("hang-disk", |_| Ok(Box::new(hang_disk::HangDisk))),
-    ("isolate-worker", |options| Ok(Box::new(silence::Silence::new(Target::Worker, options)))),
-    ("stop-worker", |_| Ok(Box::new(stop_worker::StopWorker))),
-    ("kill-worker", |_| Ok(Box::new(kill_worker::KillWorker))),
+    ("stop-backends", |_| Ok(Box::new(plain::STOP_BACKENDS))),
+    ("promote", |text| Ok(Box::new(promote::Promote::new(text)))),
+    ("disk-full", |_| Ok(Box::new(plain::DISK_FULL))),
+    ("cut-off", |_| Ok(Box::new(plain::CUT_OFF))),
+    ("hang-disk", |_| Ok(Box::new(plain::HANG_DISK))),
+    ("isolate-worker", |text| Ok(Box::new(silence::Silence::new(Target::Worker, text)))),
+    ("stop-worker", |_| Ok(Box::new(plain::STOP_WORKER))),
+    ("kill-worker", |_| Ok(Box::new(plain::KILL_WORKER))),
 ];
 
 /// Makes a fault from its settings.
-type Make = fn(&Options) -> Made;
+type Make = fn(&FaultRuleText) -> Made;
 /// A fault, or what is wrong with its settings.
 type Made = Result<Box<dyn Fault>, String>;
 
 /// A fault that can be injected and healed.
 pub(crate) trait Fault: fmt::Debug + Send + Sync {
     /// Returns whether it is a fault of a node or of a worker.
-    fn target(&self) -> Target;
+    fn target(&self) -> Target {
+        Target::Node
+    }
 
     /// Describes what is done to the target: `killed, restarted empty`.
     fn describe(&self, random: u64, servers: Memory) -> String;
@@ -162,22 +154,13 @@ struct FaultRuleText {
     hits: usize,
     #[serde(default)]
     target: Aim,
+    // The settings of some kinds.
     restart: Option<Restart>,
     delay: Option<Span>,
     #[serde(default, deserialize_with = "duration")]
     jitter: Duration,
     way: Option<Direction>,
     #[serde(default)]
-    seconds: Option<f64>,
-    rate: Option<f64>,
-}
-
-/// The settings specific to some kinds.
-struct Options {
-    restart: Option<Restart>,
-    delay: Option<Span>,
-    jitter: Duration,
-    way: Option<Direction>,
     seconds: Option<f64>,
     rate: Option<f64>,
 }
@@ -211,29 +194,16 @@ impl TryFrom<FaultRuleText> for FaultRule {
     type Error = String;
 
     fn try_from(text: FaultRuleText) -> Result<FaultRule, String> {
-        let FaultRuleText {
-            kind,
-            every,
-            lasts,
-            hits,
-            target: aim,
-            restart,
-            delay,
-            jitter,
-            way,
-            seconds,
-            rate,
-        } = text;
-        let known = KINDS.iter().find(|(name, _)| *name == kind);
+        let known = KINDS.iter().find(|(name, _)| *name == text.kind);
         let &(kind, make) = known.ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            format!("unknown fault `{kind}`; known are {}", names.join(", "))
+            format!("unknown fault `{}`; known are {}", text.kind, names.join(", "))
         })?;
-        if every.most.is_zero() {
+        if text.every.most.is_zero() {
             return Err(format!("`every` of `{kind}` is zero"));
         }
-        let options = Options { restart, delay, jitter, way, seconds, rate };
-        let fault = make(&options).map_err(|why| format!("`{kind}`: {why}"))?;
+        let fault = make(&text).map_err(|why| format!("`{kind}`: {why}"))?;
+        let FaultRuleText { every, lasts, hits, target: aim, .. } = text;
         Ok(FaultRule { kind, fault, every, lasts, hits, aim })
     }
 }

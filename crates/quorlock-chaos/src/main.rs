@@ -19,8 +19,9 @@
 //! - *Whether that was right* is decided afterwards from the record alone, by `quorlock-history` with the expectations of
 //!   the scenario. `quorlock-chaos check` judges a stored record again.
 //!
-//! Begin with a scenario in `scenarios/`, then `director`, and `worker` for the other side. A new fault is a file in
-//! `fault/`, a new target one in `masters/`, a new scenario a file in `scenarios/` and a line in `BUILT_IN`.
+//! Begin with a scenario in `scenarios/`, then `director`, and `worker` for the other side. A new fault is a constant
+//! in `fault/plain.rs` or a file beside it, a new target a file in `masters/`, a new scenario a file in `scenarios/`
+//! and a line in `BUILT_IN`.
 
 use std::fs;
 use std::future::Future;

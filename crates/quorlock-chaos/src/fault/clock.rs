@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Aftermath, Fault, Hit, Made, Need, Options, Target};
+use super::{Aftermath, Fault, FaultRuleText, Hit, Made, Need};
 use crate::environment::{Environment, Memory};
 
 /// The clock jumps, and jumps back when the fault heals.
@@ -14,18 +14,13 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub(super) fn make(options: &Options) -> Made {
-        let seconds =
-            options.seconds.ok_or("set `seconds`: how far the clock jumps, backwards if negative")?;
+    pub(super) fn make(text: &FaultRuleText) -> Made {
+        let seconds = text.seconds.ok_or("set `seconds`: how far the clock jumps, backwards if negative")?;
         Ok(Box::new(Step { seconds }))
     }
 }
 
 impl Fault for Step {
-    fn target(&self) -> Target {
-        Target::Node
-    }
-
     fn describe(&self, _random: u64, _servers: Memory) -> String {
         format!("clock {:+} s", self.seconds)
     }
@@ -54,8 +49,8 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    pub(super) fn make(options: &Options) -> Made {
-        let rate = options.rate.ok_or("set `rate`: how many seconds the clock counts per second")?;
+    pub(super) fn make(text: &FaultRuleText) -> Made {
+        let rate = text.rate.ok_or("set `rate`: how many seconds the clock counts per second")?;
         if rate > 0.0 {
             Ok(Box::new(Rate { rate }))
         } else {
@@ -65,10 +60,6 @@ impl Rate {
 }
 
 impl Fault for Rate {
-    fn target(&self) -> Target {
-        Target::Node
-    }
-
     fn describe(&self, _random: u64, _servers: Memory) -> String {
         format!("clock at {} times the rate", self.rate)
     }

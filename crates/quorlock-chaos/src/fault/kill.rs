@@ -4,7 +4,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Aftermath, Fault, Hit, Options, Restart, Target};
+use super::{Aftermath, Fault, FaultRuleText, Hit, Restart};
 use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct Kill {
 }
 
 impl Kill {
-    pub(super) fn new(options: &Options) -> Kill {
-        Kill { restart: options.restart.unwrap_or(Restart::Either) }
+    pub(super) fn new(text: &FaultRuleText) -> Kill {
+        Kill { restart: text.restart.unwrap_or(Restart::Either) }
     }
 
     fn memory(&self, random: u64) -> Memory {
@@ -28,10 +28,6 @@ impl Kill {
 }
 
 impl Fault for Kill {
-    fn target(&self) -> Target {
-        Target::Node
-    }
-
     fn describe(&self, random: u64, servers: Memory) -> String {
         match (self.memory(random), servers) {
             (Memory::Gone, _) | (_, Memory::Gone) => "killed, restarted empty".to_owned(),
@@ -44,7 +40,7 @@ impl Fault for Kill {
     }
 
     fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { environment.kill(hit.target).await })
+        environment.masters.kill(hit.target)
     }
 
     fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {

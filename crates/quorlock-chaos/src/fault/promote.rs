@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::{Aftermath, Fault, Hit, Need, Options, Target};
+use super::{Aftermath, Fault, FaultRuleText, Hit, Need};
 use crate::environment::{Environment, Memory, Primary};
 use crate::span::Span;
 
@@ -17,8 +17,8 @@ pub(super) struct Promote {
 }
 
 impl Promote {
-    pub(super) fn new(options: &Options) -> Promote {
-        Promote { lag: options.delay.unwrap_or_default() }
+    pub(super) fn new(text: &FaultRuleText) -> Promote {
+        Promote { lag: text.delay.unwrap_or_default() }
     }
 
     fn lag(&self, random: u64) -> Duration {
@@ -33,10 +33,6 @@ impl Promote {
 }
 
 impl Fault for Promote {
-    fn target(&self) -> Target {
-        Target::Node
-    }
-
     fn describe(&self, random: u64, _servers: Memory) -> String {
         let primary = match Promote::primary(random) {
             Primary::Killed => "killed",
@@ -59,6 +55,6 @@ impl Fault for Promote {
     }
 
     fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { environment.follow(hit.target).await })
+        environment.masters.follow(hit.target)
     }
 }

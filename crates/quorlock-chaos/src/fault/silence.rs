@@ -5,7 +5,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 
-use super::{Direction, Fault, Hinders, Hit, Options, Target, lost};
+use super::{Direction, Fault, FaultRuleText, Hinders, Hit, Target, lost};
 use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    pub(super) fn new(target: Target, options: &Options) -> Silence {
-        Silence { target, way: options.way.unwrap_or(Direction::Both) }
+    pub(super) fn new(target: Target, text: &FaultRuleText) -> Silence {
+        Silence { target, way: text.way.unwrap_or(Direction::Both) }
     }
 
     fn set(&self, environment: &Environment, hit: Hit, silent: bool) {

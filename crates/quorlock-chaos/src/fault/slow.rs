@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::{Fault, Hit, Made, Options, Target};
+use super::{Fault, FaultRuleText, Hit, Made};
 use crate::environment::{Environment, Memory};
 use crate::span::Span;
 
@@ -16,9 +16,9 @@ pub(super) struct Slow {
 }
 
 impl Slow {
-    pub(super) fn make(options: &Options) -> Made {
-        let delay = options.delay.ok_or("set `delay`: the additional latency in each direction")?;
-        Ok(Box::new(Slow { delay, jitter: options.jitter }))
+    pub(super) fn make(text: &FaultRuleText) -> Made {
+        let delay = text.delay.ok_or("set `delay`: the additional latency in each direction")?;
+        Ok(Box::new(Slow { delay, jitter: text.jitter }))
     }
 
     fn delay(&self, random: u64) -> Duration {
@@ -30,10 +30,6 @@ impl Slow {
 }
 
 impl Fault for Slow {
-    fn target(&self) -> Target {
-        Target::Node
-    }
-
     fn describe(&self, random: u64, _servers: Memory) -> String {
         let (delay, jitter) = (self.delay(random), self.jitter);
         if jitter.is_zero() {
