@@ -37,6 +37,7 @@ pub(super) async fn a_release_reports_waiting_clients_once(bench: &Bench<'_>) ->
     bench.acquire(&holder, LONG).await?;
     bench.enqueue(&key, waiter, LONG, LONG).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
+    is(&bench.release(&holder).await?, &Vote::Free)?;
     bench.acquire(&next, LONG).await?;
     // There may have been more waiters than the notified one.
     let vote = bench.release(&next).await?;
