@@ -76,6 +76,41 @@ async fn a_node_that_releases_for_any_client_breaks_it_and_is_named() {
     assert!(!message.contains("a free key is granted"), "that much it can: {message}");
 }
 
+/// Releases where it should cancel, and so leaves no tombstone.
+fn without_tombstones(memory: &MemoryNode) -> WrappedNode {
+    WrappedNode::new(memory.clone()).on_request(|request, responder, inner| {
+        if let Request::Cancel { claim, .. } = &*request {
+            inner.ask(Request::Release { claim: Arc::clone(claim) }.into(), responder);
+        } else {
+            inner.ask(request, responder);
+        }
+    })
+}
+
+/// Treats another holder's lock as its own.
+fn credulous(memory: &MemoryNode) -> WrappedNode {
+    let server = memory.clone();
+    WrappedNode::new(memory.clone()).on_request(move |request, responder, inner| {
+        if let Request::Acquire { claim, .. } = &*request {
+            MemoryNode::remove(&server, claim.key());
+        }
+        inner.ask(request, responder);
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_tombstones_and_one_that_takes_what_others_hold_break_it() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let memory = MemoryNode::on("memory", Arc::clone(&clock));
+    for (node, clause) in [
+        (without_tombstones(&memory), "a late acquisition of a cancelled attempt does nothing"),
+        (credulous(&memory), "a held key is refused with its holder"),
+    ] {
+        let message = check_contract(&node, &memory, &*clock).await.expect_err(clause).to_string();
+        assert!(message.contains(clause) && !message.contains("a free key is granted"), "{message}");
+    }
+}
+
 #[tokio::test]
 async fn a_dead_node_breaks_it_without_a_panic() {
     let memory = MemoryNode::new("memory");
