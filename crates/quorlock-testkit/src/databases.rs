@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use quorlock::runtime::{Entropy as _, SystemEntropy};
 
 mod database;
+#[doc(hidden)]
 mod disk;
 mod etcd;
 mod processes;
@@ -17,6 +18,7 @@ mod template;
 mod zookeeper;
 
 pub use database::Database;
+pub use disk::Disk;
 pub use etcd::{EtcdCluster, EtcdPrograms};
 pub use zookeeper::{ZooKeeperCluster, ZooKeeperPrograms};
 

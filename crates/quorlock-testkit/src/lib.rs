@@ -44,6 +44,9 @@ mod wait;
 mod wrapped;
 
 #[cfg(unix)]
+#[doc(hidden)]
+pub use databases::Disk;
+#[cfg(unix)]
 pub use databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms};
 pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},

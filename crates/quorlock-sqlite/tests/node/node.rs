@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use quorlock::{
     runtime::{Clock, Entropy as _, SystemClock, SystemEntropy},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
-use quorlock_testkit::eventually;
+use quorlock_testkit::{Disk, eventually};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -236,51 +236,20 @@ async fn an_unsuitable_file_is_refused_with_a_remedy() {
     assert_eq!(other.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)), Ok(1));
 }
 
-/// A small file system, unmounted when dropped. `None`, with a message, if the user may not mount one.
-struct Disk(TempDir);
-
-impl Disk {
-    fn mounted() -> Option<Disk> {
-        let disk = Disk(tempfile::tempdir().unwrap());
-        let done = disk.mount(&["-t", "tmpfs", "-o", "size=512k", "quorlock-test"]);
-        if !done {
-            // Not `eprintln`, whose output the harness captures while a test passes.
-            drop(writeln!(std::io::stderr(), "skipped: this user may not mount a small file system"));
-        }
-        done.then_some(disk)
-    }
-
-    fn mount(&self, words: &[&str]) -> bool {
-        let ended = Command::new("mount").args(words).arg(self.0.path()).output();
-        ended.is_ok_and(|ended| ended.status.success())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Fills the disk.
-    fn fill(&self) {
-        let mut file = fs::File::create(self.path("rest")).unwrap();
-        for length in [4096, 1] {
-            while file.write_all(&vec![0; length]).is_ok() {}
-        }
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(self.0.path()).output());
-    }
+/// Mounts a small disk over a folder. `None`, with a message, if the user may not mount one.
+fn small_disk(folder: &TempDir) -> Option<Disk> {
+    let disk = Disk::mount(folder.path(), 1);
+    // Not `eprintln`, whose output the harness captures while a test passes.
+    disk.inspect_err(|reason| drop(writeln!(std::io::stderr(), "skipped: {reason}"))).ok()
 }
 
 #[tokio::test]
 async fn a_full_disk_is_reported_with_a_remedy_and_loses_nothing() {
-    let Some(disk) = Disk::mounted() else { return };
-    let path = disk.path("locks.db");
-    let (node, holder) = (node(&path), claim("a"));
+    let directory = tempfile::tempdir().unwrap();
+    let Some(disk) = small_disk(&directory) else { return };
+    let (node, holder) = (node(&directory.path().join("locks.db")), claim("a"));
     acquire(&node, &holder).await.unwrap();
-    disk.fill();
+    disk.fill().unwrap();
     let mut error = None;
     for round in 0..200 {
         error = acquire(&node, &claim(&format!("{round}"))).await.err();
@@ -294,23 +263,21 @@ async fn a_full_disk_is_reported_with_a_remedy_and_loses_nothing() {
     assert!(!error.may_have_acted());
     let seen = ask(&node, Request::inspect("a")).await.unwrap();
     assert!(matches!(&seen.vote, Vote::Held(holding) if holding.token == *holder.token()), "{seen:?}");
-    fs::remove_file(disk.path("rest")).unwrap();
+    disk.free().unwrap();
     release(&node, &holder).await;
 }
 
 #[tokio::test]
 async fn a_read_only_file_system_is_reported_with_a_remedy() {
-    let Some(disk) = Disk::mounted() else { return };
-    let path = disk.path("locks.db");
+    let directory = tempfile::tempdir().unwrap();
+    let Some(disk) = small_disk(&directory) else { return };
     // Its thread ends and closes the file some time after the node is dropped.
-    let there = node(&path);
+    let there = node(&directory.path().join("locks.db"));
     acquire(&there, &claim("a")).await.unwrap();
     drop(there);
-    eventually("the file system takes no writes", TTL, async || disk.mount(&["-o", "remount,ro"]))
-        .await
-        .unwrap();
+    eventually("the file system takes no writes", TTL, async || disk.make_read_only()).await.unwrap();
     for name in ["locks.db", "new.db"] {
-        let error = refused(&disk.path(name)).await;
+        let error = refused(&directory.path().join(name)).await;
         assert_eq!(error.kind(), NodeErrorKind::ReadOnly, "{name}: {error:#}");
         assert!(error.to_string().contains("takes no writes: make the file"), "{name}: {error:#}");
     }

@@ -9,12 +9,13 @@ use super::missing;
 
 /// Dropping it unmounts it.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub struct Disk {
     at: PathBuf,
 }
 
 impl Disk {
-    pub(super) fn mount(at: &Path, megabytes: u32) -> io::Result<Disk> {
+    /// Mounts one over the folder `at`, which takes root, and Linux.
+    pub fn mount(at: &Path, megabytes: u32) -> io::Result<Disk> {
         let size = format!("size={megabytes}m,mode=755");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "quorlock"]).arg(at).output();
         match mounted {
@@ -28,7 +29,7 @@ impl Disk {
     }
 
     /// Writes until nothing more fits.
-    pub(super) fn fill(&self) -> io::Result<()> {
+    pub fn fill(&self) -> io::Result<()> {
         let mut filler = fs::File::options().create(true).append(true).open(self.filler())?;
         let mut bytes = vec![0; 1 << 20];
         while !bytes.is_empty() {
@@ -43,8 +44,16 @@ impl Disk {
         Ok(())
     }
 
-    pub(super) fn free(&self) -> io::Result<()> {
+    /// Makes room again.
+    pub fn free(&self) -> io::Result<()> {
         fs::remove_file(self.filler())
+    }
+
+    /// Lets no program write to it any more. Returns false while one has a file open for that.
+    #[must_use]
+    pub fn make_read_only(&self) -> bool {
+        let done = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.at).output();
+        done.is_ok_and(|done| done.status.success())
     }
 
     fn filler(&self) -> PathBuf {
