@@ -9,41 +9,20 @@ use std::path::PathBuf;
 
 use quorlock::{Coordinator, RestartGuard, transport::Tls};
 use quorlock_testkit::{Servers, eventually, patience};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{CertificateParams, date_time_ymd};
 use tempfile::TempDir;
 
 use crate::support::{Ended, Quorlock, servers};
 
-/// An authority that signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
+#[path = "../../../../tests/stores/authority.rs"]
+mod authority;
 
-impl Authority {
-    fn new(name: &str) -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap().pem();
-        Authority { issuer: Issuer::new(params, key), certificate }
-    }
-
-    /// A certificate for `name` and its key.
-    fn issue(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> [String; 2] {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        change(&mut params);
-        let key = KeyPair::generate().unwrap();
-        [params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem()]
-    }
-}
+use authority::Authority;
 
 /// A server with a port that speaks TLS and one that does not, and files for its clients.
 pub(crate) struct World {
     servers: Servers,
     pub(crate) tls_port: u16,
-    authority: Authority,
     folder: TempDir,
 }
 
@@ -55,16 +34,10 @@ impl World {
     ) -> Option<World> {
         servers(0).await?;
         let (authority, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
-        let [certificate, key] = authority.issue("localhost", change);
-        let file = |name: &str, text: &str| {
-            fs::write(folder.path().join(name), text).unwrap();
-            folder.path().join(name).display().to_string()
-        };
-        let ca = file("ca.pem", &authority.certificate);
-        let (certificate, key) = (file("server.pem", &certificate), file("server.key", &key));
-        let [own, own_key] = authority.issue("client", |_| {});
-        file("me.pem", &own);
-        file("me.key", &own_key);
+        authority.issue(folder.path(), "me", |_| {});
+        let [certificate, key] = authority.issue(folder.path(), "server", change);
+        let ca = authority.file(folder.path(), "ca.pem");
+        let [ca, certificate, key] = [ca, certificate, key].map(|file| file.display().to_string());
         let tls_port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let port = tls_port.to_string();
         let options = [
@@ -75,7 +48,7 @@ impl World {
             ["--tls-auth-clients", wants_certificates],
         ];
         match Servers::setup().options(options.as_flattened()).start(1).await {
-            Ok(servers) => Some(World { servers, tls_port, authority, folder }),
+            Ok(servers) => Some(World { servers, tls_port, folder }),
             Err(error) => {
                 drop(writeln!(std::io::stderr(), "skipped: this server cannot speak TLS: {error}"));
                 None
@@ -138,10 +111,9 @@ async fn a_certificate_is_trusted_when_its_authority_is_and_only_then() {
     run(&world.url(), &["--tls-ca", &ca]).end().await.expect(0);
     run(&world.url(), &[]).env("QUORLOCK_TLS_CA", &ca).end().await.expect(0);
     let file = run(&world.url(), &[]).file("quorlock.toml", "tls-ca = 'ca.pem'");
-    file.file("ca.pem", &world.authority.certificate).end().await.expect(0);
+    file.file("ca.pem", &fs::read_to_string(&ca).unwrap()).end().await.expect(0);
 
-    fs::write(world.file("other.pem"), Authority::new("theirs").certificate).unwrap();
-    let other = world.path("other.pem");
+    let other = Authority::new("theirs").file(world.folder.path(), "other.pem").display().to_string();
     let words = ["authority that is not trusted", "--tls-ca"];
     world.refused(&world.url(), &["--tls-ca", &other], &words).await;
     let by_doctor =
@@ -208,22 +180,15 @@ async fn a_server_may_want_our_certificate() {
 
     // The server says why, or resets the connection before that has arrived.
     world.refused(&world.url(), &["--tls-ca", &ca], &["requires a client certificate", "--tls-cert"]).await;
-    let [theirs, their_key] = Authority::new("theirs").issue("client", |_| {});
-    fs::write(world.file("me.pem"), theirs).unwrap();
-    fs::write(world.file("me.key"), their_key).unwrap();
+    Authority::new("theirs").issue(world.folder.path(), "me", |_| {});
     world.refused(&world.url(), &ours, &["certificate"]).await;
 }
 
 #[tokio::test]
 async fn files_that_cannot_be_used_are_a_matter_of_settings() {
     let (authority, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
-    let [certificate, key] = authority.issue("client", |_| {});
-    let [_, other_key] = authority.issue("client", |_| {});
-    for (name, text) in [("me.pem", &certificate), ("me.key", &key), ("other.key", &other_key)] {
-        fs::write(folder.path().join(name), text).unwrap();
-    }
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let (me, key, other) = (path("me.pem"), path("me.key"), path("other.key"));
+    let issued = |name| authority.issue(folder.path(), name, |_| {}).map(|file| file.display().to_string());
+    let ([me, key], [_, other]) = (issued("me"), issued("other"));
     for (options, word) in [
         (vec!["--tls-ca", "nowhere.pem"], "nowhere.pem"),
         (vec!["--tls-ca", &key], "it has none in PEM form"),
@@ -243,9 +208,7 @@ async fn files_that_cannot_be_used_are_a_matter_of_settings() {
 async fn a_certificate_that_was_renewed_is_used_without_a_restart() {
     let Some(world) = World::start("yes", |_| {}).await else { return };
     let good = ["me.pem", "me.key"].map(|name| fs::read(world.file(name)).unwrap());
-    let [theirs, their_key] = Authority::new("theirs").issue("client", |_| {});
-    fs::write(world.file("me.pem"), theirs).unwrap();
-    fs::write(world.file("me.key"), their_key).unwrap();
+    Authority::new("theirs").issue(world.folder.path(), "me", |_| {});
     let tls = Tls::new().authority(world.file("ca.pem")).identity(world.file("me.pem"), world.file("me.key"));
     let coordinator = Coordinator::builder()
         .nodes([world.url()])

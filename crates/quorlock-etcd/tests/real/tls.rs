@@ -1,6 +1,5 @@
 //! TLS, with client certificates.
 
-use std::fs;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
@@ -8,9 +7,13 @@ use quorlock::transport::Tls;
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_etcd::EtcdKind;
 use quorlock_testkit::{eventually, patience};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 use crate::support::newest;
+
+#[path = "../../../../tests/stores/authority.rs"]
+mod authority;
+
+use authority::Authority;
 
 /// A member that ends when this is dropped.
 struct Own(Child);
@@ -22,15 +25,6 @@ impl Drop for Own {
     }
 }
 
-/// Returns a certificate for `localhost` and its key, signed by the issuer.
-fn issue(issuer: &Issuer<'static, KeyPair>) -> [String; 2] {
-    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().unwrap();
-    [params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem()]
-}
-
 fn client(url: &str, tls: Tls) -> Result<Coordinator, quorlock::ConfigError> {
     let builder = Coordinator::builder().kind(EtcdKind::new()).nodes([url]).tls(tls);
     builder.restart_guard(RestartGuard::Off).build()
@@ -40,20 +34,10 @@ fn client(url: &str, tls: Tls) -> Result<Coordinator, quorlock::ConfigError> {
 async fn members_and_clients_prove_who_they_are() {
     let Some(programs) = newest() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
-        path
-    };
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, "ours");
-    let key = KeyPair::generate().unwrap();
-    let authority = file("ca.pem", &params.self_signed(&key).unwrap().pem());
-    let issuer = Issuer::new(params, key);
-    let ([certificate, key], [of_client, its_key]) = (issue(&issuer), issue(&issuer));
-    let (certificate, key) = (file("server.pem", &certificate), file("server.key", &key));
-    let (of_client, its_key) = (file("client.pem", &of_client), file("client.key", &its_key));
+    let ours = Authority::new("ours");
+    let [certificate, key] = ours.issue(folder.path(), "server", |_| {});
+    let [of_client, its_key] = ours.issue(folder.path(), "client", |_| {});
+    let authority = ours.file(folder.path(), "ca.pem");
     let ports: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let [port, peer] = [0, 1].map(|at| ports[at].local_addr().unwrap().port());
     drop(ports);

@@ -1,7 +1,5 @@
 //! Logins on a real server: TLS with the test's own certificate authority, and each plugin.
 
-use std::path::{Path, PathBuf};
-
 use quorlock::{
     Coordinator, RestartGuard,
     node::{Node as _, NodeErrorKind, Seams},
@@ -9,29 +7,16 @@ use quorlock::{
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::patience;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::need_server;
 use crate::server::Server;
 
-/// Writes an authority's certificate, and a key with a certificate for `localhost` that it has signed.
-fn authority(folder: &Path, name: &str) -> [PathBuf; 3] {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, name);
-    let key = KeyPair::generate().unwrap();
-    let authority = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
-    let files = [("ca", authority), ("certificate", certificate), ("key", key.serialize_pem())];
-    files.map(|(what, text)| {
-        let path = folder.join(format!("{name}-{what}.pem"));
-        std::fs::write(&path, text).unwrap();
-        path
-    })
-}
+#[cfg(feature = "tls")]
+#[path = "../../../../tests/stores/authority.rs"]
+mod authority;
+
+#[cfg(feature = "tls")]
+use authority::Authority;
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread")]
@@ -39,8 +24,9 @@ async fn a_connection_is_encrypted_to_a_server_with_the_right_certificate_only()
     need_server!();
     // The server has another user, who must be able to read them.
     let folder = tempfile::Builder::new().permissions(permissions()).tempdir().unwrap();
-    let [ours, certificate, key] = authority(folder.path(), "ours");
-    let [other, ..] = authority(folder.path(), "other");
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let [certificate, key] = ours.issue(folder.path(), "server", |_| {});
+    let (ours, other) = (ours.file(folder.path(), "ours.pem"), other.file(folder.path(), "other.pem"));
     let settings = [("cert", &certificate), ("key", &key)]
         .map(|(what, file)| format!("--ssl-{what}={}", file.display()));
     let server = Server::start(&settings.each_ref().map(String::as_str)).await;

@@ -1,48 +1,23 @@
 //! TLS and passwords on real servers, with the test's own certificate authority.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use quorlock::{Coordinator, RestartGuard, transport::Tls};
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::patience;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
 
 use crate::support::{Server, server};
 
-/// Signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
+#[path = "../../../../tests/stores/authority.rs"]
+mod authority;
 
-impl Authority {
-    fn new(name: &str) -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap().pem();
-        Authority { issuer: Issuer::new(params, key), certificate }
-    }
-
-    /// Returns a certificate for `localhost` and its key.
-    fn issue(&self) -> [String; 2] {
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let key = KeyPair::generate().unwrap();
-        [params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem()]
-    }
-
-    fn file(&self, folder: &TempDir, name: &str) -> PathBuf {
-        let path = folder.path().join(name);
-        std::fs::write(&path, &self.certificate).unwrap();
-        path
-    }
-}
+use authority::Authority;
 
 /// A server that accepts TCP clients only over TLS, and requires a password from all but its owner.
-fn encrypted(authority: &Authority) -> Server {
-    let [certificate, key] = authority.issue();
+fn encrypted(authority: &Authority, folder: &Path) -> Server {
+    let files = authority.issue(folder, "server", |_| {});
+    let [certificate, key] = files.map(|file| fs::read_to_string(file).unwrap());
     let rules = "local all all trust\nhostssl all postgres all trust\nhostssl all all all scram-sha-256\n";
     let settings = ["ssl=on", "password_encryption=scram-sha-256"];
     let files = [("server.crt", &*certificate), ("server.key", &*key), ("pg_hba.conf", rules)];
@@ -73,8 +48,8 @@ async fn a_wrong_certificate_is_refused_with_the_reason() {
     }
     let (ours, other, folder) =
         (Authority::new("ours"), Authority::new("other"), tempfile::tempdir().unwrap());
-    let server = encrypted(&ours);
-    let (ours, other) = (ours.file(&folder, "ours.pem"), other.file(&folder, "other.pem"));
+    let server = encrypted(&ours, folder.path());
+    let (ours, other) = (ours.file(folder.path(), "ours.pem"), other.file(folder.path(), "other.pem"));
     for mode in ["verify-full", "require"] {
         let url = |host| server.tcp_url("postgres", host, &format!("?sslmode={mode}"));
         let trusting = coordinator(url("localhost"), ours.clone(), None);
@@ -109,7 +84,7 @@ async fn a_password_is_proved_by_scram_and_a_wrong_one_is_refused() {
         return;
     }
     let (ours, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
-    let server = encrypted(&ours);
+    let server = encrypted(&ours, folder.path());
     let client = server.client().await;
     let made = "CREATE USER app PASSWORD 'hunter2'; GRANT CREATE ON DATABASE postgres TO app";
     client.batch_execute(made).await.unwrap();
@@ -119,7 +94,7 @@ async fn a_password_is_proved_by_scram_and_a_wrong_one_is_refused() {
         stored.get::<_, String>(0).starts_with("SCRAM-SHA-256$"),
         "the password is stored in another form"
     );
-    let ours = ours.file(&folder, "ours.pem");
+    let ours = ours.file(folder.path(), "ours.pem");
     let url = server.tcp_url("app", "localhost", "?sslmode=verify-full");
     let given = coordinator(url.clone(), ours.clone(), Some("hunter2"));
     given.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();

@@ -1,6 +1,5 @@
 //! TLS, with client certificates.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,19 +7,14 @@ use quorlock::transport::Tls;
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{eventually, patience};
 use quorlock_zookeeper::ZooKeeperKind;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 use crate::foreign::BASE;
 use crate::support::{SESSION, programs};
 
-/// Returns a certificate for `localhost` and its key, signed by the issuer.
-fn issue(issuer: &Issuer<'static, KeyPair>) -> [String; 2] {
-    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().unwrap();
-    [params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem()]
-}
+#[path = "../../../../tests/stores/authority.rs"]
+mod authority;
+
+use authority::Authority;
 
 fn client(url: &str, tls: Tls) -> Result<Coordinator, quorlock::ConfigError> {
     let builder = Coordinator::builder().kind(ZooKeeperKind::new()).nodes([url]).tls(tls);
@@ -39,20 +33,10 @@ fn store(folder: &Path, certificate: &Path, key: &Path) -> bool {
 async fn members_and_clients_prove_who_they_are() {
     let Some(programs) = programs() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
-        path
-    };
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, "ours");
-    let key = KeyPair::generate().unwrap();
-    let authority = file("ca.pem", &params.self_signed(&key).unwrap().pem());
-    let issuer = Issuer::new(params, key);
-    let ([certificate, key], [of_client, its_key]) = (issue(&issuer), issue(&issuer));
-    let (certificate, key) = (file("server.pem", &certificate), file("server.key", &key));
-    let (of_client, its_key) = (file("client.pem", &of_client), file("client.key", &its_key));
+    let ours = Authority::new("ours");
+    let [certificate, key] = ours.issue(folder.path(), "server", |_| {});
+    let [of_client, its_key] = ours.issue(folder.path(), "client", |_| {});
+    let authority = ours.file(folder.path(), "ca.pem");
     if !store(folder.path(), &certificate, &key) {
         return eprintln!("skipped: no openssl, which makes the certificate a store for Java");
     }
