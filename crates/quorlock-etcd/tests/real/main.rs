@@ -11,6 +11,8 @@
 mod contract;
 mod interop;
 mod moves;
+#[path = "../../../../tests/stores/ordered.rs"]
+mod ordered;
 mod queue;
 mod support;
 #[cfg(feature = "tls")]

@@ -1,43 +1,17 @@
 //! Whether the data are those that a client knew: restored snapshots, restarts, and leases that end from outside.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Identity, Node, NodeError, Request, Response, Vote, ask};
-use quorlock::protocol::{Claim, Token};
+use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock::{LossReason, Wait};
+use quorlock::{Lease, LossReason, Wait};
 use quorlock_etcd::EtcdNode;
 use quorlock_testkit::{eventually, patience};
 use serde_json::json;
 
+use crate::ordered::{self, TTL, acquire, answer, claim, identity, renew};
 use crate::queue::process;
 use crate::support::{Foreign, newest, node, programs};
-
-const TTL: Duration = Duration::from_secs(6);
-
-fn claim(random: u128) -> Arc<Claim> {
-    Arc::new(Claim::new("a".into(), Token::new(random, "anna:1")))
-}
-
-fn acquire(claim: &Arc<Claim>) -> Request {
-    Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint: None }
-}
-
-/// Asks until there is an answer.
-async fn answer(node: &EtcdNode, request: Request) -> Response {
-    let mut answered = None;
-    let asked = async || {
-        answered = ask(node, request.clone()).await.ok();
-        answered.is_some()
-    };
-    eventually("an answer", patience(), asked).await.unwrap();
-    answered.unwrap()
-}
-
-async fn identity(node: &EtcdNode) -> Arc<Identity> {
-    answer(node, Request::inspect("a")).await.identity
-}
 
 /// The ID of a cluster is made of the token and the addresses, so it stays the same if both do.
 #[tokio::test]
@@ -50,23 +24,14 @@ async fn a_restored_snapshot_is_a_new_history_to_all_clients() {
             let snapshot = cluster.snapshot().unwrap();
             // What the snapshot lacks.
             for random in 1..=20 {
-                assert_eq!(answer(&knows, acquire(&claim(random))).await.vote, Vote::Granted);
-                answer(&knows, Request::Release { claim: claim(random) }).await;
+                let claim = claim("a", random);
+                assert_eq!(answer(&knows, acquire(&claim)).await.vote, Vote::Granted);
+                answer(&knows, Request::Release { claim }).await;
             }
+            println!("on {programs}, {token}");
             cluster.restore(&snapshot, token).await.unwrap();
             let restored = SystemClock::default().now();
-            let is_new = async || identity(&knows).await.id != before.id;
-            eventually("another history", patience(), is_new).await.unwrap();
-            let (after, fresh) = (identity(&knows).await, identity(&node(&cluster)).await);
-            assert_eq!(after.id, fresh.id, "{programs}, {token}: a client that comes later learns it");
-            let passed = SystemClock::default().now().since(restored);
-            for seen in [after, fresh] {
-                let age = seen.age_at(SystemClock::default().now());
-                assert!(
-                    age <= passed + Duration::from_secs(1),
-                    "{programs}, {token}: it is {age:?} old after {passed:?}"
-                );
-            }
+            ordered::is_another_history(&knows, || node(&cluster), (before, restored)).await;
         }
     }
 }
@@ -76,12 +41,12 @@ async fn a_restart_of_all_members_forgets_nothing() {
     let Some(programs) = newest() else { return };
     let cluster = programs.start(3).await.unwrap();
     let node = node(&cluster);
-    let holder = claim(1);
+    let holder = claim("a", 1);
     let before = answer(&node, acquire(&holder)).await;
     (0..3).for_each(|member| cluster.kill(member));
     let restarts = (0..3).map(|member| cluster.restart(member));
     futures::future::try_join_all(restarts).await.unwrap();
-    let after = answer(&node, acquire(&claim(2))).await;
+    let after = answer(&node, acquire(&claim("a", 2))).await;
     assert!(matches!(after.vote, Vote::Held(holding) if holding.token == *holder.token()));
     assert_eq!(before.identity.id, after.identity.id);
 }
@@ -92,20 +57,19 @@ async fn a_lease_that_was_revoked_from_outside_is_noticed() {
     let Some(programs) = newest() else { return };
     let cluster = programs.start(3).await.unwrap();
     let (foreign, node, clock) = (Foreign::of(&cluster), node(&cluster), SystemClock::default());
-    let holder = claim(1);
+    let holder = claim("a", 1);
     answer(&node, acquire(&holder)).await;
     let (_, _, lease) = foreign.places("a").await.unwrap().remove(0);
     foreign.call("lease/revoke", json!({"ID": lease.to_string()})).await.unwrap();
     // Later than a heartbeat may be old.
     clock.sleep_until(clock.now() + TTL / 2).await;
-    let renewal = || Request::Renew { claim: Arc::clone(&holder), ttl: TTL, fencing_token: None };
-    assert_eq!(answer(&node, renewal()).await.vote, Vote::Restored);
-    assert_eq!(answer(&node, renewal()).await.vote, Vote::Granted);
+    assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Restored);
+    assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Granted);
     let place = foreign.places("a").await.unwrap().remove(0).0;
     foreign.delete(&place).await.unwrap();
     clock.sleep_until(clock.now() + TTL / 2).await;
     assert_eq!(
-        answer(&node, renewal()).await.vote,
+        answer(&node, renew(&holder)).await.vote,
         Vote::Restored,
         "a key that is gone, on a lease that lives"
     );
@@ -123,14 +87,13 @@ async fn a_renewal_counts_from_before_its_heartbeat_was_sent() {
     for programs in programs() {
         let cluster = programs.start(3).await.unwrap();
         let (node, clock) = (node(&cluster), SystemClock::default());
-        let holder = claim(1);
+        let holder = claim("a", 1);
         answer(&node, acquire(&holder)).await;
         let leader = cluster.leader().unwrap();
         clock.sleep_until(clock.now() + TTL / 2).await;
         cluster.freeze(leader).unwrap();
         let sent = clock.now();
-        let renewal = Request::Renew { claim: Arc::clone(&holder), ttl: TTL, fencing_token: None };
-        let renewed = ask(&node, renewal);
+        let renewed = ask(&node, renew(&holder));
         let thaw = async {
             clock.sleep_until(sent + Duration::from_millis(500)).await;
             cluster.thaw(leader).unwrap();
@@ -147,58 +110,22 @@ async fn a_renewal_counts_from_before_its_heartbeat_was_sent() {
 async fn a_waiter_keeps_its_place_when_its_member_dies_and_history_is_compacted() {
     let Some(programs) = newest() else { return };
     let cluster = programs.start(3).await.unwrap();
-    let foreign = Foreign::of(&cluster);
-    let holder = process(&cluster).lock("a").ttl(Duration::from_secs(30)).acquire().await.unwrap();
-    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
-    for number in 0..2 {
-        let (lock, order) = (process(&cluster).lock("a").wait(Wait::UpTo(patience())), order.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            lease.release().await.unwrap();
-        }));
-        let there = async || foreign.places("a").await.unwrap().len() == number + 2;
-        eventually("a place", patience(), there).await.unwrap();
-    }
-    let revision = holder.store_revision().unwrap() + 2;
-    let compacted = cluster.ctl(&["compact", &revision.to_string()]).unwrap();
-    assert!(compacted.status.success(), "{compacted:?}");
-    // Every client is connected to the first member.
-    cluster.kill(0);
-    let released = async || holder.check().is_ok();
-    eventually("the holder goes on", patience(), released).await.unwrap();
-    holder.release().await.unwrap();
-    for task in waiting {
-        task.await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), [0, 1]);
+    let happens = |holder: &Lease| {
+        let revision = holder.store_revision().unwrap() + 2;
+        let compacted = cluster.ctl(&["compact", &revision.to_string()]).unwrap();
+        assert!(compacted.status.success(), "{compacted:?}");
+        // Every client is connected to the first member.
+        cluster.kill(0);
+    };
+    ordered::keep_their_places(|| process(&cluster), &Foreign::of(&cluster), happens).await;
 }
 
 #[tokio::test]
 async fn what_cannot_vote_says_why() {
     let Some(programs) = newest() else { return };
-    let refusal = async |url: &str| {
-        let node = EtcdNode::new(url, &quorlock::node::Seams::default()).unwrap();
-        match node.ready().await {
-            Ok(()) => "connected".to_owned(),
-            Err(error) => format!("{error:#}"),
-        }
-    };
-    let closed = quorlock_testkit::ClosedPort::bind().unwrap();
-    assert!(refusal(&format!("etcd://{}", closed.address().unwrap())).await.contains("unreachable"));
-    let http = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = http.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        use tokio::io::AsyncWriteExt as _;
-
-        while let Ok((mut stream, _)) = http.accept().await {
-            drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await);
-        }
-    });
-    let error = refusal(&format!("etcd://{address}")).await;
-    assert!(error.contains("no etcd answers at") && error.contains("etcds://"), "{error}");
-    serving.abort();
+    let at = |url: &str| EtcdNode::new(url, &Seams::default()).unwrap();
+    let refusal = async |url: &str| ordered::refusal(&at(url)).await;
+    ordered::other_servers_are_known(refusal, "etcd", "no etcd answers at").await;
     // Users, and passwords.
     let cluster = programs.start(1).await.unwrap();
     let ctl = |arguments: &[&str]| {
@@ -220,13 +147,9 @@ async fn what_cannot_vote_says_why() {
     assert!(error.contains("etcd has users"), "{error}");
     let url = format!("etcd://jobs:pass@{address}");
     assert_eq!(refusal(&url).await, "connected");
-    let node = EtcdNode::new(&url, &quorlock::node::Seams::default()).unwrap();
-    let lock = |name: &str| {
-        let claim = Arc::new(Claim::new(name.into(), Token::new(7, "anna:1")));
-        Request::Acquire { claim, ttl: TTL, fence_hint: None }
-    };
-    assert_eq!(ask(&node, lock("jobs/a")).await.unwrap().vote, Vote::Granted);
-    let error = ask(&node, lock("other")).await.unwrap_err();
+    let node = at(&url);
+    assert_eq!(ask(&node, acquire(&claim("jobs/a", 7))).await.unwrap().vote, Vote::Granted);
+    let error = ask(&node, acquire(&claim("other", 7))).await.unwrap_err();
     assert!(
         matches!(error, NodeError::Failed { .. }) && format!("{error:#}").contains("readwrite"),
         "{error:#}"
@@ -254,8 +177,7 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
     assert!(foreign.places("held").await.unwrap().is_empty(), "deleting needs no space");
     // The member that is left knows that it has no leader.
     (1..3).for_each(|member| cluster.kill(member));
-    let alone = EtcdNode::new(&format!("etcd://{}", cluster.address(0)), &quorlock::node::Seams::default());
-    let alone = alone.unwrap();
+    let alone = EtcdNode::new(&format!("etcd://{}", cluster.address(0)), &Seams::default()).unwrap();
     let mut refusal = String::new();
     let no_leader = async || {
         refusal = alone.ready().await.map_or_else(|error| format!("{error:#}"), |()| String::new());

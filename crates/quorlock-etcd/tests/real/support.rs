@@ -3,20 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use quorlock::node::{Expiry, Seams};
-use quorlock::protocol::{WaiterId, companion};
+use quorlock::protocol::companion;
 use quorlock_etcd::EtcdNode;
 use quorlock_testkit::contract::Plant;
 use quorlock_testkit::{EtcdCluster, EtcdPrograms, Value};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+use crate::ordered::{Program, turn_of};
 
 /// Returns the programs of each etcd that is here: a current one, and Debian's.
 pub(crate) fn programs() -> Vec<EtcdPrograms> {
@@ -113,15 +114,26 @@ impl Foreign {
     }
 }
 
+impl Program for Foreign {
+    async fn standing(&self, lock: &str) -> Vec<String> {
+        self.places(lock).await.unwrap().into_iter().map(|(place, ..)| place).collect()
+    }
+
+    async fn enter(&self, lock: &str) -> String {
+        let lease = self.grant(Duration::from_secs(60)).await.unwrap();
+        let place = format!("{lock}/{lease:x}");
+        self.put(place.as_bytes(), b"", lease).await.unwrap();
+        place
+    }
+
+    async fn leave(&self, place: &str) {
+        self.delete(place).await.unwrap();
+    }
+}
+
 /// Where the counter of a lock is.
 fn counter_of(key: &str) -> Option<String> {
     companion(key).filter(|(_, rest)| rest.starts_with("fence:")).map(|_| format!("quorlock/fence/{key}"))
-}
-
-/// The lock and the waiter of the key that notifies of a turn.
-fn turn_of(key: &str) -> Option<(&str, WaiterId)> {
-    let (lock, rest) = companion(key)?;
-    Some((lock, WaiterId::parse(rest.strip_prefix("want:mark:")?.as_bytes())?))
 }
 
 impl Plant for Foreign {
@@ -181,9 +193,4 @@ impl Plant for Foreign {
             Ok(Some(Expiry::In(Duration::from_secs(left))))
         })
     }
-}
-
-/// A handle to a node for a coordinator.
-pub(crate) fn shared(cluster: &EtcdCluster) -> Arc<EtcdNode> {
-    Arc::new(node(cluster))
 }

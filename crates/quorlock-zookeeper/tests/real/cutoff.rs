@@ -10,7 +10,7 @@ use quorlock_testkit::{ZooKeeperCluster, eventually, patience};
 use quorlock_zookeeper::ZooKeeperNode;
 
 use crate::foreign::{BASE, Foreign, dir};
-use crate::queue::of;
+use crate::ordered::of;
 use crate::support::programs;
 
 /// How often a member is cut off. `QUORLOCK_CUTS=30` for more.

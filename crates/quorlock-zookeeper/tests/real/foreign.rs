@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::node::Expiry;
-use quorlock::protocol::{WaiterId, companion};
+use quorlock::protocol::companion;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::contract::Plant;
 use quorlock_testkit::{Value, ZooKeeperCluster};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+
+use crate::ordered::{Program, turn_of};
 
 /// How long the session of another client outlives its connection.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -215,17 +217,25 @@ pub(crate) fn dir(key: &str) -> String {
     path
 }
 
+impl Program for Foreign {
+    async fn standing(&self, lock: &str) -> Vec<String> {
+        self.places(&dir(lock)).await.unwrap()
+    }
+
+    async fn enter(&self, lock: &str) -> String {
+        self.create(&format!("{}/lock-", dir(lock)), b"", 3).await.unwrap()
+    }
+
+    async fn leave(&self, place: &str) {
+        self.delete(place).await.unwrap();
+    }
+}
+
 /// Where the counter of a lock is.
 fn counter_of(key: &str) -> Option<String> {
     let is_counter = companion(key).is_some_and(|(_, rest)| rest.starts_with("fence:"));
     let flat = dir(key)[BASE.len() + 1..].replace('/', "%2F");
     is_counter.then(|| format!("{BASE}/quorlock/fence/{flat}"))
-}
-
-/// The lock and the waiter of the key that notifies of a turn.
-fn turn_of(key: &str) -> Option<(&str, WaiterId)> {
-    let (lock, rest) = companion(key)?;
-    Some((lock, WaiterId::parse(rest.strip_prefix("want:mark:")?.as_bytes())?))
 }
 
 impl Plant for Foreign {

@@ -1,22 +1,16 @@
 //! Curator's `InterProcessMutex`, kazoo's `Lock` and this library in one queue.
 
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use quorlock::Wait;
-use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::ZooKeeperCluster;
+use quorlock::Lease;
 
 use crate::foreign::{Foreign, dir};
+use crate::ordered::{Counted, Program as _, sections};
 use crate::queue::process;
 use crate::support::programs;
 
 const NAME: &str = "jobs/together";
-/// Of Curator and of ours; of kazoo a quarter of that, at most 200. `QUORLOCK_SECTIONS=2000` for a longer run.
-const SECTIONS: usize = 200;
 
 /// kazoo's lock. Beside ours it has to know the names that we give; beside Curator's its own names have to be such that Curator
 /// knows them.
@@ -48,44 +42,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Adds one to a number in a file, by reading and writing it, and writes down the number of its place.
-async fn section(folder: &Path, foreign: &Foreign) {
-    let counter = folder.join("counter");
-    let number: usize = fs::read_to_string(&counter).unwrap().trim().parse().unwrap();
-    fs::write(&counter, (number + 1).to_string()).unwrap();
-    let first = foreign.places(&dir(NAME)).await.unwrap().remove(0);
-    let mut log = fs::File::options().append(true).open(folder.join("log")).unwrap();
-    writeln!(log, "{} ours", &first[first.len() - 10..]).unwrap();
-}
-
-/// Runs this number of sections in a few processes, each of which has one place as a session of Curator's has, and returns how
-/// long each has waited.
-async fn ours(cluster: &ZooKeeperCluster, folder: &Path, sections: usize) -> Vec<Duration> {
-    const TASKS: usize = 4;
-    let clock = SystemClock::default();
-    let mut tasks = Vec::new();
-    for task in 0..TASKS {
-        let (lock, foreign) = (process(cluster).lock(NAME).wait(Wait::Forever), Foreign::of(cluster).await);
-        let (folder, times) = (folder.to_owned(), sections / TASKS + usize::from(task < sections % TASKS));
-        tasks.push(tokio::spawn(async move {
-            let mut waited = Vec::new();
-            for _ in 0..times {
-                let asked = clock.now();
-                let lease = lock.acquire().await.unwrap();
-                waited.push(clock.now().since(asked));
-                section(&folder, &foreign).await;
-                lease.release().await.unwrap();
-            }
-            waited
-        }));
-    }
-    let mut all = Vec::new();
-    for task in tasks {
-        all.extend(task.await.unwrap());
-    }
-    all
-}
-
 /// Returns a Python that has kazoo, if there is one.
 fn python() -> Option<PathBuf> {
     let found = [root().join(".tools/zookeeper/python/bin/python"), PathBuf::from("python3")];
@@ -94,40 +50,10 @@ fn python() -> Option<PathBuf> {
     })
 }
 
-/// What the clients count and write down.
-struct Counted {
-    folder: tempfile::TempDir,
-}
-
-impl Counted {
-    fn new() -> Counted {
-        let counted = Counted { folder: tempfile::tempdir().unwrap() };
-        fs::write(counted.file("counter"), "0").unwrap();
-        fs::write(counted.file("log"), "").unwrap();
-        counted
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Runs `program` with what it is to count.
-    fn run(&self, mut program: Command, connect: &str, middle: &[&str], last: &[&str]) -> Child {
-        program.arg(connect).arg(dir(NAME)).args(middle);
-        program.args([self.file("counter"), self.file("log")]).args(last);
-        program.stdout(Stdio::piped()).spawn().unwrap()
-    }
-
-    /// Expects that none of this number of sections was lost, and that their places have the order of their numbers.
-    fn check(&self, sections: usize) {
-        let counter = fs::read_to_string(self.file("counter")).unwrap();
-        assert_eq!(counter.trim(), sections.to_string(), "a section was lost");
-        let log = fs::read_to_string(self.file("log")).unwrap();
-        let sequences: Vec<u64> =
-            log.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
-        assert_eq!(sequences.len(), sections);
-        assert!(sequences.is_sorted(), "not in the order of the numbers");
-    }
+/// Runs `program` with what it is to count.
+fn run(counted: &Counted, mut program: Command, connect: &str, middle: &[&str], last: &[&str]) -> Child {
+    program.arg(connect).arg(dir(NAME)).args(middle).args([counted.counter(), counted.log()]).args(last);
+    program.stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// Waits for a program, and returns what it has printed.
@@ -148,8 +74,8 @@ async fn all_clients_of_zookeeper_stand_in_one_queue() {
     if python.is_none() {
         eprintln!("skipped: kazoo is not installed; `scripts/zookeeper` does");
     }
-    let sections = std::env::var("QUORLOCK_SECTIONS").ok().and_then(|number| number.parse().ok());
-    let sections: usize = sections.unwrap_or(SECTIONS);
+    // Of Curator and of ours; of kazoo a quarter of that, at most 200.
+    let sections = sections(200);
     let of_kazoo = (sections / 4).min(200);
     // Curator and kazoo have no second try for a session that ends while they start.
     let cluster = programs.start_with(3, &["tickTime=700"]).await.unwrap();
@@ -158,11 +84,16 @@ async fn all_clients_of_zookeeper_stand_in_one_queue() {
     let kazoo = |counted: &Counted, named: &str| {
         let mut kazoo = Command::new(python.as_ref()?);
         kazoo.args(["-c", KAZOO]);
-        Some(counted.run(kazoo, &third, &[&of_kazoo.to_string()], &[named]))
+        Some(run(counted, kazoo, &third, &[&of_kazoo.to_string()], &[named]))
+    };
+    let foreign = Foreign::of(&cluster).await;
+    let place = async |_: &Lease| {
+        let first = foreign.standing(NAME).await.remove(0);
+        first[first.len() - 10..].parse().unwrap()
     };
     let counted = Counted::new();
     if let Some(kazoo) = kazoo(&counted, "as-itself") {
-        ours(&cluster, counted.folder.path(), of_kazoo).await;
+        counted.ours(|| process(&cluster), NAME, of_kazoo, &place).await;
         ended(kazoo).await;
         counted.check(of_kazoo * 2);
     }
@@ -170,10 +101,10 @@ async fn all_clients_of_zookeeper_stand_in_one_queue() {
     let curator = {
         let mut curator = programs.java(Some(&classes));
         curator.arg("Sections");
-        counted.run(curator, &second, &["4", &sections.to_string()], &[])
+        run(&counted, curator, &second, &["4", &sections.to_string()], &[])
     };
     let kazoo = kazoo(&counted, "as-curator");
-    let mut waited = ours(&cluster, counted.folder.path(), sections).await;
+    counted.ours(|| process(&cluster), NAME, sections, &place).await;
     let curator = ended(curator).await;
     let mut all = sections * 2;
     if let Some(kazoo) = kazoo {
@@ -181,8 +112,5 @@ async fn all_clients_of_zookeeper_stand_in_one_queue() {
         all += of_kazoo;
     }
     counted.check(all);
-    waited.sort_unstable();
-    let at = |part: usize| waited[waited.len() * part / 100];
-    println!("{all} sections; ours waited {:?}, at most {:?} in 99 of 100", at(50), at(99));
     println!("Curator: sections, and the same in µs: {curator}");
 }

@@ -13,6 +13,8 @@ mod cutoff;
 mod foreign;
 mod interop;
 mod moves;
+#[path = "../../../../tests/stores/ordered.rs"]
+mod ordered;
 mod queue;
 mod support;
 #[cfg(feature = "tls")]

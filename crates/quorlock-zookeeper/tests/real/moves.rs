@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Identity, Node, NodeError, Request, Response, Seams, Vote, ask};
-use quorlock::protocol::{Claim, FenceHint, Token, WaiterId};
+use quorlock::node::{NodeError, Request, Seams, Vote, ask};
+use quorlock::protocol::{Claim, FenceHint, WaiterId};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, LossReason, Wait};
 use quorlock_testkit::{Proxy, Way, eventually, patience};
@@ -14,37 +14,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::foreign::{BASE, Foreign, dir};
-use crate::queue::{of, process};
+use crate::ordered::{self, TTL, acquire, answer, claim, identity, of, renew};
+use crate::queue::process;
 use crate::support::{SESSION, common, ensemble, node, programs, url};
-
-const TTL: Duration = Duration::from_secs(6);
-
-fn claim(name: &str, random: u128) -> Arc<Claim> {
-    Arc::new(Claim::new(name.into(), Token::new(random, "anna:1")))
-}
-
-fn acquire(claim: &Arc<Claim>) -> Request {
-    Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint: None }
-}
-
-fn renew(claim: &Arc<Claim>) -> Request {
-    Request::Renew { claim: Arc::clone(claim), ttl: TTL, fencing_token: None }
-}
-
-/// Asks until there is an answer.
-async fn answer(node: &ZooKeeperNode, request: Request) -> Response {
-    let mut answered = None;
-    let asked = async || {
-        answered = ask(node, request.clone()).await.ok();
-        answered.is_some()
-    };
-    eventually("an answer", patience(), asked).await.unwrap();
-    answered.unwrap()
-}
-
-async fn identity(node: &ZooKeeperNode) -> Arc<Identity> {
-    answer(node, Request::inspect("a")).await.identity
-}
 
 fn node_at(address: SocketAddr) -> ZooKeeperNode {
     ZooKeeperNode::new(&format!("zookeeper://{address}{BASE}?session={SESSION}s"), &Seams::default()).unwrap()
@@ -247,15 +219,7 @@ async fn a_restored_backup_is_a_new_history_to_clients_that_lived_through_it() {
     cluster.restore(&backup).unwrap();
     let restored = SystemClock::default().now();
     restart().await;
-    let is_new = async || identity(&knows).await.id != before.id;
-    eventually("another history", patience(), is_new).await.unwrap();
-    let (after, fresh) = (identity(&knows).await, identity(&node(&cluster)).await);
-    assert_eq!(after.id, fresh.id, "a client that comes later learns it");
-    let passed = SystemClock::default().now().since(restored);
-    for seen in [after, fresh] {
-        let age = seen.age_at(SystemClock::default().now());
-        assert!(age <= passed + Duration::from_secs(1), "it is {age:?} old after {passed:?}");
-    }
+    ordered::is_another_history(&knows, || node(&cluster), (before, restored)).await;
 }
 
 /// Clients that come and go, as commands of cron do, none of which lives until the history is old enough.
@@ -279,29 +243,9 @@ async fn a_new_history_grows_old_without_a_client_that_stays() {
 #[tokio::test]
 async fn a_waiter_keeps_its_place_when_its_member_dies() {
     let Some(cluster) = ensemble(3).await else { return };
-    let holder = process(&cluster).lock("a").ttl(Duration::from_secs(30)).acquire().await.unwrap();
-    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
-    for number in 0..2 {
-        let (lock, order) = (process(&cluster).lock("a").wait(Wait::UpTo(patience())), order.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            lease.release().await.unwrap();
-        }));
-        let foreign = Foreign::of(&cluster).await;
-        let there = async || foreign.places(&dir("a")).await.unwrap().len() == number + 2;
-        eventually("a place", patience(), there).await.unwrap();
-    }
+    let foreign = Foreign::of(&cluster).await;
     // Every client is connected to the first member.
-    cluster.kill(0);
-    let renewed = async || holder.renew().await.is_ok();
-    eventually("the holder goes on", patience(), renewed).await.unwrap();
-    holder.release().await.unwrap();
-    for task in waiting {
-        task.await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), [0, 1]);
+    ordered::keep_their_places(|| process(&cluster), &foreign, |_| cluster.kill(0)).await;
 }
 
 #[tokio::test]
@@ -322,25 +266,9 @@ async fn the_session_ends_with_the_last_handle() {
 #[tokio::test]
 async fn what_cannot_vote_says_why() {
     let Some(cluster) = common().await else { return };
-    let refusal = async |url: &str| {
-        let node = ZooKeeperNode::new(url, &Seams::default()).unwrap();
-        match node.ready().await {
-            Ok(()) => "connected".to_owned(),
-            Err(error) => format!("{error:#}"),
-        }
-    };
-    let closed = quorlock_testkit::ClosedPort::bind().unwrap();
-    assert!(refusal(&format!("zookeeper://{}", closed.address().unwrap())).await.contains("unreachable"));
-    let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = http.local_addr().unwrap();
-    let serving = tokio::spawn(async move {
-        while let Ok((mut stream, _)) = http.accept().await {
-            drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await);
-        }
-    });
-    let error = refusal(&format!("zookeeper://{address}")).await;
-    assert!(error.contains("no ZooKeeper serves at") && error.contains("zookeepers://"), "{error}");
-    serving.abort();
+    let at = |url: &str| ZooKeeperNode::new(url, &Seams::default()).unwrap();
+    let refusal = async |url: &str| ordered::refusal(&at(url)).await;
+    ordered::other_servers_are_known(refusal, "zookeeper", "no ZooKeeper serves at").await;
     let error = refusal(&format!("{}?session=500ms", cluster.url())).await;
     assert!(error.contains("write `?session=1s`"), "{error}");
     assert_eq!(refusal(&url(cluster)).await, "connected");

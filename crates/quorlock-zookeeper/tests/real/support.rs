@@ -1,7 +1,7 @@
 //! Ensembles, and nodes on them.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use quorlock::node::Seams;
 use quorlock_testkit::{ZooKeeperCluster, ZooKeeperPrograms};
@@ -54,9 +54,4 @@ pub(crate) fn url(cluster: &ZooKeeperCluster) -> String {
 
 pub(crate) fn node(cluster: &ZooKeeperCluster) -> ZooKeeperNode {
     ZooKeeperNode::new(&url(cluster), &Seams::default()).unwrap()
-}
-
-/// A handle to a node for a coordinator.
-pub(crate) fn shared(cluster: &ZooKeeperCluster) -> Arc<ZooKeeperNode> {
-    Arc::new(node(cluster))
 }
