@@ -31,6 +31,8 @@ pub(crate) fn keys(address: ZooKeeperAddress, seams: Seams, prefix: Arc<str>, wh
                 listing
             } else {
                 let session = open(&address, seams).await?;
+                // A member may be behind its leader.
+                drop(session.client.send(&Call::Sync { path: session.memory.layout.base_or_root() }));
                 let dirs = vec![session.memory.layout.base().to_owned()];
                 Listing { session, dirs }
             };

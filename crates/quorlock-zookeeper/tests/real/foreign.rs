@@ -101,6 +101,15 @@ async fn ping(connection: Weak<Mutex<Connection>>) {
     }
 }
 
+/// Whether the node is there of which this is the code.
+fn found(path: &str, code: i32) -> io::Result<bool> {
+    match code {
+        0 => Ok(true),
+        NO_NODE => Ok(false),
+        other => Err(io::Error::other(format!("{path}: {other}"))),
+    }
+}
+
 impl Foreign {
     /// Connects to the first member, as our nodes do: another one may be behind.
     pub(crate) async fn of(cluster: &ZooKeeperCluster) -> Foreign {
@@ -170,15 +179,17 @@ impl Foreign {
     }
 
     pub(crate) async fn delete(&self, path: &str) -> io::Result<()> {
-        self.call(2, &[&text(path)[..], &(-1_i32).to_be_bytes()].concat()).await.map(drop)
+        let (code, _) = self.call(2, &[&text(path)[..], &(-1_i32).to_be_bytes()].concat()).await?;
+        found(path, code).map(drop)
     }
 
     /// Returns the paths of the places of a lock, which ends in ten digits each, in their order.
     pub(crate) async fn places(&self, dir: &str) -> io::Result<Vec<String>> {
         // The member may be behind.
-        self.call(9, &text(dir)).await?;
+        let (code, _) = self.call(9, &text(dir)).await?;
+        found(dir, code)?;
         let (code, answer) = self.call(8, &[&text(dir)[..], &[0]].concat()).await?;
-        if code != 0 {
+        if !found(dir, code)? {
             return Ok(Vec::new());
         }
         let mut rest = &answer[..];

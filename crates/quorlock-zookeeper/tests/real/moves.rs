@@ -159,6 +159,9 @@ async fn a_process_may_hold_more_than_fits_into_a_usual_message() {
     let node = node(cluster);
     let claims: Vec<_> =
         (0..LOCKS).map(|number| claim(&format!("many/{}/{number}", "n".repeat(850)), number + 1)).collect();
+    // Longer than a busy machine takes for all of them.
+    let ttl = patience() * 2;
+    let acquire = |claim: &Arc<Claim>| Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint: None };
     // As many at a time as a busy machine answers in time; what it does not, is asked again.
     for some in claims.chunks(50) {
         let granted = some.iter().map(|claim| answer(&node, acquire(claim)));
