@@ -387,20 +387,20 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn patience(&self) -> Patience<'_> {
+    pub(super) fn patience(&self) -> Patience<'_> {
         Patience { clock: self.clock, end: self.clock.now() + LONG / 4 }
     }
 }
 
 /// Limits a wait, in case the server never does what is expected.
-struct Patience<'a> {
+pub(super) struct Patience<'a> {
     clock: &'a dyn Clock,
     end: Moment,
 }
 
 impl Patience<'_> {
     /// Pauses before the next look, or fails with `finding` at the deadline.
-    async fn or(&self, finding: &str) -> Finding {
+    pub(super) async fn or(&self, finding: &str) -> Finding {
         let now = self.clock.now();
         ensure(now <= self.end, format!("timed out: {finding}"))?;
         self.clock.sleep_until(now + LOOKS_EVERY).await;
