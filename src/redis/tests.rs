@@ -21,7 +21,6 @@ use super::{RedisNode, Settings};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
 use crate::runtime::clock::{Clock, SystemClock};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
-use quorlock_testkit::{eventually, patience};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -132,11 +131,6 @@ fn ask_now(node: &RedisNode, request: Request) -> Option<Result<Vote, NodeError>
     node.ask(request.into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     let mut answers = log.answers.lock().unwrap();
     answers.pop().map(|(_, answer)| answer)
-}
-
-/// Polls a condition until it holds.
-async fn within(what: &str, holds: impl AsyncFnMut() -> bool) {
-    eventually(what, patience(), holds).await.unwrap();
 }
 
 /// Responses in the order in which they arrived.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorlock::protocol::{Token, fence_counter};
 use quorlock::{Fencing, Handoff, Renewal, Wait};
-use quorlock_testkit::{eventually, find_eventually, patience};
+use quorlock_testkit::{find_eventually, patience, until};
 
 use crate::alarms::NoAlarms;
 use crate::driver::Answer;
@@ -107,14 +107,13 @@ pub(crate) async fn their_release_wakes_our_waiter_by_a_push(mut meeting: Meetin
     });
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     println!("{:?}", waits.await.unwrap());
-    eventually("a second in which ours asks nothing", patience(), async || {
+    until("a second in which ours asks nothing", async || {
         let (asked, since) = (meeting.requests().await, meeting.server_time().await);
         let second = async || meeting.server_time().await >= since + Duration::from_secs(1);
-        eventually("the second to pass", patience(), second).await.unwrap();
+        until("the second to pass", second).await;
         meeting.requests().await == asked
     })
-    .await
-    .unwrap();
+    .await;
     assert!(!waiting.is_finished(), "it waits");
     assert!(meeting.holding(&token).await >= QUORUM, "for them");
     meeting.theirs.release(NAME).await;
@@ -140,7 +139,7 @@ pub(crate) async fn their_lock_expires_when_its_process_is_killed(mut meeting: M
 pub(crate) async fn our_lock_expires_when_its_process_is_killed(mut meeting: Meeting) {
     let mut holder = Holder::start(&meeting.servers.urls(), meeting.library.prefix);
     let held = async || meeting.lock().inspect().await.unwrap().holder().is_some_and(|h| h.nodes == NODES);
-    eventually("a holder in another process", patience(), held).await.unwrap();
+    until("a holder in another process", held).await;
     holder.kill();
     // Of three, the second node to lose the key frees the lock.
     let (since, mut left) = (now(), Vec::new());
@@ -234,7 +233,7 @@ pub(crate) async fn a_minority_of_nodes_is_down(mut meeting: Meeting) {
     assert_eq!(meeting.holding(lease.token().as_bytes()).await, QUORUM, "all that remain");
     lease.release().await.unwrap();
     // The lock is free when most nodes have deleted the key; with one down, that needs all that remain.
-    eventually("no key left", patience(), async || meeting.remaining().await.is_zero()).await.unwrap();
+    until("no key left", async || meeting.remaining().await.is_zero()).await;
     let theirs = meeting.theirs.acquire(NAME, TTL).await;
     if meeting.library.has(Quirk::NeedsAllNodes) {
         println!("{}", theirs.refused());

@@ -9,7 +9,7 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
     votes::Holder,
 };
-use quorlock_testkit::{Resp, Servers, eventually, patience};
+use quorlock_testkit::{Resp, Servers, patience, until};
 
 use crate::driver::Driver;
 use crate::library::Library;
@@ -84,7 +84,7 @@ impl Meeting {
             }
             self.remaining().await.is_zero()
         };
-        eventually("no key left", patience(), gone).await.unwrap();
+        until("no key left", gone).await;
     }
 
     /// The clock of a server.

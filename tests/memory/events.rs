@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{LATE, TTL, VALIDITY, another, bench};
 use quorlock::{Coordinator, RestartGuard, Wait};
-use quorlock_testkit::{Kind, MemoryNode, Servers, eventually, patience};
+use quorlock_testkit::{Kind, MemoryNode, Servers, until};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
@@ -209,19 +209,15 @@ async fn a_dead_server_warns_once_and_its_return_is_logged() {
     hold().await;
     assert_eq!(log.with("message=connected").len(), 3, "{}", log.all());
     servers[0].kill();
-    eventually("the event that it is down", patience(), async || {
-        !log.with("unreachable, reconnecting").is_empty()
-    })
-    .await
-    .unwrap();
+    until("the event that it is down", async || !log.with("unreachable, reconnecting").is_empty()).await;
     for _ in 0..20 {
         hold().await;
     }
     assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
     servers[0].restart_empty().await.unwrap();
-    eventually("its return", patience(), async || log.with("restarted=true").len() == 1).await.unwrap();
+    until("its return", async || log.with("restarted=true").len() == 1).await;
     assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
     drop(coordinator);
-    eventually("the end", patience(), async || log.with("disconnected").len() == 3).await.unwrap();
+    until("the end", async || log.with("disconnected").len() == 3).await;
     assert_eq!(log.of(Level::WARN).len(), 1, "closing must not warn: {}", log.all());
 }

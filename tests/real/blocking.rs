@@ -15,7 +15,7 @@ use quorlock::{
     AcquireError, Builder, ConfigError, LossReason, Owner, PermitError, RenewError, Renewal, RestartGuard,
     Wait, WithError, election::Observed, protocol::Mode,
 };
-use quorlock_testkit::{MemoryNode, Servers, eventually, memory_nodes, patience};
+use quorlock_testkit::{MemoryNode, Servers, memory_nodes, patience, until};
 
 const TTL: Duration = Duration::from_secs(20);
 
@@ -46,7 +46,7 @@ impl Bench {
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(eventually(what, patience(), async || condition())).unwrap();
+    runtime.block_on(until(what, async || condition()));
 }
 
 #[test]
@@ -320,7 +320,7 @@ async fn blocking_calls_panic_on_a_current_thread_runtime() {
     let held = tokio::task::spawn_blocking(move || within.lock().acquire().unwrap()).await.unwrap();
     misuse(&bench, &held);
     drop(held);
-    eventually("no key left", patience(), async || bench.keys() == 0).await.unwrap();
+    until("no key left", async || bench.keys() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,7 +336,7 @@ async fn blocking_calls_panic_on_a_multi_thread_runtime() {
             misuse(&bench, &held);
             drop(held);
         }
-        eventually("no key left", patience(), async || bench.keys() == 0).await.unwrap();
+        until("no key left", async || bench.keys() == 0).await;
     }
     let lease = tokio::task::block_in_place(|| bench.lock().acquire().unwrap());
     tokio::task::block_in_place(|| lease.release().unwrap());

@@ -16,7 +16,7 @@ use quorlock::{
     votes::VoteOutcome,
 };
 use quorlock_testkit::contract::check_contract;
-use quorlock_testkit::{Cluster, Resp, Server, Servers, eventually, patience};
+use quorlock_testkit::{Cluster, Resp, Server, Servers, eventually, patience, until};
 
 use crate::world::{client, knows};
 
@@ -62,7 +62,7 @@ async fn wait_for_quarantine(client: &Coordinator) {
         let answer = client.lock("r").try_acquire().await;
         answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
     };
-    eventually("its quarantine", patience(), quarantined).await.unwrap();
+    until("its quarantine", quarantined).await;
 }
 
 /// How many running servers have a key of this name.
@@ -129,7 +129,7 @@ async fn several_locks_need_one_hash_tag_in_a_cluster() {
     both.renew().await.unwrap();
     both.release().await.unwrap();
     let left = async || keys(&cluster, "{a}/1").await + keys(&cluster, "{a}/2").await;
-    eventually("no key left", patience(), async || left().await == 0).await.unwrap();
+    until("no key left", async || left().await == 0).await;
 }
 
 /// Nothing that belongs to it could be in its slot (rule C-4).
@@ -151,7 +151,7 @@ async fn the_master_of_a_prefix_with_a_hash_tag_is_noted_wherever_its_slot_moves
     });
     votes(&coordinator, "r").await;
     let connected = async || coordinator.health().now()[0].status == NodeStatus::Connected;
-    eventually("the other masters need no note", patience(), connected).await.unwrap();
+    until("the other masters need no note", connected).await;
     let noted = async || {
         let master = cluster.master_of("{app}").await.unwrap();
         let note =
@@ -162,7 +162,7 @@ async fn the_master_of_a_prefix_with_a_hash_tag_is_noted_wherever_its_slot_moves
     assert!(noted().await, "by the first client of a young process");
     cluster.move_slot("{app}", another(&cluster, 3, "{app}").await).await.unwrap();
     votes(&coordinator, "r").await;
-    eventually("a note about the next master", patience(), noted).await.unwrap();
+    until("a note about the next master", noted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,16 +175,16 @@ async fn a_lease_survives_the_move_of_its_slot() {
 
     // A client that asks the previous master of the slot is redirected once, and then knows the new
     // one.
-    eventually("a renewal", patience(), async || lease.renew().await.is_ok()).await.unwrap();
+    until("a renewal", async || lease.renew().await.is_ok()).await;
     let held = async || matches!(other.lock("r").try_acquire().await, Ok(None));
-    eventually("a refusal by the new master", patience(), held).await.unwrap();
+    until("a refusal by the new master", held).await;
     let waiting = other.lock("r").wait(Wait::UpTo(patience()));
     let waiting = tokio::spawn(async move { waiting.acquire().await });
     lease.check().unwrap();
     lease.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
     next.release().await.unwrap();
-    eventually("no key left", patience(), async || keys(&cluster, "r").await == 0).await.unwrap();
+    until("no key left", async || keys(&cluster, "r").await == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,7 +224,7 @@ async fn a_moving_slot_grants_nothing_and_leaves_no_key() {
     }
     votes(&coordinator, "r").await;
     for key in ["r", "{r}/free"] {
-        eventually("no key left", patience(), async || keys(&cluster, key).await == 0).await.unwrap();
+        until("no key left", async || keys(&cluster, key).await == 0).await;
     }
 }
 
@@ -240,7 +240,7 @@ async fn wait_for_info(server: &Server, what: &str) {
     let reports = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
-    eventually(what, patience(), reports).await.unwrap();
+    until(what, reports).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,16 +309,16 @@ async fn one_of_three_nodes_fails_over_and_no_lease_is_lost() {
     votes(&coordinator, "r").await;
     let all_vote =
         async || coordinator.health().now().iter().all(|node| node.status == NodeStatus::Connected);
-    eventually("three that vote", patience(), all_vote).await.unwrap();
+    until("three that vote", all_vote).await;
     let lease = coordinator.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
     let partial = async || matches!(coordinator.health().now()[2].status, NodeStatus::Partial { .. });
-    eventually("a cluster in part", patience(), partial).await.unwrap();
-    eventually("the replica's vote", patience(), all_vote).await.unwrap();
+    until("a cluster in part", partial).await;
+    until("the replica's vote", all_vote).await;
     lease.check().expect("two of three nodes were enough");
     // The cluster is needed now, and has its key again.
     servers[0].kill();
-    eventually("a renewal", patience(), async || lease.renew().await.is_ok()).await.unwrap();
+    until("a renewal", async || lease.renew().await.is_ok()).await;
     lease.release().await.unwrap();
 }
 
@@ -375,7 +375,7 @@ async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
         reason.to_string().contains(&lost.address().to_string())
     };
 
-    eventually("health names the master that is down", patience(), partial).await.unwrap();
+    until("health names the master that is down", partial).await;
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains(&format!("its master redis://{}", lost.address())), "{error}");
     drop(kept.try_acquire().await.unwrap().expect("the key is on another master"));
@@ -395,7 +395,7 @@ async fn a_cluster_that_has_lost_slots_says_so() {
         let answer = coordinator.lock("r").try_acquire().await;
         answer.is_err_and(|error| error.to_string().contains("the cluster does not serve its slot"))
     };
-    eventually("a refusal", patience(), unserved).await.unwrap();
+    until("a refusal", unserved).await;
     lost.restart_empty().await.unwrap();
     votes(&coordinator, "r").await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::{AcquireError, Coordinator, Lock, RestartGuard, Wait, node::NodeError, votes::VoteOutcome};
-use quorlock_testkit::{Proxy, Server, Servers, Way, eventually, patience};
+use quorlock_testkit::{Proxy, Server, Servers, Way, patience, until};
 
 use crate::world::{TTL, client};
 
@@ -23,7 +23,7 @@ async fn follow(replica: &Server, port: u16) {
         let info = replica.command(&["INFO", "replication"]).await;
         info.is_ok_and(|info| info.to_string().contains("master_link_status:up"))
     };
-    eventually("a replica", patience(), up).await.unwrap();
+    until("a replica", up).await;
 }
 
 fn waiting(server: &Server) -> Coordinator {
@@ -67,7 +67,7 @@ async fn without_a_replica_nothing_is_granted_or_left() {
     };
     assert!(report.votes().iter().all(|vote| unconfirmed(&vote.outcome)), "{error}");
     let gone = async || keys(&servers[0]).await == "0";
-    eventually("the vote is undone", patience(), gone).await.unwrap();
+    until("the vote is undone", gone).await;
     servers[1].thaw().unwrap();
     drop(lock(&coordinator).acquire().await.unwrap());
 }
@@ -80,12 +80,12 @@ async fn a_renewal_without_a_replica_does_not_count() {
     // Within the first millisecond a renewal has nothing to write.
     let whole = TTL.as_millis().to_string();
     let shorter = async || servers[0].command(&["PTTL", "r"]).await.unwrap().to_string() != whole;
-    eventually("a shorter life", patience(), shorter).await.unwrap();
+    until("a shorter life", shorter).await;
     servers[1].freeze().unwrap();
     let error = lease.renew().await.unwrap_err().to_string();
     assert!(error.contains("only 0 of the 1 required replicas"), "{error}");
     servers[1].thaw().unwrap();
-    eventually("a renewal", patience(), async || lease.renew().await.is_ok()).await.unwrap();
+    until("a renewal", async || lease.renew().await.is_ok()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock, SystemClock},
 };
-use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually, patience};
+use quorlock_testkit::{Kind, Proxy, Servers, Way, patience, until};
 
 use crate::world::{TTL, World, client, count};
 
@@ -81,9 +81,7 @@ async fn a_killed_leader_is_followed_when_its_lease_expires() {
     let election = world.coordinator.election("r").ttl(SHORT);
     let mut observer = client(&world.servers.urls(), |builder| builder).election("r").observe().unwrap();
     assert_eq!(next_leader(&mut observer).await, "doomed");
-    eventually("a leader that has written", patience(), async || written_end(place.path()).is_some())
-        .await
-        .unwrap();
+    until("a leader that has written", async || written_end(place.path()).is_some()).await;
     doomed.kill().unwrap();
     doomed.wait().unwrap();
     let leadership = election.campaign("next").await.unwrap();
@@ -116,7 +114,7 @@ async fn a_resigned_leader_is_followed_and_observers_see_it() {
         }
     }
     drop(leadership);
-    eventually("no key left", patience(), async || count(&servers, "r").await == 0).await.unwrap();
+    until("no key left", async || count(&servers, "r").await == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,6 +179,6 @@ async fn an_observer_without_a_leader_is_notified_of_one() {
         node.listen(listener.clone());
         assert_eq!(ask(&node, Request::inspect("r")).await.unwrap().vote, Vote::Free);
         servers[0].command(&["SET", "r", "theirs", "PX", "600000"]).await.unwrap();
-        eventually("a hint", patience(), async || listener.0.load(Ordering::Relaxed)).await.unwrap();
+        until("a hint", async || listener.0.load(Ordering::Relaxed)).await;
     }
 }

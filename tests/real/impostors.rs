@@ -12,7 +12,7 @@ use quorlock::{
     redis::Address,
     transport::{Dial, Stream},
 };
-use quorlock_testkit::{Proxy, Server, Servers, eventually, patience};
+use quorlock_testkit::{Proxy, Server, Servers, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -138,7 +138,7 @@ async fn i23_several_servers_at_one_address_are_detected() {
     drop(coordinator.lock("r").acquire().await.unwrap());
     // The second connection leads to the other server, which might be a restart; the third proves that
     // it is not.
-    let refused = eventually("the third connection is refused", patience(), async || {
+    until("the third connection is refused", async || {
         for server in servers.iter() {
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
         }
@@ -146,8 +146,8 @@ async fn i23_several_servers_at_one_address_are_detected() {
         error.is_some_and(|error| {
             error.to_string().contains("several servers answer at its address alternately")
         })
-    });
-    refused.await.unwrap();
+    })
+    .await;
 
     let examination = coordinator.doctor().await;
     let (severity, sentence) = finding(&examination, Check::SeveralServers).unwrap();

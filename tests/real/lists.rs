@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::protocol::{gate, lists_note};
 use quorlock::{Coordinator, RestartGuard, doctor::Check};
-use quorlock_testkit::{Resp, Servers, eventually, patience};
+use quorlock_testkit::{Resp, Servers, until};
 
 use crate::world::{Ahead, client};
 
@@ -60,7 +60,7 @@ impl Clients {
                 && nodes.iter().map(|node| node.restarts).sum::<u64>() >= restarts
         };
         let all = async || self.all.iter().all(connected);
-        eventually("all are connected", patience(), all).await.unwrap();
+        until("all are connected", all).await;
     }
 
     /// What each client has found.
@@ -99,7 +99,7 @@ async fn i49_clients_with_different_nodes_are_warned_and_others_are_not() {
         clients.pass().await;
         clients.found().iter().all(Option::is_some)
     };
-    eventually("both notice it", patience(), noticed).await.unwrap();
+    until("both notice it", noticed).await;
     let expected =
         "another client locks on 3 nodes, of which 2 are among our 3: its quorum may have no node in common";
     assert!(

@@ -1,7 +1,7 @@
 //! Warnings about a server, given when it connects.
 
 use quorlock::doctor::{Check, Severity};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::world::client;
 
@@ -22,22 +22,21 @@ async fn eviction_and_replicas_warn_and_votes_still_count() {
         let info = master.command(&["INFO", "replication"]).await;
         info.is_ok_and(|info| info.to_string().contains("connected_slaves:1"))
     };
-    eventually("a replica", patience(), followed).await.unwrap();
+    until("a replica", followed).await;
 
     let urls = [evicting[0].url(), master.url(), others[2].url()];
     let coordinator = client(&urls, |builder| builder);
     assert!(coordinator.warnings().is_empty(), "no server has connected yet");
     let lease = coordinator.lock("r").acquire().await.unwrap();
-    eventually("three connections", patience(), async || coordinator.warnings().len() == 2).await.unwrap();
+    until("three connections", async || coordinator.warnings().len() == 2).await;
     let mut noticed: Vec<_> =
         coordinator.warnings().into_iter().map(|finding| (finding.severity, finding.check)).collect();
     noticed.sort_by_key(|(severity, _)| *severity);
     assert_eq!(noticed, [(Severity::Unsafe, Check::Eviction), (Severity::Warning, Check::Replicas)]);
-    eventually("three votes", patience(), async || {
+    until("three votes", async || {
         let report = coordinator.lock("r").inspect().await.unwrap();
         report.holder().is_some_and(|holder| holder.nodes == 3)
     })
-    .await
-    .unwrap();
+    .await;
     lease.release().await.unwrap();
 }

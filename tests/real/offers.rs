@@ -11,7 +11,7 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_testkit::{Server, Servers, eventually, patience, scaled};
+use quorlock_testkit::{Server, Servers, patience, scaled, until};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -52,17 +52,14 @@ async fn pause(time: Duration) {
 /// Passes the lock around among these clients, each of which waits while the previous one holds it.
 async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
     // The servers have to be old enough to vote.
-    let first = eventually("a vote", patience(), async || {
-        lock(clients[0]).try_acquire().await.is_ok_and(|it| it.is_some())
-    });
-    first.await.unwrap();
+    until("a vote", async || lock(clients[0]).try_acquire().await.is_ok_and(|it| it.is_some())).await;
     let mut held: Lease = lock(clients[0]).acquire().await.unwrap();
     for number in 1..=RELEASES {
         let (holder, next) = (clients[(number - 1) % N], lock(clients[number % N]));
         let next = tokio::spawn(async move { next.acquire().await.unwrap() });
         // The queue's node notifies the holder of the waiter before it answers this request.
         let waits = async || lock(holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
-        eventually("a waiter", patience(), waits).await.unwrap();
+        until("a waiter", waits).await;
         let before = held.fencing_token();
         held.release().await.unwrap();
         held = next.await.unwrap();
@@ -250,10 +247,7 @@ async fn a_lease_with_32_waiters_survives_a_rolling_restart() {
     // On a busy machine it is renewed late.
     let ttl = scaled(TTL);
     let holder = client_with(&servers, None, ttl);
-    let first = eventually("a vote", patience(), async || {
-        lock(&holder).try_acquire().await.is_ok_and(|it| it.is_some())
-    });
-    first.await.unwrap();
+    until("a vote", async || lock(&holder).try_acquire().await.is_ok_and(|it| it.is_some())).await;
     let held = lock(&holder).acquire().await.unwrap();
     let number = held.fencing_token();
     let waiting: Vec<_> = (0..32)
@@ -268,14 +262,14 @@ async fn a_lease_with_32_waiters_survives_a_rolling_restart() {
         })
         .collect();
     let all_wait = async || lock(&holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 32);
-    eventually("32 waiters", patience(), all_wait).await.unwrap();
+    until("32 waiters", all_wait).await;
     for server in servers.iter() {
         server.restart_empty().await.unwrap();
         // The server reports its age in whole seconds.
         pause(ttl + Duration::from_secs(2)).await;
         assert_eq!(held.check(), Ok(()));
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "there were two holders");
-        eventually("32 waiters", patience(), all_wait).await.unwrap();
+        until("32 waiters", all_wait).await;
     }
     held.release().await.unwrap();
     let mut numbers = vec![number];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::{AcquireError, RestartGuard, Wait, votes::VoteOutcome};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, patience, until};
 
 use crate::world::client;
 
@@ -28,7 +28,7 @@ async fn a_restarted_single_node_waits_out_what_it_forgot() {
         || client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL).restart_guard(RestartGuard::On));
     let (one, two) = (guarded(), guarded());
     let first = async || matches!(one.lock("first").try_acquire().await, Ok(Some(_)));
-    eventually("the first quarantine is over", patience(), first).await.unwrap();
+    until("the first quarantine is over", first).await;
     let lease = one.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     servers[0].restart_empty().await.unwrap();
     let aside = async || match two.lock("r").try_acquire().await {
@@ -38,7 +38,7 @@ async fn a_restarted_single_node_waits_out_what_it_forgot() {
         Ok(Some(_)) => panic!("two holders: {:?}", lease.check()),
         Ok(None) | Err(_) => false,
     };
-    eventually("it does not vote", patience(), aside).await.unwrap();
+    until("it does not vote", aside).await;
     let second = two.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_err() && second.check().is_ok());
 }

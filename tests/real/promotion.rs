@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::{
     AcquireError, Coordinator, Lease, RestartGuard, Wait, health::NodeStatus, votes::VoteOutcome,
 };
-use quorlock_testkit::{Server, Servers, eventually, patience};
+use quorlock_testkit::{Server, Servers, patience, until};
 
 use crate::world::client;
 
@@ -23,7 +23,7 @@ async fn run_command(server: &Server, words: &[&str]) {
 
 async fn wait_for_info(server: &Server, what: &str) {
     let reports = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    eventually(what, patience(), reports).await.unwrap();
+    until(what, reports).await;
 }
 
 async fn follow(replica: &Server, master: &Server) {
@@ -43,7 +43,7 @@ async fn grown_up(server: &Server) {
         let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
         uptime.unwrap().trim().parse::<u64>().unwrap() > MAX_TTL.as_secs() + 1
     };
-    eventually("a long uptime", patience(), old).await.unwrap();
+    until("a long uptime", old).await;
 }
 
 /// A replica that was connected to its master and is then disconnected.
@@ -76,7 +76,7 @@ async fn is_quarantined(client: &Coordinator) -> bool {
 
 async fn votes(client: &Coordinator) {
     let granted = async || matches!(client.lock("r").try_acquire().await, Ok(Some(_)));
-    eventually("a vote", patience(), granted).await.unwrap();
+    until("a vote", granted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,9 +137,9 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
     let refused = async || {
         known.lock("r").try_acquire().await.is_err_and(|error| error.to_string().contains("replica"))
     };
-    eventually("it is seen to be a replica", patience(), refused).await.unwrap();
+    until("it is seen to be a replica", refused).await;
     let ended = async || !matches!(known.health().now()[0].status, NodeStatus::Connected);
-    eventually("its connection ends", patience(), ended).await.unwrap();
+    until("its connection ends", ended).await;
     let kept = servers[1].command(&["EXISTS", &quorlock::protocol::gate("")]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the note exists");
     promote(&servers[1]).await;

@@ -4,7 +4,7 @@ use quorlock::doctor::{Check, Standing};
 use quorlock::node::ListedKeys;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{AcquireError, ConfigError, Coordinator, Fencing, Lock, Owner, Wait};
-use quorlock_testkit::{Resp, Server, Servers, eventually, patience};
+use quorlock_testkit::{Resp, Server, Servers, patience, until};
 
 use self::theirs::{OWNER, Place};
 use crate::world::{TTL, client, knows};
@@ -23,7 +23,7 @@ async fn waits(place: &Place, name: &str) {
         let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
         !stats.contains("tracking_total_keys:0\r\n")
     };
-    eventually("a waiter that was refused", patience(), tracked).await.unwrap();
+    until("a waiter that was refused", tracked).await;
 }
 
 /// Trap S1. Without the message, or by the other kind of channel, Redisson's waiters sleep until the lock expires.
@@ -281,7 +281,7 @@ async fn nothing_of_released_locks_is_tracked() {
     let none = async || {
         server.command(&["INFO", "stats"]).await.unwrap().to_string().contains("tracking_total_keys:0\r\n")
     };
-    eventually("a server that tracks nothing", patience(), none).await.unwrap();
+    until("a server that tracks nothing", none).await;
 }
 
 /// The rights of the page suffice, and the health check misses none of them.

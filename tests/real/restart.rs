@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::{AcquireError, Coordinator, Renewal, RestartGuard, Wait, doctor::Check, votes::VoteOutcome};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, patience, until};
 
 use crate::world::{World, client};
 
@@ -32,11 +32,10 @@ async fn a_server_restarted_empty_within_max_ttl_does_not_vote() {
     // The servers themselves are too young at first.
     let young = holder.lock("r").try_acquire().await.unwrap_err();
     assert!(young.to_string().contains("restarted too recently to vote"), "{young}");
-    eventually("the end of the first quarantine", patience(), async || {
+    until("the end of the first quarantine", async || {
         matches!(holder.lock("r").try_acquire().await, Ok(Some(_)))
     })
-    .await
-    .unwrap();
+    .await;
 
     let lock = holder.lock("r").ttl(MAX_TTL).wait(Wait::UpTo(patience()));
     let lease = lock.acquire().await.unwrap();
@@ -70,13 +69,12 @@ async fn a_restarted_server_is_another_instance_and_gets_nothing_twice() {
     let lease = world.lock().acquire().await.unwrap();
     world.servers[0].restart_empty().await.unwrap();
     // The renewal finds the key missing and stores it again, which does not confirm it.
-    eventually("a renewal that reaches the new process", patience(), async || {
+    until("a renewal that reaches the new process", async || {
         let Err(error) = lease.renew().await else { return true };
         error.to_string().contains("had lost the key")
             || error.to_string().contains("another client may hold the lock")
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -106,7 +104,7 @@ async fn waits_an_hour_for_restarted_servers(world: &World, coordinator: &Coordi
             |reply: &VoteOutcome| matches!(reply, VoteOutcome::Quarantined { left } if *left > HOUR / 2);
         report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
     };
-    eventually("two nodes that do not vote for an hour", patience(), waits_an_hour).await.unwrap();
+    until("two nodes that do not vote for an hour", waits_an_hour).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,13 +117,13 @@ async fn i37_differing_max_ttl_warns_and_the_larger_one_counts() {
 
     let longer = with(HOUR);
     drop(longer.lock("r").inspect().await);
-    eventually("it finds the shorter one", patience(), async || !found(&longer).is_empty()).await.unwrap();
+    until("it finds the shorter one", async || !found(&longer).is_empty()).await;
     let warnings = found(&longer);
     assert!(warnings[0].contains("max_ttl is 1h here, and another client has 2s"), "{warnings:?}");
 
     let shorter = with(MAX_TTL);
     drop(shorter.lock("r").inspect().await);
-    eventually("it finds the longer one", patience(), async || !found(&shorter).is_empty()).await.unwrap();
+    until("it finds the longer one", async || !found(&shorter).is_empty()).await;
     let warnings = found(&shorter);
     assert!(warnings[0].contains("max_ttl is 2s here, and another client has 1h"), "{warnings:?}");
     let examined = shorter.doctor().await;
@@ -140,12 +138,12 @@ async fn i37_a_larger_max_ttl_that_comes_later_is_learnt_by_those_who_are_connec
     let shorter = with_max_ttl(&world, MAX_TTL);
     drop(shorter.lock("r").inspect().await);
     let connected = async || shorter.health().now().iter().all(|node| node.identity.is_some());
-    eventually("it is connected to all", patience(), connected).await.unwrap();
+    until("it is connected to all", connected).await;
     assert_eq!(found(&shorter), [""; 0]);
 
     let longer = with_max_ttl(&world, HOUR);
     drop(longer.lock("r").inspect().await);
-    eventually("it finds the longer one", patience(), async || !found(&shorter).is_empty()).await.unwrap();
+    until("it finds the longer one", async || !found(&shorter).is_empty()).await;
     let warnings = found(&shorter);
     assert!(warnings[0].contains("max_ttl is 2s here, and another client has 1h"), "{warnings:?}");
     // No node may tell the one with the shorter again.

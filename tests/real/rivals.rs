@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quorlock::{Fencing, LossReason, RestartGuard, Wait, runtime::SystemClock};
-use quorlock_testkit::{ClosedPort, Proxy, Resp, Server, Servers, SkewedClock, Way, eventually, patience};
+use quorlock_testkit::{ClosedPort, Proxy, Resp, Server, Servers, SkewedClock, Way, patience, until};
 
 use crate::world::{TTL, World, client, count};
 
@@ -36,7 +36,7 @@ async fn a_server_that_was_never_there_fails_nothing() {
     let lease = coordinator.lock("r").acquire().await.unwrap();
     lease.renew().await.unwrap();
     lease.release().await.unwrap();
-    eventually("no key left", patience(), async || count(&servers, "r").await == 0).await.unwrap();
+    until("no key left", async || count(&servers, "r").await == 0).await;
 }
 
 /// The remaining lifetime of `key`.
@@ -101,7 +101,7 @@ async fn every_stored_key_has_an_expiry() {
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     // The lock, its counter, the mark of a waiter, the queue, and a key for each place in it.
     for kind in ["r", "fence", "mark", "mark:order"] {
-        eventually(kind, patience(), async || expiring_keys(server).await.contains(kind)).await.unwrap();
+        until(kind, async || expiring_keys(server).await.contains(kind)).await;
     }
     waiting.abort();
     drop(waiting.await);
@@ -111,7 +111,7 @@ async fn every_stored_key_has_an_expiry() {
     let shared = world.lock().shared().acquire().await.unwrap();
     let lock = other.lock("r").wait(Wait::Forever);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    eventually("readers", patience(), async || expiring_keys(server).await.contains("shared")).await.unwrap();
+    until("readers", async || expiring_keys(server).await.contains("shared")).await;
     waiting.abort();
     drop(waiting.await);
     shared.release().await.unwrap();
@@ -121,9 +121,7 @@ async fn every_stored_key_has_an_expiry() {
     other.lock("r").try_acquire().await.unwrap_err();
     proxy.cut();
     proxy.release(Way::ToClient);
-    eventually("a tombstone", patience(), async || expiring_keys(server).await.contains("tomb"))
-        .await
-        .unwrap();
+    until("a tombstone", async || expiring_keys(server).await.contains("tomb")).await;
     world.wait_for_keys(0).await;
 }
 
@@ -144,9 +142,7 @@ async fn a_calendar_that_is_years_wrong_shortens_no_lock() {
             let lock = wrong.lock("r").fencing(fencing);
             let lease = lock.acquire().await.unwrap();
             for server in servers.iter().take(2) {
-                eventually("the key", patience(), async || time_to_live(server, "r").await.is_some())
-                    .await
-                    .unwrap();
+                until("the key", async || time_to_live(server, "r").await.is_some()).await;
                 assert!(time_to_live(server, "r").await.unwrap() + patience() > TTL);
             }
             assert!(right.lock("r").try_acquire().await.unwrap().is_none(), "others must be excluded");
@@ -188,7 +184,7 @@ async fn a_lease_survives_the_loss_of_its_connections() {
     }
     assert_eq!(lease.check(), Ok(()));
     assert_eq!(world.keys().await, 3, "the lock is not tied to a connection");
-    eventually("new connections", patience(), async || lease.renew().await.is_ok()).await.unwrap();
+    until("new connections", async || lease.renew().await.is_ok()).await;
     lease.release().await.unwrap();
 }
 

@@ -34,7 +34,7 @@ fn bench() -> Bench {
 impl Bench {
     fn nothing_is_left(&self, key: &str) {
         let gone = async || count(&self.servers, key).await == 0;
-        self.driven.block_on(quorlock_testkit::eventually("no key is left", patience(), gone)).unwrap();
+        self.driven.block_on(quorlock_testkit::until("no key is left", gone));
     }
 }
 

@@ -8,7 +8,7 @@ use quorlock::{
     Coordinator, RestartGuard, Wait,
     redis::{Address, RedisNode},
 };
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
@@ -92,11 +92,11 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         let lease = lock.acquire().await.unwrap();
         // A quorum has it, and this server perhaps a moment later.
         let mut answer = String::new();
-        let stored = eventually("the token is stored", patience(), async || {
+        until("the token is stored", async || {
             answer = servers[0].command(&["GET", "orders/42"]).await.unwrap().to_string();
             answer.contains(' ')
-        });
-        stored.await.unwrap();
+        })
+        .await;
         let secret = answer.split(' ').next().unwrap().to_owned();
         assert!(secret.len() >= 16, "a token of 128 bits, in any form: {answer}");
         let report = lock.inspect().await.unwrap();

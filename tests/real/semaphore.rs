@@ -11,7 +11,7 @@ use quorlock::{
     runtime::{Clock, SystemClock},
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
-use quorlock_testkit::{Servers, eventually, find_eventually, patience};
+use quorlock_testkit::{Servers, find_eventually, patience, until};
 
 use crate::world::{TTL, client, count};
 
@@ -149,15 +149,14 @@ async fn contend(permits: usize) {
     assert_eq!(ledger.grants.load(Ordering::SeqCst), all);
     assert_eq!(ledger.most.load(Ordering::SeqCst), permits, "all permits, and not one more");
     ledger.judge();
-    eventually("no key left", patience(), async || {
+    until("no key left", async || {
         let mut keys = 0;
         for number in 0..permits {
             keys += count(&servers, &format!("r#{number}")).await;
         }
         keys == 0
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +171,5 @@ async fn another_number_of_permits_is_refused_while_one_is_held() {
     assert!(matches!(error, PermitError::OtherPermits { .. }), "{error}");
     assert!(error.to_string().contains("has 4 permits, and 2 were asked for"), "{error}");
     permit.release().await.unwrap();
-    eventually("the limit to run out", patience(), async || matches!(two.try_acquire().await, Ok(Some(_))))
-        .await
-        .unwrap();
+    until("the limit to run out", async || matches!(two.try_acquire().await, Ok(Some(_)))).await;
 }

@@ -7,7 +7,7 @@ use quorlock::{
     AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
     votes::VoteOutcome,
 };
-use quorlock_testkit::{Server, Servers, Service, Setup, eventually, patience};
+use quorlock_testkit::{Server, Servers, Service, Setup, patience, until};
 
 use crate::world::client;
 
@@ -40,7 +40,7 @@ async fn wait_for_info(server: &Server, what: &str) {
     let reports = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
-    eventually(what, patience(), reports).await.unwrap();
+    until(what, reports).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn without_most_sentinels_a_master_is_not_asked() {
         Err(error) => error.to_string().contains("a majority of its Sentinels has not confirmed it"),
         Ok(_) => false,
     };
-    eventually("votes are not asked for", patience(), refused).await.unwrap();
+    until("votes are not asked for", refused).await;
     for sentinel in &service.sentinels()[1..] {
         sentinel.thaw().unwrap();
     }
@@ -177,7 +177,7 @@ async fn a_hold_survives_the_failover_of_a_minority() {
     assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
     // When it votes again, the other nodes are no longer needed.
     let votes = async || one.health().now().iter().all(|node| matches!(node.status, NodeStatus::Connected));
-    eventually("the service votes again", patience(), votes).await.unwrap();
+    until("the service votes again", votes).await;
     plain[0].kill();
     held.renew().await.unwrap();
     held.check().unwrap();
@@ -194,7 +194,7 @@ async fn a_demoted_master_is_disconnected() {
         let answer = service.sentinels()[0].command(&["SENTINEL", "FAILOVER", "orders"]).await;
         answer.is_ok_and(|answer| answer.to_string() == "OK")
     };
-    eventually("a planned failover", patience(), asked).await.unwrap();
+    until("a planned failover", asked).await;
     let new = service.failed_over(old).await.unwrap();
     let there = async || {
         let lease = lock(&coordinator).acquire().await.unwrap();
@@ -202,7 +202,7 @@ async fn a_demoted_master_is_disconnected() {
         drop(lease);
         keys == "1"
     };
-    eventually("the new master votes", patience(), there).await.unwrap();
+    until("the new master votes", there).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,7 +225,7 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
         drop(lease);
         keys == "1"
     };
-    eventually("the named master votes", patience(), there).await.unwrap();
+    until("the named master votes", there).await;
     wait_for_info(&service.servers()[0], "role:master").await;
 }
 

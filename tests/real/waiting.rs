@@ -13,7 +13,7 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock, Entropy, SystemClock},
 };
-use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually, patience};
+use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, patience, until};
 
 use crate::world::{TTL, World, client};
 
@@ -113,11 +113,7 @@ async fn no_waiter_is_stranded_by_stalls_and_disconnects() {
     // did all its work in one series, there would be as many turns as processes.
     let turns = 1 + holders.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(turns >= 3 * PROCESSES, "the processes take turns: {turns} turns of {PROCESSES} processes");
-    eventually("no key left", patience(), async || {
-        crate::world::count(&world.servers, "contended").await == 0
-    })
-    .await
-    .unwrap();
+    until("no key left", async || crate::world::count(&world.servers, "contended").await == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,12 +128,11 @@ async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
         let coordinator = client(&servers.urls(), |builder| builder);
         let lock = coordinator.lock("r").wait(Wait::Forever);
         let waiting = tokio::spawn(async move { lock.acquire().await });
-        eventually("a waiter that has asked", patience(), async || {
+        until("a waiter that has asked", async || {
             let stats = servers[2].command(&["INFO", "commandstats"]).await.unwrap().to_string();
             stats.contains("cmdstat_eval")
         })
-        .await
-        .unwrap();
+        .await;
         for server in servers.iter() {
             let released =
                 server.command(&release.iter().map(|word| &**word).collect::<Vec<_>>()).await.unwrap();
@@ -231,7 +226,7 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     let other = client(&world.servers.urls(), |builder| builder);
     let waiting = tokio::spawn(async move { other.lock("r").wait(Wait::Forever).acquire().await.unwrap() });
     let waits = async || world.lock().waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
-    eventually("a waiter", patience(), waits).await.unwrap();
+    until("a waiter", waits).await;
     let home = preferred_node("r", 3);
     let scripts = async |node: usize| {
         let stats = world.servers[node].command(&["INFO", "commandstats"]).await.unwrap().to_string();
@@ -248,7 +243,7 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     let clock = SystemClock::default();
     let since = clock.now();
     let asked = async || scripts(home).await >= at_home + 8;
-    eventually("heartbeats of the waiter", patience(), asked).await.unwrap();
+    until("heartbeats of the waiter", asked).await;
     let (asked, most) = ((others().await - elsewhere) as u64, 2 + clock.now().since(since).as_secs());
     assert!(asked <= most, "{asked} requests of other nodes while it waited, more than {most}");
     held.release().await.unwrap();
@@ -285,7 +280,7 @@ async fn a_killed_holder_is_followed_when_its_lock_expires() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("a holder", patience(), async || place.path().join("end").exists()).await.unwrap();
+    until("a holder", async || place.path().join("end").exists()).await;
     holder.kill().unwrap();
     holder.wait().unwrap();
     let end: u64 = std::fs::read_to_string(place.path().join("end")).unwrap().parse().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Sleep, SystemClock};
 use quorlock::{Builder, Coordinator, Lock, RestartGuard, Wait};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, patience, until};
 
 /// Longer than any test takes, so that no key expires while a test waits for its release.
 pub(crate) const TTL: Duration = Duration::from_secs(60 * 60);
@@ -42,7 +42,7 @@ impl World {
 
     pub(crate) async fn wait_for_keys(&self, wanted: usize) {
         let what = format!("{wanted} keys");
-        eventually(&what, patience(), async || self.keys().await == wanted).await.unwrap();
+        until(&what, async || self.keys().await == wanted).await;
     }
 }
 

@@ -12,7 +12,7 @@ use quorlock::node::{Identity, Node, Request, Response, ask};
 use quorlock::protocol::{Claim, Moment, Token, WaiterId, companion};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, Lease, RestartGuard, Wait};
-use quorlock_testkit::{ClosedPort, eventually, patience};
+use quorlock_testkit::{ClosedPort, patience, until};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -39,7 +39,7 @@ pub(crate) async fn answer(node: &dyn Node, request: Request) -> Response {
         answered = ask(node, request.clone()).await.ok();
         answered.is_some()
     };
-    eventually("an answer", patience(), asked).await.unwrap();
+    until("an answer", asked).await;
     answered.unwrap()
 }
 
@@ -77,7 +77,7 @@ pub(crate) trait Program {
     /// Waits until there is this number of places.
     async fn until(&self, lock: &str, number: usize) {
         let there = async || self.standing(lock).await.len() == number;
-        eventually("places", patience(), there).await.unwrap();
+        until("places", there).await;
     }
 }
 
@@ -198,7 +198,7 @@ pub(crate) async fn keep_their_places(
     }
     happens(&holder);
     let renewed = async || holder.renew().await.is_ok();
-    eventually("the holder goes on", patience(), renewed).await.unwrap();
+    until("the holder goes on", renewed).await;
     holder.release().await.unwrap();
     for task in waiting {
         task.await.unwrap();
@@ -214,7 +214,7 @@ pub(crate) async fn is_another_history<N: Node>(
     (before, restored): (Arc<Identity>, Moment),
 ) {
     let is_new = async || identity(knows).await.id != before.id;
-    eventually("another history", patience(), is_new).await.unwrap();
+    until("another history", is_new).await;
     let (after, fresh) = (identity(knows).await, identity(&fresh()).await);
     assert_eq!(after.id, fresh.id, "a client that comes later learns it");
     let passed = SystemClock::default().now().since(restored);

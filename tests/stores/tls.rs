@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use quorlock::node::NodeKind;
 use quorlock::transport::Tls;
 use quorlock::{Coordinator, RestartGuard, Wait};
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 use tempfile::TempDir;
 
 mod authority;
@@ -41,7 +41,7 @@ impl Files {
         let proven = trusting.clone().identity(&self.client[0], &self.client[1]);
         let lock = client(url, proven.clone()).unwrap().lock("a").wait(Wait::Never);
         let acquired = async || lock.acquire().await.is_ok();
-        eventually("a lock over TLS", patience(), acquired).await.unwrap();
+        until("a lock over TLS", acquired).await;
         // Without a certificate of its own, without the authority, and without TLS.
         for (url, tls) in [(url, trusting), (url, Tls::new()), (&plain, Tls::new())] {
             let lock = client(url, tls).unwrap().lock("a").wait(Wait::Never);

@@ -14,7 +14,7 @@ use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, FencingToken, RestartGuard, Wait};
 use quorlock_exec::{ExecKind, ExecNode};
 use quorlock_testkit::contract::{ByRequests, check_contract};
-use quorlock_testkit::{eventually, patience, scaled};
+use quorlock_testkit::{patience, scaled, until};
 
 fn node(url: &str) -> ExecNode {
     ExecNode::new(url, &Seams::default()).unwrap()
@@ -129,7 +129,7 @@ async fn children_that_hang_flood_lie_die_or_answer_twice_grant_nothing_and_are_
     assert_eq!(ask(&node, acquire()).await.unwrap().vote, Vote::Free);
     assert!(matches!(ask(&node, acquire()).await, Err(NodeError::Disconnected { .. })));
     let again = async || ask(&node, acquire()).await.is_ok_and(|answer| answer.vote == Vote::Free);
-    eventually("an answer of the next child", patience(), again).await.unwrap();
+    until("an answer of the next child", again).await;
 }
 
 fn node_of(folder: &tempfile::TempDir, name: &str) -> ExecNode {
@@ -172,5 +172,5 @@ async fn a_child_ends_with_its_node() {
     let process = Path::new("/proc").join(pid.trim());
     assert!(process.exists());
     drop(node);
-    eventually("its end", patience(), async || !process.exists()).await.unwrap();
+    until("its end", async || !process.exists()).await;
 }

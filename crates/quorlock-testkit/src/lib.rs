@@ -11,7 +11,7 @@
 //! | `Database`, `EtcdCluster`, `ZooKeeperCluster` | real servers of other kinds |
 //! | [`Proxy`] | a network in front of a server that delays, cuts, loses |
 //! | [`contract`] | what a node must do. A new kind of node passes it, and a new rule begins there |
-//! | [`SkewedClock`], [`SeededEntropy`], [`eventually`] | time, randomness, and waiting for a condition without a sleep |
+//! | [`SkewedClock`], [`SeededEntropy`], [`eventually`], [`until`] | time, randomness, and waiting for a condition without a sleep |
 //!
 //! Begin with `memory`, which keeps the record of `quorlock::node::record` behind a line that faults can hold, cut or
 //! lose; then with `contract/acquire.rs`, the shortest description of what a lock is.
@@ -60,6 +60,6 @@ pub use {
     rng::SeededRng,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     value::Value,
-    wait::{eventually, find_eventually, patience, scaled},
+    wait::{eventually, find_eventually, patience, scaled, until},
     wrapped::WrappedNode,
 };

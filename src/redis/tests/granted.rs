@@ -5,10 +5,11 @@ use std::sync::Arc;
 use futures::future::join;
 
 use super::stream::{CHANGED, CUTS, FREE, plain_node};
-use super::{acquire, claim, inspect, release, within};
+use super::{acquire, claim, inspect, release};
 use crate::node::{Request, Response, Vote, ask};
 use crate::redis::command::plain::NUMBERED;
 use quorlock_protocol::FencingToken;
+use quorlock_testkit::until;
 
 /// The usual replies to these requests, one by one.
 const USUAL: [&str; 2] = ["+OK\r\n", ":1\r\n"];
@@ -95,7 +96,7 @@ async fn a_usual_reply_without_request_ends_the_connection() {
     let node = Arc::new(node);
     let acquired = ask(&*node, acquire(&claim("orders/42", 1))).await.unwrap();
     assert_eq!(acquired.vote, Vote::Granted);
-    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
+    until("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 }
 
 /// Renewals and releases have the same usual reply from nearly every node, which is compared as well.

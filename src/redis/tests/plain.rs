@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use super::server::Server;
 use super::{
     LONG, acquire, cancel, claim, contend, enqueue, inspect, plain, release, settings, spawn_ask, vote,
-    within,
 };
 use crate::address::Address;
 use crate::node::{Node, Request, Vote, ask};
@@ -19,6 +18,7 @@ use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
 use quorlock_protocol::{FenceHint, FencingToken, WaiterId, fence_counter};
+use quorlock_testkit::until;
 
 /// Returns how many scripts the server has run.
 fn scripts_run(server: &Server) -> usize {
@@ -168,14 +168,14 @@ async fn i5_i41_late_requests_of_an_earlier_connection_are_ignored() {
             let ours = claim("orders/42", 1);
             control.say(Order::Hold);
             let unknown = spawn_ask(&node, request(&ours));
-            within("it is in flight", async || control.has_held_back()).await;
+            until("it is in flight", async || control.has_held_back()).await;
             control.say(Order::Cut);
             let error = unknown.await.unwrap().unwrap_err();
             assert!(error.may_have_acted(), "{error:?}");
-            within("there is another connection", async || ask(&*node, inspect()).await.is_ok()).await;
+            until("there is another connection", async || ask(&*node, inspect()).await.is_ok()).await;
             assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
             control.say(Order::Deliver);
-            within("the held requests have arrived", async || control.is_delivered()).await;
+            until("the held requests have arrived", async || control.is_delivered()).await;
             let shown = request(&ours);
             assert_eq!(server.cli(&["exists", "orders/42"]), "0", "{address} cancelled it before: {shown:?}");
             assert_eq!(vote(&node, contend(&ours)).await, Vote::Free, "a script looks for the tombstone");

@@ -7,13 +7,14 @@ use std::time::Duration;
 use super::server::Server;
 use super::{
     HintLog, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
-    release, renew, settings, spawn_ask, transfer, vote, within, write_back,
+    release, renew, settings, spawn_ask, transfer, vote, write_back,
 };
 use crate::address::Address;
 use crate::node::{Collect, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
 use quorlock_protocol::{Claim, WaiterId, gate, lists_note, turn_key, want_mark};
+use quorlock_testkit::until;
 
 #[tokio::test]
 async fn a_health_check_reads_the_lists_of_nodes_and_leaves_none() {
@@ -89,7 +90,7 @@ async fn a_hung_server_leaves_no_key_when_it_resumes() {
 
     server.freeze();
     let late = spawn_ask(&node, acquire(&ours));
-    within("the node is seen to hang", async || hangs(&node)).await;
+    until("the node is seen to hang", async || hangs(&node)).await;
     let clean_up = spawn_ask(&node, cancel(&ours));
     server.thaw();
 
@@ -107,7 +108,7 @@ async fn a_killed_server_is_noticed_and_its_successor_is_new() {
 
     server.freeze();
     let unanswered = spawn_ask(&node, acquire(&claim("orders/42", 1)));
-    within("the node is seen to hang", async || hangs(&node)).await;
+    until("the node is seen to hang", async || hangs(&node)).await;
     server.kill();
     let error = unanswered.await.unwrap().unwrap_err();
     assert!(matches!(error, NodeError::Disconnected { .. }), "{error:?}");
@@ -115,7 +116,7 @@ async fn a_killed_server_is_noticed_and_its_successor_is_new() {
     assert!(!error.may_have_acted(), "{error:?}");
 
     server.restart();
-    within("the node is back", async || ask(&*node, inspect()).await.is_ok()).await;
+    until("the node is back", async || ask(&*node, inspect()).await.is_ok()).await;
     let second = ask(&*node, inspect()).await.unwrap().identity;
     assert_ne!(first.id, second.id);
     assert!(second.age < Duration::from_secs(10), "{second:?}");
@@ -129,7 +130,7 @@ async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
         assert_eq!(vote(&node, inspect()).await, Vote::Free);
         server.kill();
         // No requests are sent while it is down; the state of the node shows it.
-        within("the end is noticed", async || refuses(&node, &inspect())).await;
+        until("the end is noticed", async || refuses(&node, &inspect())).await;
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(error, NodeError::Unreachable { .. }), "{error:?}");
     }
@@ -142,7 +143,7 @@ async fn an_unfit_server_is_retried_until_it_is_fit() {
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(error.is_permanent() && error.to_string().contains("replica"), "{error}");
     server.cli(&["replicaof", "no", "one"]);
-    within("it votes", async || ask(&node, inspect()).await.is_ok()).await;
+    until("it votes", async || ask(&node, inspect()).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -219,7 +220,7 @@ async fn a_dropped_node_still_sends_its_clean_up() {
     let log = Arc::new(Log::default());
     node.ask(release(&ours).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     drop(node);
-    within("the release is answered", async || log.granted() == [0]).await;
+    until("the release is answered", async || log.granted() == [0]).await;
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
 
@@ -247,7 +248,7 @@ async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
     node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
     let pushes_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
     for heard in ["Subscribed", "Unsubscribed Subscribed"] {
-        within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
+        until("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
         server.cli(&["set", "orders/42", "x", "px", "60000"]);
         assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));
         // Redis 6.0 also notifies a client of changes by its own scripts.
@@ -258,7 +259,7 @@ async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
         assert_eq!(words.join(" "), heard);
         server.cli(&["del", "orders/42"]);
         let mut hinted = Vec::new();
-        within("the change is pushed", async || {
+        until("the change is pushed", async || {
             hinted.extend(hints.heard());
             !hinted.is_empty()
         })
@@ -291,7 +292,7 @@ async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
         assert_eq!(tracked(), before, "the server remembers tombstones, marks or places in a queue");
         server.kill();
         server.restart();
-        within("its end is noticed", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
+        until("its end is noticed", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
     }
 }
 
@@ -313,7 +314,7 @@ async fn w3_a_release_notifies_only_the_first_waiter() {
     for (turn, random) in turns.iter().zip(2..) {
         assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
         let mut hinted = Vec::new();
-        within("the first is notified", async || {
+        until("the first is notified", async || {
             hinted.extend(hints.heard());
             hinted.contains(turn)
         })
@@ -395,12 +396,12 @@ async fn a_vote_with_a_lost_script_does_not_follow_its_release() {
     let attempt = Arc::new(Log::default());
     node.ask(contend(&ours).into(), Responder::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
     let released = spawn_ask(&node, release(&ours));
-    within("both are in flight", async || hangs(&node)).await;
+    until("both are in flight", async || hangs(&node)).await;
     // The attempt was given up before the release was asked.
     attempt.unwanted.store(true, Ordering::Relaxed);
     server.thaw();
     assert_eq!(released.await.unwrap().unwrap().vote, Vote::Free);
-    within("the vote is answered", async || !attempt.answers.lock().unwrap().is_empty()).await;
+    until("the vote is answered", async || !attempt.answers.lock().unwrap().is_empty()).await;
     assert_eq!(attempt.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);
     assert_eq!(vote(&node, inspect()).await, Vote::Free, "nothing is left behind");
 }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::{
-    Log, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
+    Log, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask,
 };
 use crate::address::Address;
 use crate::node::{
@@ -20,6 +20,7 @@ use crate::runtime::clock::{Clock, Sleep};
 use crate::runtime::entropy::Entropy;
 use crate::transport::{Dial, Stream};
 use quorlock_protocol::Moment;
+use quorlock_testkit::until;
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_is_given_up_within_the_timeout() {
@@ -48,7 +49,7 @@ async fn a_hung_node_reconnects_and_sends_nothing_again() {
     let began = Virtual.now();
     let node = Arc::new(node);
     let vote = spawn_ask(&node, acquire(&claim("orders/42", 1)));
-    within("it is seen to hang", async || hangs(&node)).await;
+    until("it is seen to hang", async || hangs(&node)).await;
     assert_eq!(Virtual.now().since(began).as_secs(), 1);
     let clean_up = spawn_ask(&node, release(&claim("orders/42", 1)));
     for unknown in [vote, clean_up] {
@@ -59,7 +60,7 @@ async fn a_hung_node_reconnects_and_sends_nothing_again() {
         );
     }
     assert_eq!(Virtual.now().since(began).as_secs(), 30);
-    within("it reconnects", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
+    until("it reconnects", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
     assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: requests sent on each connection");
 }
 
@@ -71,7 +72,7 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
     let log = Arc::new(Log::default());
     node.ask(release(&claim("orders/42", 1)).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
     drop(node);
-    within("it gives up", async || !log.answers.lock().unwrap().is_empty()).await;
+    until("it gives up", async || !log.answers.lock().unwrap().is_empty()).await;
     assert_eq!(Virtual.now().since(began).as_secs(), 1);
     assert_eq!(*votes.lock().unwrap(), [1]);
 }
@@ -83,7 +84,7 @@ async fn a_node_reconnects_after_a_failed_handshake() {
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(&error, NodeError::Unreachable { .. }), "{error:?}");
         let known = votes.lock().unwrap().len();
-        within("it reconnects", async || votes.lock().unwrap().len() > known).await;
+        until("it reconnects", async || votes.lock().unwrap().len() > known).await;
     }
 }
 
@@ -100,7 +101,7 @@ async fn a_node_that_was_down_is_found_within_a_second() {
     Virtual.sleep_until(Virtual.now() + Duration::from_secs(600)).await;
     away.store(false, Ordering::Relaxed);
     let back = Virtual.now();
-    within("it reconnects", async || node.ready().await.is_ok()).await;
+    until("it reconnects", async || node.ready().await.is_ok()).await;
     // Plus some time for the handshake.
     assert!(Virtual.now().since(back) <= Duration::from_millis(1100), "{:?}", Virtual.now().since(back));
 }
@@ -156,7 +157,7 @@ async fn a_node_reconnects_after_a_panic_of_its_task() {
     let began = Virtual.now();
     let error = node.ready().await.unwrap_err();
     assert!(error.to_string().contains("a panic that the test wants"), "{error}");
-    within("it reconnects", async || node.ready().await.is_ok()).await;
+    until("it reconnects", async || node.ready().await.is_ok()).await;
     let waited = Virtual.now().since(began);
     let pauses = Duration::from_millis(50 + 100 + 200);
     assert!(waited >= pauses && waited < Duration::from_secs(1), "{waited:?}");
@@ -238,7 +239,7 @@ async fn a_panic_gives_back_the_place_of_its_request() {
     let vote = acquire(&claim("orders/42", 1));
     let others: Vec<_> = (1..512).map(|_| node.state.admit(&vote).unwrap()).collect();
     node.ask(vote.into(), Responder::new(Arc::new(PanicsIfWanted), 0));
-    within("it reconnects", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok()).await;
+    until("it reconnects", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok()).await;
     assert!(!super::refuses(&node, &super::probe()), "the place is free again");
     drop(others);
 }
@@ -253,7 +254,7 @@ async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
     let place = node.state.admit(&taking_back).unwrap();
     let log = Arc::new(Log::default());
     node.ask(acquire(&vote).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
-    within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
+    until("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
     let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
     let late = super::super::PendingRequest {
@@ -263,7 +264,7 @@ async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
         step: None,
     };
     node.queue.send(late).unwrap();
-    within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
+    until("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
     assert!(answer.unwrap_err().may_have_acted(), "the clean-up leaves a tombstone");
     assert_eq!(*votes.lock().unwrap(), [1, 0], "it was sent on neither");
@@ -286,7 +287,7 @@ async fn i5_a_server_that_fails_to_end_a_connection_is_asked_again() {
     let (node, votes) = node(Behaviour::EndsNone);
     let node = Arc::new(node);
     drop(spawn_ask(&node, acquire(&claim("orders/42", 1))));
-    within("two more connections", async || votes.lock().unwrap().len() > 3).await;
+    until("two more connections", async || votes.lock().unwrap().len() > 3).await;
     assert_eq!(votes.lock().unwrap()[..3], [1, 1, 1], "an acquisition, and then an ID on each connection");
     assert!(node.ready().await.is_err(), "it may not vote");
 }

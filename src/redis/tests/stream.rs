@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use super::{ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
+use super::{ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings};
 use crate::address::Address;
 use crate::node::max_ttls::{MaxTtlNotes, MaxTtls};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Responder, Response, Vote, ask};
@@ -15,6 +15,7 @@ use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
 use quorlock_protocol::{Drift, Quorum, gate, max_ttl_note};
+use quorlock_testkit::until;
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
 /// For a lock without fencing, from a server that is sent scripts.
@@ -37,7 +38,7 @@ async fn replies_and_changes_arrive_in_order_in_any_fragments() {
         for _ in 0..4 {
             node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
         }
-        within("everything has arrived", async || events.entries().len() >= 9).await;
+        until("everything has arrived", async || events.entries().len() >= 9).await;
         let expected =
             ["Subscribed", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
         assert_eq!(events.entries(), expected, "cut into {cut}");
@@ -62,7 +63,7 @@ async fn a_stray_reply_is_not_taken_for_the_next_one() {
     let (early, events) = introduced(1024, ONLY_SCRIPTS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
-    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
+    until("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 
     let (late, events) = node(1024, |mut server| async move {
         server.hears(1).await?;
@@ -70,7 +71,7 @@ async fn a_stray_reply_is_not_taken_for_the_next_one() {
         Ok(server)
     });
     assert_eq!(ask(&late, plain(&claim("orders/42", 1))).await.unwrap().vote, Vote::Granted);
-    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
+    until("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
     let error = ask_now(&late, plain(&claim("orders/43", 1)));
     assert!(!matches!(error, Some(Ok(_))), "{error:?}");
 }
@@ -90,10 +91,10 @@ async fn a_blocked_write_does_not_block_reads() {
     for _ in 0..3 {
         node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
     }
-    within("the first is answered", async || events.entries().len() == 3).await;
+    until("the first is answered", async || events.entries().len() == 3).await;
     assert_eq!(events.entries(), ["Subscribed", "changed", "held"], "the others are in flight");
     drop(go_on);
-    within("all are answered", async || events.entries().len() == 5).await;
+    until("all are answered", async || events.entries().len() == 5).await;
 }
 
 #[tokio::test]
@@ -116,7 +117,7 @@ async fn ready_callers_share_one_write() {
         // It is ready to run only now.
         tokio::spawn(async move { asks(&first, &expected) });
     });
-    within("both are answered", async || events.entries().len() == 3).await;
+    until("both are answered", async || events.entries().len() == 3).await;
     assert_eq!(events.entries(), ["Subscribed", "free", "free"]);
 }
 
@@ -136,7 +137,7 @@ async fn i37_a_max_ttl_that_is_left_later_is_read() {
         Ok(server)
     });
     assert_eq!(ask(&node, inspect()).await.unwrap().vote, Vote::Free);
-    within("it reads the note twice", async || max_ttls.differing() == Some(OURS * 3)).await;
+    until("it reads the note twice", async || max_ttls.differing() == Some(OURS * 3)).await;
     // If it had asked for the note yet again, the server would have taken that for this request.
     assert_eq!(ask(&node, inspect()).await.unwrap().vote, Vote::Free);
     assert_eq!(max_ttls.differing(), Some(OURS * 3));
@@ -150,7 +151,7 @@ async fn i37_a_change_during_the_handshake_is_read() {
         Ok(server)
     });
     node.ready().await.unwrap();
-    within("it reads the note again", async || max_ttls.differing() == Some(OURS * 2)).await;
+    until("it reads the note again", async || max_ttls.differing() == Some(OURS * 2)).await;
 }
 
 #[tokio::test]
@@ -178,7 +179,7 @@ async fn a_connection_lost_within_a_reply_leaves_unknown_outcomes() {
         for _ in 0..2 {
             node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
         }
-        within("both are answered", async || events.entries().len() >= 4).await;
+        until("both are answered", async || events.entries().len() >= 4).await;
         let lines = events.entries();
         assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{expected}: {lines:?}");
     }

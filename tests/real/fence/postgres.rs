@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use quorlock::FencingToken;
-use quorlock_testkit::{Engine, eventually, patience};
+use quorlock_testkit::{Engine, until};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, NoTls};
@@ -83,7 +83,7 @@ impl Database {
         let look = self.connect().await;
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         let waits = async || look.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 1;
-        eventually("a statement that waits for a lock", patience(), waits).await.unwrap();
+        until("a statement that waits for a lock", waits).await;
         Sent { task, number }
     }
 

@@ -14,7 +14,7 @@ use quorlock::{
 };
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
-use quorlock_testkit::{Kind, Servers, eventually, outward, patience};
+use quorlock_testkit::{Kind, Servers, outward, until};
 use serde_json::Value;
 
 /// Short, so that the quarantine is short.
@@ -60,13 +60,12 @@ fn client(servers: &Servers) -> Coordinator {
 /// page waits between two restarts.
 async fn all_vote(coordinator: &Coordinator, restarted: usize) {
     let health = coordinator.health();
-    eventually("a vote of each node", patience(), async || {
+    until("a vote of each node", async || {
         let nodes = health.now();
         let back = nodes.iter().take(restarted).all(|node| node.restarts == 1);
         back && nodes.iter().all(|node| node.status == NodeStatus::Connected)
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,10 +82,10 @@ async fn doctor_reports_the_settings_as_safe() {
 async fn a_lock_survives_a_rolling_restart_of_all_five_masters() {
     let Some(servers) = masters().await else { return };
     let (holder, other) = (client(&servers), client(&servers));
-    let held = eventually("a first lock, after the quarantine of new servers", patience(), async || {
+    until("a first lock, after the quarantine of new servers", async || {
         holder.lock("before").try_acquire().await.is_ok_and(|lease| lease.is_some())
-    });
-    held.await.unwrap();
+    })
+    .await;
     all_vote(&holder, 0).await;
     let lease = holder.lock("held").acquire().await.unwrap();
     let token = lease.fencing_token();

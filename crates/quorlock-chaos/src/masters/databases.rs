@@ -280,7 +280,7 @@ mod tests {
     use quorlock::{Coordinator, RestartGuard, node::Kinds};
     use quorlock_mysql::MysqlKind;
     use quorlock_postgres::PostgresKind;
-    use quorlock_testkit::{eventually, patience};
+    use quorlock_testkit::until;
 
     use super::*;
 
@@ -328,12 +328,12 @@ mod tests {
             let left = databases.left_behind(0).await.unwrap().unwrap();
             left.contains(&"a waiter of alone".to_owned())
         };
-        eventually("the row of the waiter", patience(), waits).await.unwrap();
+        until("the row of the waiter", waits).await;
         alone.release().await.unwrap();
         waiter.await.unwrap().unwrap();
         shared.release().await.unwrap();
         let nothing = async || databases.left_behind(0).await.unwrap() == Some(Vec::new());
-        eventually("all rows to be deleted", patience(), nothing).await.unwrap();
+        until("all rows to be deleted", nothing).await;
         let keys = databases.inspect(0, "node-1").await.unwrap();
         assert!(!keys.iter().any(|what| matches!(what, What::Key { .. })), "{keys:?}");
     }

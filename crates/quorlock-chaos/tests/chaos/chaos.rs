@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 use tempfile::TempDir;
 
 pub(crate) fn chaos(arguments: &[&str], at: &Path) -> Output {
@@ -286,5 +286,5 @@ fn children_of(parent: nix::unistd::Pid) -> Vec<PathBuf> {
 
 fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(eventually(what, patience(), async || reached())).unwrap();
+    runtime.block_on(until(what, async || reached()));
 }

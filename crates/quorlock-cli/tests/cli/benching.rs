@@ -1,7 +1,7 @@
 //! `quorlock bench`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Resp, Servers, eventually, patience};
+use quorlock_testkit::{Resp, Servers, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, keys, servers};
@@ -12,7 +12,7 @@ fn bench(servers: &Servers, options: &[&str]) -> Quorlock {
 
 /// Waits until no key of any kind is left but the fencing counters of hash slots.
 async fn left_clean(servers: &Servers) {
-    eventually("empty servers", patience(), async || {
+    until("empty servers", async || {
         for server in servers.iter() {
             let Resp::List(keys) = server.command(&["KEYS", "*"]).await.unwrap() else { panic!("a list") };
             if !keys.iter().all(|key| key.to_string().ends_with(":quorlock:fence:counter")) {
@@ -21,8 +21,7 @@ async fn left_clean(servers: &Servers) {
         }
         true
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 #[tokio::test]
@@ -59,7 +58,7 @@ async fn a_table_is_for_people_and_a_dead_node_is_in_it() {
 async fn interrupted_it_leaves_nothing_behind_either() {
     let Some(servers) = servers(3).await else { return };
     let running = bench(&servers, &["--duration", "1h"]).start();
-    eventually("locks", patience(), async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
+    until("locks", async || !keys(&servers[..1]).await.is_empty()).await;
     running.signal(Signal::SIGINT);
     let ended = running.end().await.expect(130);
     assert_eq!(ended.stdout, "", "no figures of half a run");

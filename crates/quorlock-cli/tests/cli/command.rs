@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 
 use crate::support::{Quorlock, keys, run, servers};
 
@@ -45,11 +45,10 @@ async fn without_fencing_only_the_lock_is_stored() {
     running.lines(1).await;
     for server in servers.iter() {
         // The third node may answer after the other two have decided.
-        eventually("the lock, and nothing else", patience(), async || {
+        until("the lock, and nothing else", async || {
             server.command(&["KEYS", "*"]).await.unwrap().to_string().trim() == "job"
         })
-        .await
-        .unwrap();
+        .await;
     }
 }
 
@@ -129,15 +128,14 @@ async fn r5_one_that_does_not_listen_is_killed_when_asked_twice() {
     running.signal(Signal::SIGTERM);
     running.lines(2).await;
     // The same request within a second counts as one that came by two ways.
-    eventually("its end", patience(), async || {
+    until("its end", async || {
         let alive = !running.has_ended();
         if alive {
             running.signal(Signal::SIGTERM);
         }
         !alive
     })
-    .await
-    .unwrap();
+    .await;
     running.end().await.expect(137);
 }
 
@@ -150,11 +148,11 @@ async fn its_lock_survives_two_masters_of_five() {
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let clock = SystemClock::default();
     let enough = clock.now() + std::time::Duration::from_secs(6);
-    eventually("two TTLs", patience(), async || clock.now() >= enough).await.unwrap();
+    until("two TTLs", async || clock.now() >= enough).await;
     assert_eq!(keys(&servers[2..]).await, ["job"; 3], "the other three hold the lock");
     // On a busy machine a round may come back without a quorum.
     let refused = async || run(&servers, &["-n"], "echo ran").end().await.code == Some(75);
-    eventually("a refusal", patience(), refused).await.unwrap();
+    until("a refusal", refused).await;
     std::fs::write(running.path("enough"), "").unwrap();
     running.end().await.expect(0);
     assert_eq!(keys(&servers[2..]).await, [""; 0], "a lock was left behind");

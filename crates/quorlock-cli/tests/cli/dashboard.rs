@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, Wait};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, eventually, patience, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -255,9 +255,7 @@ impl Prometheus {
 
     async fn end(mut self) {
         kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), Signal::SIGTERM).unwrap();
-        eventually("the end of Prometheus", patience(), async || self.process.try_wait().unwrap().is_some())
-            .await
-            .unwrap();
+        until("the end of Prometheus", async || self.process.try_wait().unwrap().is_some()).await;
     }
 }
 

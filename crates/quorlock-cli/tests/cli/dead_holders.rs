@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Servers, eventually, patience, scaled};
+use quorlock_testkit::{Servers, scaled, until};
 
 use crate::guarding::guardian;
 use crate::support::{Quorlock, Running, is_gone, run, servers};
@@ -33,7 +33,7 @@ async fn waiter(servers: &Servers) -> Running {
         let ended = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
         ended.stdout.contains("the next")
     };
-    eventually("a waiter", patience(), is_queued).await.unwrap();
+    until("a waiter", is_queued).await;
     waiting
 }
 

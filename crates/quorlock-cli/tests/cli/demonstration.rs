@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 use regex::Regex;
 
 use crate::phases::{TICKS, await_stopped};
@@ -206,9 +206,7 @@ async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothi
         doctor = doctor.env(name, value);
     }
     let expected = "switch the restart guard off, because the servers are new";
-    eventually("what the settings mean", patience(), async || demo.stderr().contains(expected))
-        .await
-        .unwrap();
+    until("what the settings mean", async || demo.stderr().contains(expected)).await;
     // The settings of the demonstration have the guard off, which is not safe elsewhere.
     let examined = doctor.end().await.expect(79);
     let report: serde_json::Value = serde_json::from_str(&examined.stdout).unwrap();

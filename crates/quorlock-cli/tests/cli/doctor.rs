@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use quorlock_testkit::{
-    ClosedPort, Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, outward, patience,
+    ClosedPort, Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, outward, patience, until,
 };
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ async fn set(server: &Server, words: &[&str]) {
 /// Waits until `INFO` of the server contains `what`.
 async fn says(server: &Server, what: &str) {
     let reports = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    eventually(what, patience(), reports).await.unwrap();
+    until(what, reports).await;
 }
 
 #[tokio::test]
@@ -268,12 +268,11 @@ async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfi
         assert!(found(&over).contains(finding), "{finding}: {over:?}");
         let running = waiting(&["--wait", "forever"]).start();
         let what = format!("a line about {finding}");
-        eventually(&what, patience(), async || {
+        until(&what, async || {
             let stderr = running.stderr();
             stderr.contains("waiting: 2 of 3 nodes vote, 2 needed (") && stderr.contains(finding)
         })
-        .await
-        .unwrap();
+        .await;
         set(&servers[0], cure).await;
         let ended = running.end().await.expect(0);
         assert_eq!(ended.stderr.matches("waiting: ").count(), 1, "it is said once: {ended:?}");
@@ -392,11 +391,7 @@ async fn a_sentinel_differs_from_its_master() {
     let _sentinel = Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let urls = [format!("redis://127.0.0.1:{port}")];
     let examined = || doctor(&urls, &["--json"]).end();
-    eventually("the Sentinel to be recognised", patience(), async || {
-        found(&examined().await).contains("sentinel")
-    })
-    .await
-    .unwrap();
+    until("the Sentinel to be recognised", async || found(&examined().await).contains("sentinel")).await;
 }
 
 /// Returns the address of a service whose Sentinels are at these ports.
@@ -443,11 +438,7 @@ async fn a_service_whose_sentinels_refuse_the_password_lacks_a_login() {
         let [url] = service_at(&ports);
         let urls = [format!("{url}?sentinel_password={password}")];
         let examined = || doctor(&urls, &["--json"]).end();
-        eventually("the Sentinels to refuse", patience(), async || {
-            found(&examined().await).contains("login")
-        })
-        .await
-        .unwrap();
+        until("the Sentinels to refuse", async || found(&examined().await).contains("login")).await;
         let ended = examined().await;
         let (evidence, cure) = finding(&ended, "login");
         assert!(evidence.contains("the Sentinels at") && evidence.contains(refusal), "{evidence}");

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use quorlock::{Coordinator, RestartGuard, election::Observed};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::metrics::{address, scrape};
 use crate::support::{Quorlock, Running, is_gone, keys, servers};
@@ -14,12 +14,11 @@ fn elect(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
 
 /// Waits until a process waits for the lock.
 async fn a_candidate_waits(servers: &Servers) {
-    eventually("a candidate that waits", patience(), async || {
+    until("a candidate that waits", async || {
         let seen = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
         !seen.stdout.contains("\"waiters\":[]")
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 const LEAD: &str = "echo leads; exec sleep 1000";
@@ -56,7 +55,7 @@ async fn after_a_loss_it_stops_the_command_and_leads_again() {
     for server in servers.iter().take(2) {
         server.command(&["SET", "job", "another client", "PX", "3000"]).await.unwrap();
     }
-    eventually("the end of the command", patience(), async || is_gone(&first)).await.unwrap();
+    until("the end of the command", async || is_gone(&first)).await;
     assert_eq!(leader.stdout().lines().count(), 1, "it leads while another client has the lock");
     let second = leader.lines(2).await.remove(1);
     assert!(!is_gone(&second));
@@ -106,12 +105,12 @@ async fn the_leader_alone_is_ready() {
     let leader: Running = candidate().start();
     leader.lines(1).await;
     let of_leader = address(&leader).await;
-    eventually("a leader that is ready", patience(), async || is_ready(&of_leader)).await.unwrap();
+    until("a leader that is ready", async || is_ready(&of_leader)).await;
     let other = candidate().start();
     let of_other = address(&other).await;
     a_candidate_waits(&servers).await;
     assert!(!is_ready(&of_other));
     leader.signal(Signal::SIGTERM);
     leader.end().await.expect(143);
-    eventually("the next leader", patience(), async || is_ready(&of_other)).await.unwrap();
+    until("the next leader", async || is_ready(&of_other)).await;
 }

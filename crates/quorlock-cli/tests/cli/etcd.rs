@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use quorlock_testkit::{EtcdCluster, EtcdPrograms, eventually, patience};
+use quorlock_testkit::{EtcdCluster, EtcdPrograms, until};
 
 use crate::support::Quorlock;
 
@@ -34,7 +34,7 @@ async fn every_verb_works_there_beside_etcdctl() {
     assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
     let held = words(&["hold", "jobs/a", "--label", "import"]).start();
     let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
-    eventually("a holder", patience(), is_held).await.unwrap();
+    until("a holder", is_held).await;
     let ended = words(&["run", "--wait", "0", "jobs/a", "--", "true"]).end().await.expect(75);
     assert!(ended.stderr.contains("import"), "{ended:#?}");
     let ended = words(&["list", "jobs/"]).end().await.expect(0);

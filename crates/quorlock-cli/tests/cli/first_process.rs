@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::support::{Quorlock, Running, run, servers};
 
@@ -55,7 +55,7 @@ async fn the_first_process_of_a_container_ends_on_sigterm_while_it_waits() {
     let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
     holder.lines(1).await;
     let waiting = as_first(run(&servers, &["-w", "forever", "-vv"], "echo ran")).start();
-    eventually("a waiter", patience(), async || waiting.stderr().contains("not acquired")).await.unwrap();
+    until("a waiter", async || waiting.stderr().contains("not acquired")).await;
     kill(first(&waiting), Signal::SIGTERM).unwrap();
     let ended = waiting.end().await.expect(143);
     assert_eq!(ended.stdout, "");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Server, Servers, eventually, patience};
+use quorlock_testkit::{Server, Servers, until};
 
 use crate::support::{Quorlock, keys, run, servers};
 
@@ -24,9 +24,7 @@ async fn it_ends_when_the_holder_releases_and_acquires_nothing() {
         wait(&servers, &["-w", "0s"]).end().await.expect(75);
         wait(&servers, &["-w", "300ms", "-E", "4"]).end().await.expect(4);
         let mut waiter = wait(&servers, &["--json", "-vv"]).start();
-        eventually("its connections", patience(), async || waiter.stderr().contains("connected"))
-            .await
-            .unwrap();
+        until("its connections", async || waiter.stderr().contains("connected")).await;
         assert!(!waiter.has_ended());
         fs::write(holder.path("enough"), "").unwrap();
         holder.end().await.expect(0);
@@ -50,7 +48,7 @@ async fn a_signal_ends_it_and_no_quorum_is_no_answer() {
     let holder = run(&servers, &[], HOLD).start();
     holder.lines(1).await;
     let waiter = wait(&servers, &["-vv"]).start();
-    eventually("its connections", patience(), async || waiter.stderr().contains("connected")).await.unwrap();
+    until("its connections", async || waiter.stderr().contains("connected")).await;
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
     servers.iter().take(2).for_each(Server::kill);

@@ -4,7 +4,7 @@ use std::fs;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 
 use crate::support::{Running, is_gone, run, servers};
 
@@ -20,7 +20,7 @@ pub(crate) async fn guardian(running: &Running) -> String {
 /// Returns the guardian that replaced `former`, which may not have been reaped.
 async fn guardian_but(running: &Running, former: Option<&str>) -> String {
     let mut found = None;
-    eventually("the guardian", patience(), async || {
+    until("the guardian", async || {
         let children = format!("/proc/{pid}/task/{pid}/children", pid = running.pid());
         let children = fs::read_to_string(children).unwrap_or_default();
         let is_guardian = |pid: &&str| {
@@ -33,15 +33,12 @@ async fn guardian_but(running: &Running, former: Option<&str>) -> String {
             .map(str::to_owned);
         found.is_some()
     })
-    .await
-    .unwrap();
+    .await;
     found.unwrap()
 }
 
 async fn all_gone(pids: &[String]) {
-    eventually("the end of all of them", patience(), async || pids.iter().all(|pid| is_gone(pid)))
-        .await
-        .unwrap();
+    until("the end of all of them", async || pids.iter().all(|pid| is_gone(pid))).await;
 }
 
 #[tokio::test]
@@ -95,10 +92,10 @@ async fn a_guardian_that_is_killed_is_replaced() {
     let mut pids = running.lines(2).await;
     let first = guardian(&running).await;
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
-    eventually("the end of the first", patience(), async || is_gone(&first)).await.unwrap();
+    until("the end of the first", async || is_gone(&first)).await;
     pids.push(guardian_but(&running, Some(&first)).await);
     // It is started before it joins the group, which makes the next signal safe.
-    eventually("a guardian in the group", patience(), async || group_of(&pids[2]) == pids[1]).await.unwrap();
+    until("a guardian in the group", async || group_of(&pids[2]) == pids[1]).await;
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;
 }
@@ -135,11 +132,10 @@ async fn a_guardian_is_not_stopped_with_its_group() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
-    eventually("the guardian alone goes on", patience(), async || {
+    until("the guardian alone goes on", async || {
         state(&guardian) == Some('S') && pids.iter().all(|pid| state(pid) == Some('T'))
     })
-    .await
-    .unwrap();
+    .await;
     pids.push(guardian);
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;
@@ -158,9 +154,5 @@ async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
     assert_eq!(others.count(), 1, "a reader of the output would wait for it: {names:?}");
     assert_eq!(names.len(), 2, "{names:?}");
     // It joins the group once the command has started.
-    eventually("a member that keeps the number of the group", patience(), async || {
-        group_of(&guardian) == pids[1]
-    })
-    .await
-    .unwrap();
+    until("a member that keeps the number of the group", async || group_of(&guardian) == pids[1]).await;
 }

@@ -1,7 +1,7 @@
 //! `quorlock hold`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, Running, keys, run, servers};
@@ -59,7 +59,7 @@ async fn a_script_that_goes_away_takes_its_lock_with_it() {
     let mut holder = hold(&servers, &[]).stdin_open().start();
     holder.lines(4).await;
     // Two of three are a quorum: each may be the last to store it.
-    eventually("the lock", patience(), async || keys(&servers[..1]).await == ["job"]).await.unwrap();
+    until("the lock", async || keys(&servers[..1]).await == ["job"]).await;
     holder.close_stdin();
     holder.end().await.expect(0);
     assert_eq!(keys(&servers).await, [""; 0]);
@@ -96,7 +96,7 @@ async fn a_waiter_whose_stdin_ends_gets_no_lock_later() {
     let holder = hold(&servers, &[]).start();
     holder.lines(4).await;
     let mut waiter = hold(&servers, &["-w", "forever", "-vv"]).stdin_open().start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     waiter.close_stdin();
     let ended = waiter.end().await.expect(129);
     assert_eq!(ended.stdout, "");
@@ -138,7 +138,7 @@ async fn a_blocked_stdout_does_not_stop_renewals() {
     let Some(servers) = servers(3).await else { return };
     // The pipe is full before it has said a word.
     let holder = hold(&servers, &["-t", "600ms"]).start_with_full_stdout();
-    eventually("the lock", patience(), async || keys(&servers).await.len() >= 2).await.unwrap();
+    until("the lock", async || keys(&servers).await.len() >= 2).await;
     run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
     holder.signal(Signal::SIGTERM);
     holder.end().await.expect(0);

@@ -1,7 +1,7 @@
 //! Ctrl-C and Ctrl-Z while a script runs `quorlock`: the shell must see what it sees of a command without a lock.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::pty::OnTerminal;
 use crate::support::{Quorlock, is_gone, keys, run, servers};
@@ -21,7 +21,7 @@ async fn pid_on(terminal: &OnTerminal) -> i32 {
         let screen = terminal.screen();
         screen.split("pid:").nth(1)?.split(':').next()?.parse().ok()
     };
-    eventually("a process id", patience(), async || pid().is_some()).await.unwrap();
+    until("a process id", async || pid().is_some()).await;
     pid().unwrap()
 }
 
@@ -45,7 +45,7 @@ async fn ctrl_c_ends_the_script_whose_command_it_ends() {
         pid_on(&forwarded).await;
         ends_the_loop(forwarded).await;
     }
-    eventually("free locks", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
+    until("free locks", async || keys(&servers).await.is_empty()).await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn ctrl_z_stops_the_script_and_fg_continues_it() {
     let Some(servers) = servers(3).await else { return };
     let mut shell = OnTerminal::shell(Quorlock::new(["demo"]).on(&servers)).await;
     shell.types("sh -c '\"$QUORLOCK\" run job -- sh -c \"echo pid:\\$\\$:; exec sleep 1000\"; echo over'\n");
-    eventually("the command", patience(), async || shell.screen().contains("\npid:")).await.unwrap();
+    until("the command", async || shell.screen().contains("\npid:")).await;
     let screen = shell.screen();
     let pid: i32 = screen.rsplit("pid:").next().unwrap().split(':').next().unwrap().parse().unwrap();
     shell.is_lent_to(pid).await;
@@ -104,7 +104,7 @@ async fn ctrl_z_stops_the_script_and_fg_continues_it() {
     shell.types("fg\n");
     shell.is_lent_to(pid).await;
     shell.types(CTRL_C);
-    eventually("the end of the command", patience(), async || is_gone(&pid.to_string())).await.unwrap();
+    until("the end of the command", async || is_gone(&pid.to_string())).await;
     shell.types("echo again $((40 + 2))\n");
     shell.shows("again 42").await;
     assert!(!shell.screen().contains("\nover"), "the script went on: {}", shell.screen());

@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::loss::TTL;
 use crate::support::{Quorlock, Running, is_gone, keys, run, servers};
@@ -15,7 +15,7 @@ const DAEMON: &str = "setsid sh -c 'trap \"\" TERM; echo $$; : > left; exec slee
                       while [ ! -e left ]; do sleep 0.05; done";
 
 async fn gone(pid: &str) {
-    eventually("the end of a process", patience(), async || is_gone(pid)).await.unwrap();
+    until("the end of a process", async || is_gone(pid)).await;
 }
 
 /// Checks that other clients cannot acquire the lock.
@@ -68,15 +68,14 @@ async fn a_second_request_kills_what_lingers() {
     let mut running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
     let pids = running.lines(2).await;
     gone(&pids[0]).await;
-    eventually("its end", patience(), async || {
+    until("its end", async || {
         let alive = !running.has_ended();
         if alive {
             running.signal(Signal::SIGTERM);
         }
         !alive
     })
-    .await
-    .unwrap();
+    .await;
     running.end().await.expect(3);
     assert!(is_gone(&pids[1]));
     is_free(&servers).await;

@@ -1,7 +1,7 @@
 //! `quorlock list` and `quorlock top`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Server, Servers, eventually, patience};
+use quorlock_testkit::{Server, Servers, eventually, patience, until};
 use serde_json::Value;
 
 use crate::support::{Ended, Quorlock, Running, run, servers};
@@ -11,14 +11,13 @@ async fn hold(servers: &Servers, options: &[&str], name: &str) -> Running {
     let holder = Quorlock::new(words).on(servers).start();
     holder.lines(4).await;
     // A quorum has it; the others may get it a moment later.
-    eventually("the lock at each node", patience(), async || {
+    until("the lock at each node", async || {
         let prefix: &[&str] = if options.contains(&"--key-prefix") { options } else { &[] };
         let words = [&["status", "--json"], prefix, &[name]].concat();
         let seen = Quorlock::new(words).on(servers).end().await;
         seen.stdout.matches("\"state\":\"held\"").count() > servers.len()
     })
-    .await
-    .unwrap();
+    .await;
     holder
 }
 
@@ -52,9 +51,7 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
     }
     servers.iter().next().unwrap().command(&["SET", "cron/one", "a", "PX", "60000"]).await.unwrap();
 
-    eventually("a waiter", patience(), async || list(&servers, &[]).await.stdout.contains("  1 "))
-        .await
-        .unwrap();
+    until("a waiter", async || list(&servers, &[]).await.stdout.contains("  1 ")).await;
     let all = list(&servers, &["--json"]).await.expect(0);
     assert_eq!(names(&all), ["cron/a*[", "cron/b", "other"], "{all:?}");
     let lock = &listed(&all)[1];
@@ -96,24 +93,22 @@ async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_
     }
     let _holders = [hold(&servers, &[], "y").await, hold(&servers, &[], "z").await];
     let _waiter = Quorlock::new(["run", "y", "--", "true"]).on(&servers).start();
-    eventually("a waiter", patience(), async || {
+    until("a waiter", async || {
         let seen = Quorlock::new(["status", "--json", "y"]).on(&servers).end().await;
         !seen.stdout.contains("\"waiters\":[]")
     })
-    .await
-    .unwrap();
+    .await;
     let top = Quorlock::new(["top", "--json", "--interval", "100ms"]).on(&servers).start();
     let first: Value = serde_json::from_str(&top.lines(1).await[0]).unwrap();
     assert_eq!((&first["locks"][0]["resource"], &first["locks"][0]["waiters"]), (&"y".into(), &1.into()));
     assert_eq!(first["locks"].as_array().unwrap().len(), 1000);
     let _another = Quorlock::new(["run", "z", "--", "true"]).on(&servers).start();
-    eventually("the next waiter", patience(), async || {
+    until("the next waiter", async || {
         let stdout = top.stdout();
         let last = stdout.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
         last.is_some_and(|last| last["locks"][1]["resource"] == "z" && last["locks"][1]["waiters"] == 1)
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 #[tokio::test]
@@ -129,12 +124,11 @@ async fn names_are_listed_without_the_prefix_of_their_keys() {
 async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
     let Some(servers) = servers(3).await else { return };
     run(&servers, &["--at-least", "1h"], "true").end().await.expect(0);
-    eventually("the retained lock", patience(), async || {
+    until("the retained lock", async || {
         let all = list(&servers, &["--json"]).await;
         all.stdout.contains("\"state\":\"retained\"") && all.stdout.contains(" ran at ")
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 #[tokio::test]
@@ -143,7 +137,7 @@ async fn who_has_stopped_waiting_is_not_counted() {
     let _holder = hold(&servers, &[], "held").await;
     let waiter = Quorlock::new(["run", "held", "--", "true"]).on(&servers).start();
     let waiters = async || listed(&list(&servers, &["--json"]).await)[0]["waiters"].as_u64();
-    eventually("a waiter", patience(), async || waiters().await == Some(1)).await.unwrap();
+    until("a waiter", async || waiters().await == Some(1)).await;
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
     assert_eq!(waiters().await, Some(0), "it was interrupted");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 
 use crate::support::{is_gone, keys, run, servers};
 
@@ -25,9 +25,7 @@ async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
     // No later renewal can get a quorum.
     let clock = SystemClock::default();
     let validity_ends = clock.now() + TTL.mul_f64(0.99);
-    eventually("the end of the whole group", patience(), async || pids.iter().all(|pid| is_gone(pid)))
-        .await
-        .unwrap();
+    until("the end of the whole group", async || pids.iter().all(|pid| is_gone(pid))).await;
     let gone = clock.now();
     let ended = running.end().await.expect(76);
     assert!(gone < validity_ends, "it ran {:?} without the lock; {ended:?}", gone.since(validity_ends));
@@ -39,7 +37,7 @@ async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
     for server in servers.iter().take(3) {
         server.thaw().unwrap();
     }
-    eventually("clean servers", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
+    until("clean servers", async || keys(&servers).await.is_empty()).await;
 }
 
 #[tokio::test]
@@ -75,11 +73,7 @@ async fn when_a_quorum_has_forgotten_the_lock_there_is_no_time_to_ask() {
         "it ran on although another client may hold the lock; {ended:?}"
     );
     // SIGKILL was sent before quorlock ended; the kernel takes its time.
-    eventually("nothing that runs on without the lock", patience(), async || {
-        pids.iter().all(|pid| is_gone(pid))
-    })
-    .await
-    .unwrap();
+    until("nothing that runs on without the lock", async || pids.iter().all(|pid| is_gone(pid))).await;
 }
 
 #[tokio::test]
@@ -98,6 +92,6 @@ async fn a_blocked_stderr_does_not_keep_it_alive() {
     let running = run(&servers, &["-vv", "-t", "3s"], script).start_unread();
     let pid = running.lines(1).await.remove(0);
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();
+    until("the end of the command", async || is_gone(&pid)).await;
     running.end().await.expect(76);
 }

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
-use quorlock_testkit::{Server, eventually, patience};
+use quorlock_testkit::{Server, patience, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Quorlock, Running, keys, run, servers};
@@ -19,14 +19,13 @@ use crate::support::{Quorlock, Running, keys, run, servers};
 /// Returns the address at which it logs that metrics are served.
 pub(crate) async fn address(running: &Running) -> String {
     let mut found = None;
-    eventually("the address of the metrics", patience(), async || {
+    until("the address of the metrics", async || {
         let stderr = running.stderr();
         let url = stderr.lines().find_map(|line| line.split_once("url=http://"));
         found = url.and_then(|(_, rest)| Some(rest.split_once("/metrics")?.0.to_owned()));
         found.is_some()
     })
-    .await
-    .unwrap();
+    .await;
     found.unwrap()
 }
 
@@ -69,9 +68,7 @@ async fn a_run_is_scraped_while_its_command_runs() {
     // The lock is acquired before the slowest connection is made.
     for url in servers.iter().map(Server::bare_url) {
         let up = format!("quorlock_node_up{{node=\"{url}\"}}");
-        eventually(&up, patience(), async || sample(&scrape(&address, "/metrics"), &up) == "1")
-            .await
-            .unwrap();
+        until(&up, async || sample(&scrape(&address, "/metrics"), &up) == "1").await;
     }
     assert!(text.contains("quorlock_acquire_duration_seconds_bucket"), "histograms have buckets: {text}");
     assert!(scrape(&address, "/").starts_with("HTTP/1.1 404"), "and says where they are");
@@ -282,11 +279,11 @@ async fn the_file_is_written_while_the_command_runs() {
     let script = "echo started; exec sleep 1000";
     let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).start();
     running.lines(1).await;
-    let held = eventually("the file to say that it is held", patience(), async || {
+    until("the file to say that it is held", async || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         text.contains("quorlock_held{resource=\"job\"} 1")
-    });
-    held.await.unwrap();
+    })
+    .await;
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.end().await.expect(143);
 }

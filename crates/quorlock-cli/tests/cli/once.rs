@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::support::{Ended, Quorlock, Running, run, servers};
 
@@ -127,7 +127,7 @@ async fn r12_waiters_exit_when_the_run_has_ended() {
     let holder = run(&servers, &["--at-least", "1h"], script).start();
     holder.lines(1).await;
     let waiter = run(&servers, &["--at-least", "1h", "-w", "forever", "-vv"], "echo ran").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     fs::write(holder.path("enough"), "").unwrap();
     holder.end().await.expect(0);
     let late = waiter.end().await.expect(75);
@@ -148,9 +148,7 @@ async fn r12_a_run_longer_than_its_slot_is_the_only_one_of_those_that_waited_thr
     let since = clock.now();
     let script = format!("echo again >> {}", log.display());
     let waits = async |waiter: &Running| {
-        eventually("the wait", patience(), async || waiter.stderr().contains("waiting in the queue"))
-            .await
-            .unwrap();
+        until("the wait", async || waiter.stderr().contains("waiting in the queue")).await;
     };
     // Together, so that all of them start within the slot on a busy machine as well.
     let waiters: Vec<_> = (1..HOSTS).map(|_| run(&servers, &slot, &script).start()).collect();
@@ -159,7 +157,7 @@ async fn r12_a_run_longer_than_its_slot_is_the_only_one_of_those_that_waited_thr
     }
     // A start counts for the slot until a second after it.
     let over = async || clock.now().since(since).as_millis() > 4_100;
-    eventually("the end of the slot", patience(), over).await.unwrap();
+    until("the end of the slot", over).await;
     let next = run(&servers, &slot, &script).start();
     waits(&next).await;
     fs::write(holder.path("enough"), "").unwrap();
@@ -178,7 +176,7 @@ async fn a_host_that_crashes_leaves_the_slot_to_another() {
     let crashes = run(&servers, &options, "echo started; exec sleep 1000").start();
     crashes.lines(1).await;
     let waiter = run(&servers, &[&options[..], &["-w", "forever", "-vv"]].concat(), "echo ran").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     crashes.signal(Signal::SIGKILL);
     assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::support::{Quorlock, Running, keys, run, servers};
 
@@ -40,7 +40,7 @@ async fn two_run_and_the_third_waits_or_is_refused() {
     run(&servers, &["--permits", "2", "-n", "-E", "9"], "echo ran").end().await.expect(9);
 
     let waiter = run(&servers, &["--permits", "2", "-w", "forever", "-vv"], "echo ran").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     assert_eq!(waiter.stdout(), "", "three hold two permits");
     end(vec![holders.remove(0)]).await;
     assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");

@@ -1,7 +1,7 @@
 //! Signals in each phase of a run: waiting, running, stopped and ending.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::support::{Running, is_gone, keys, run, servers};
 
@@ -17,11 +17,11 @@ pub(crate) async fn await_stopped(pid: &str, still: bool) {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
     };
-    eventually("a process that stands still", patience(), async || (state() == 'T') == still).await.unwrap();
+    until("a process that stands still", async || (state() == 'T') == still).await;
 }
 
 async fn free(servers: &Servers) {
-    eventually("the end of the lock", patience(), async || keys(servers).await.is_empty()).await.unwrap();
+    until("the end of the lock", async || keys(servers).await.is_empty()).await;
 }
 
 async fn ticking(servers: &Servers, options: &[&str]) -> (Running, String) {
@@ -35,7 +35,7 @@ async fn a_stopped_waiter_waits_on_when_continued() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _) = ticking(&servers, &[]).await;
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     waiter.signal(Signal::SIGTSTP);
     await_stopped(&waiter.pid(), true).await;
     waiter.signal(Signal::SIGCONT);
@@ -49,7 +49,7 @@ async fn a_waiter_heeds_no_signal_that_does_not_ask_to_end() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _) = ticking(&servers, &[]).await;
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT] {
         waiter.signal(signal);
     }
@@ -85,7 +85,7 @@ async fn a_signal_while_the_lock_is_given_back_changes_nothing() {
             server.freeze().unwrap();
         }
         std::fs::write(running.path("enough"), "").unwrap();
-        eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();
+        until("the end of the command", async || is_gone(&pid)).await;
         running.signal(Signal::SIGTERM);
         running.signal(Signal::SIGINT);
         running.end().await.expect(3);

@@ -12,7 +12,7 @@ use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::{Pid, tcgetpgrp};
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::{eventually, patience, until};
 
 use crate::support::Quorlock;
 
@@ -111,7 +111,7 @@ impl OnTerminal {
     /// Waits until `group` is in the foreground.
     pub(crate) async fn is_lent_to(&self, group: i32) {
         let lent = async || tcgetpgrp(&self.keyboard) == Ok(Pid::from_raw(group));
-        eventually("the group in the foreground", patience(), lent).await.unwrap();
+        until("the group in the foreground", lent).await;
     }
 
     pub(crate) fn modes(&self) -> Termios {

@@ -1,6 +1,6 @@
 //! Locks in Redisson's layout.
 
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, servers};
@@ -30,7 +30,7 @@ async fn every_verb_works_in_redissons_layout() {
     }
     let held = words(&["hold", "jobs/a", "--label", "import"]).start();
     let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
-    eventually("a holder", patience(), is_held).await.unwrap();
+    until("a holder", is_held).await;
 
     let ended = words(&["list", "--json"]).end().await.expect(0);
     let all: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

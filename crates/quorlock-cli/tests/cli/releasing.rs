@@ -1,7 +1,7 @@
 //! `quorlock release`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Resp, Servers, eventually, patience};
+use quorlock_testkit::{Resp, Servers, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, Running, keys, run, servers};
@@ -15,9 +15,7 @@ async fn holder(servers: &Servers) -> (Running, String, u64) {
     let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
     let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
     let lines = running.lines(2).await;
-    eventually("the lock at each node", patience(), async || keys(servers).await.len() == servers.len())
-        .await
-        .unwrap();
+    until("the lock at each node", async || keys(servers).await.len() == servers.len()).await;
     (running, lines[0].clone(), lines[1].parse().unwrap())
 }
 

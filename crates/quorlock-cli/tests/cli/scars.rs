@@ -4,7 +4,7 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Proxy, Servers, Way, eventually, patience};
+use quorlock_testkit::{Proxy, Servers, Way, until};
 
 use crate::support::{Quorlock, Running, is_gone, keys, run, servers};
 
@@ -18,7 +18,7 @@ async fn started(servers: &Servers, options: &[&str], script: &str) -> (Running,
 }
 
 async fn gone(pid: &str) {
-    eventually("the end of the command", patience(), async || is_gone(pid)).await.unwrap();
+    until("the end of the command", async || is_gone(pid)).await;
 }
 
 // consul lock: 0 whatever the command says, and with -child-exit-code 2 whatever it says (#2999).
@@ -52,7 +52,7 @@ async fn a_signal_ends_the_wait_for_a_lock() {
         [(Signal::SIGHUP, 129), (Signal::SIGINT, 130), (Signal::SIGQUIT, 131), (Signal::SIGTERM, 143)]
     {
         let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-        eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+        until("the wait", async || waiter.stderr().contains("not acquired")).await;
         waiter.signal(signal);
         assert_eq!(waiter.end().await.expect(code).stdout, "");
     }
@@ -68,7 +68,7 @@ async fn a_terminated_waiter_leaves_no_command_running() {
     for first in ["the waiter", "the holder", "the waiter", "the holder"] {
         let (holder, held) = started(&servers, &[], STAYS).await;
         let waiter = run(&servers, &["-w", "forever", "-vv"], STAYS).start();
-        eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+        until("the wait", async || waiter.stderr().contains("not acquired")).await;
         // Both together: the lock becomes free while the waiter gets SIGTERM.
         let order = if first == "the waiter" { [&waiter, &holder] } else { [&holder, &waiter] };
         for running in order {
@@ -129,9 +129,7 @@ async fn a_signal_is_forwarded_while_no_node_answers() {
     for server in servers.iter() {
         server.freeze().unwrap();
     }
-    eventually("a renewal in vain", patience(), async || running.stderr().contains("renewal not confirmed"))
-        .await
-        .unwrap();
+    until("a renewal in vain", async || running.stderr().contains("renewal not confirmed")).await;
     running.signal(Signal::SIGTERM);
     // Its own end, and not that of its lock, which would be 76.
     running.end().await.expect(143);
@@ -139,7 +137,7 @@ async fn a_signal_is_forwarded_while_no_node_answers() {
     for server in servers.iter() {
         server.thaw().unwrap();
     }
-    eventually("clean servers", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
+    until("clean servers", async || keys(&servers).await.is_empty()).await;
 }
 
 // etcdctl lock: the session is not watched while the command runs, which goes on without its lock.
@@ -158,7 +156,7 @@ async fn a_lost_lock_ends_the_command_before_the_next_holder() {
     let cut_off = run(&servers, &["-t", "2s"], &stubborn).env("QUORLOCK_NODES", &urls.join(",")).start();
     let pid = cut_off.lines(1).await.remove(0);
     let next = run(&servers, &["-w", "forever", "-vv"], &format!("! kill -0 {pid} && echo alone")).start();
-    eventually("the wait", patience(), async || next.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || next.stderr().contains("not acquired")).await;
     for proxy in &proxies {
         proxy.hold(Way::Both);
     }
@@ -179,13 +177,11 @@ async fn a_hiccup_of_all_nodes_is_no_loss() {
     for server in servers.iter() {
         server.freeze().unwrap();
     }
-    eventually("a renewal in vain", patience(), async || running.stderr().contains("renewal not confirmed"))
-        .await
-        .unwrap();
+    until("a renewal in vain", async || running.stderr().contains("renewal not confirmed")).await;
     for server in servers.iter() {
         server.thaw().unwrap();
     }
-    eventually("a renewal", patience(), async || running.stderr().contains("renewed")).await.unwrap();
+    until("a renewal", async || running.stderr().contains("renewed")).await;
     assert!(!is_gone(&pid), "{}", running.stderr());
     running.signal(Signal::SIGTERM);
     running.end().await.expect(143);

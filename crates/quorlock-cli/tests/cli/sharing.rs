@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use quorlock::protocol::{Claim, readers_key};
 use quorlock::{Coordinator, Renewal, RestartGuard};
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, Running, keys, run, servers};
@@ -46,7 +46,7 @@ async fn a_writer_that_waits_comes_when_the_last_reader_has_gone() {
     let Some(servers) = servers(3).await else { return };
     let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
     let writer = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    eventually("the wait", patience(), async || writer.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || writer.stderr().contains("not acquired")).await;
     std::fs::write(one.path("enough"), "").unwrap();
     one.end().await.expect(0);
     assert_eq!(writer.stdout(), "", "there is a reader left");
@@ -59,10 +59,10 @@ async fn a_writer_that_waits_comes_when_the_last_reader_has_gone() {
 async fn the_status_names_the_readers() {
     let Some(servers) = servers(3).await else { return };
     let _readers = (reader(&servers, "the one").await, reader(&servers, "the other").await);
-    let seen = eventually("both readers", patience(), async || {
+    until("both readers", async || {
         status(&servers).await["holder"]["readers"].as_array().is_some_and(|readers| readers.len() == 2)
-    });
-    seen.await.unwrap();
+    })
+    .await;
     let words = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0).stdout;
     for word in ["is held by 2 readers: ", "the one", "the other"] {
         assert!(words.contains(word), "{word}: {words}");
@@ -97,7 +97,7 @@ async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
     // On each node, since a share may arrive after the lease was granted.
     for server in servers.iter() {
         let count = async || server.command(&["ZCARD", &readers_key("job")]).await.unwrap().to_string();
-        eventually("all shares", patience(), async || count().await == "150").await.unwrap();
+        until("all shares", async || count().await == "150").await;
     }
     Quorlock::new(["release", "job", "--force", "--yes"]).on(&servers).end().await.expect(0);
     for reader in &readers {

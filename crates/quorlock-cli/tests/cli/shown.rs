@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use insta::assert_snapshot;
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 use regex::Regex;
 
 use crate::support::{Ended, Quorlock, Running, keys, run, servers};
@@ -66,9 +66,7 @@ async fn shows(servers: &Servers, words: &[&str]) -> String {
 async fn holder(servers: &Servers) -> Running {
     let running = run(servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
     running.lines(1).await;
-    eventually("the lock at each node", patience(), async || keys(servers).await.len() == servers.len())
-        .await
-        .unwrap();
+    until("the lock at each node", async || keys(servers).await.len() == servers.len()).await;
     running
 }
 
@@ -155,12 +153,11 @@ async fn status_of_a_lock_that_others_wait_for() {
     let Some(servers) = servers(3).await else { return };
     let _holder = holder(&servers).await;
     let _waiter = run(&servers, &["--label", "the second"], "true").start();
-    eventually("a waiter", patience(), async || {
+    until("a waiter", async || {
         let ended = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await;
         ended.stdout.contains("the second")
     })
-    .await
-    .unwrap();
+    .await;
     assert_snapshot!("status_waited_for", shows(&servers, &["status", "job"]).await);
     assert_snapshot!("status_waited_for_json", shows(&servers, &["status", "--json", "job"]).await);
 }

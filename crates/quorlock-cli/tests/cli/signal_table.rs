@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 
 use crate::support::{Running, is_gone, keys, run, servers};
 
@@ -57,14 +57,14 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
     for number in &sent {
         send(*number, &running);
         let got = format!("got:{number}\n");
-        eventually(&got, patience(), async || running.stdout().contains(&got)).await.unwrap();
+        until(&got, async || running.stdout().contains(&got)).await;
     }
     for number in &ignored {
         send(*number, &running);
         // The standard library's handler of these two stays for one signal. Both at the same time would end `quorlock`.
         if [Signal::SIGBUS as i32, Signal::SIGSEGV as i32].contains(number) {
             let handled = async || !is_caught(*number, &running.pid());
-            eventually("the signal is handled", patience(), handled).await.unwrap();
+            until("the signal is handled", handled).await;
         }
     }
     assert_eq!(keys(&servers[..1]).await, ["job"], "the lock is kept");
@@ -76,7 +76,7 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
         let running = run(&servers, &[], "ulimit -c 0; echo $$; exec sleep 1000").start();
         let command = running.lines(1).await.remove(0);
         send(number, &running);
-        eventually("the end of the command", patience(), async || is_gone(&command)).await.unwrap();
+        until("the end of the command", async || is_gone(&command)).await;
         let ended = running.end().await;
         assert_eq!(ended.signal, Some(number), "{ended:#?}");
         // The lock would expire with its TTL.
@@ -94,9 +94,9 @@ async fn a_stop_from_a_program_stops_the_command_alone() {
         let command = running.lines(1).await.remove(0);
         running.signal(signal);
         let stopped = async || state(&command) == 'T';
-        eventually("a command that is stopped", patience(), stopped).await.unwrap();
+        until("a command that is stopped", stopped).await;
         running.signal(Signal::SIGCONT);
-        eventually("it goes on", patience(), async || state(&command) == 'S').await.unwrap();
+        until("it goes on", async || state(&command) == 'S').await;
         assert_ne!(state(&running.pid()), 'T', "{signal}");
         running.signal(Signal::SIGTERM);
         running.end().await.expect(143);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::{eventually, patience, until};
 
 use crate::support::{Quorlock, Running, is_gone};
 
@@ -62,11 +62,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
     // Retained, although its holder has ended.
     words(&["run", "--wait", "0", "other", "--", "true"]).end().await.expect(75);
     let mut held = words(&["hold", "third"]).start();
-    eventually("the hold", patience(), async || {
-        held.stderr().contains("third") || held.stdout().contains("third")
-    })
-    .await
-    .unwrap();
+    until("the hold", async || held.stderr().contains("third") || held.stdout().contains("third")).await;
     words(&["run", "--wait", "0", "third", "--", "true"]).end().await.expect(75);
     assert!(!held.has_ended());
     held.signal(Signal::SIGTERM);
@@ -122,7 +118,7 @@ async fn the_lock_of_a_holder_that_is_killed_is_free_when_all_of_its_command_is_
     let script = format!("(exec sleep 1000) & echo $!; bash -c '{closing}' & echo $!; wait");
     let (holder, pids) = long(folder.path(), &script).await;
     let waiter = run(folder.path(), &["-w", "forever"], "date +%s").start();
-    eventually("the waiter", patience(), async || has_open(&waiter, "locks.db-shm")).await.unwrap();
+    until("the waiter", async || has_open(&waiter, "locks.db-shm")).await;
     // One for itself, and none of SQLite's.
     let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
     assert_eq!(open_files(&guardian, "locks.db"), ["locks.db-alive"], "what the guardian keeps");
@@ -145,12 +141,10 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
     holder.signal(Signal::SIGSTOP);
     for child in children(&holder).into_iter().filter(|child| *child != pids[1]) {
         kill(&child);
-        eventually("the end of the guardian", patience(), async || is_gone(&child)).await.unwrap();
+        until("the end of the guardian", async || is_gone(&child)).await;
     }
     holder.signal(Signal::SIGKILL);
-    eventually("the end of the holder", patience(), async || is_gone(&holder.pid()) && is_gone(&pids[1]))
-        .await
-        .unwrap();
+    until("the end of the holder", async || is_gone(&holder.pid()) && is_gone(&pids[1])).await;
     for _ in 0..3 {
         run(folder.path(), &["-w", "0"], "true").end().await.expect(75);
     }
@@ -231,14 +225,13 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
     let holder = quorlock(&["-t", "30s"], &format!("bash -c '{closing}' & echo $!; echo $$; wait")).start();
     let pids = holder.lines(2).await;
     let comm = || fs::read_to_string(format!("/proc/{}/comm", pids[0])).unwrap_or_default();
-    eventually("the process of root", patience(), async || comm() == "sleep\n").await.unwrap();
+    until("the process of root", async || comm() == "sleep\n").await;
     let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
     holder.signal(Signal::SIGKILL);
-    eventually("the end of the others", patience(), async || {
+    until("the end of the others", async || {
         [&holder.pid(), &guardian, &pids[1]].into_iter().all(|pid| is_gone(pid))
     })
-    .await
-    .unwrap();
+    .await;
     for _ in 0..3 {
         quorlock(&["-w", "0"], "true").end().await.expect(75);
     }

@@ -1,6 +1,6 @@
 //! `quorlock status`.
 
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 use serde_json::Value;
 
 use crate::support::{Quorlock, run, servers};
@@ -31,11 +31,10 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
 
     // The third node may answer after the other two have decided.
     let status = || Quorlock::new(["status", "job"]).on(&servers).end();
-    eventually("all three nodes have it", patience(), async || {
+    until("all three nodes have it", async || {
         status().await.expect(0).stdout.contains("nightly report on 3 of 3 nodes")
     })
-    .await
-    .unwrap();
+    .await;
     let text = status().await.expect(0);
     assert!(text.stdout.ends_with(&format!(", with fencing token {fencing_token}\n")), "{text:?}");
     let json = Quorlock::new(["status", "job", "--json"]).on(&servers).end().await.expect(0);

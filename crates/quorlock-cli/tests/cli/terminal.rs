@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 
 use crate::pty::OnTerminal;
 use crate::signal_table::state;
@@ -21,7 +21,7 @@ async fn the_command_can_read_from_the_terminal_and_gets_ctrl_c_itself() {
     let script =
         "trap 'echo interrupted; exit 5' INT; read line; echo \"read <$line>\"; while :; do sleep 0.05; done";
     let mut terminal = OnTerminal::start(run(&servers, &[], script));
-    eventually("the command", patience(), async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
+    until("the command", async || !keys(&servers[..1]).await.is_empty()).await;
     terminal.types("hello\n");
     terminal.shows("read <hello>").await;
     terminal.types(CTRL_C);
@@ -43,13 +43,13 @@ async fn ctrl_z_stops_both_and_fg_continues_both_and_the_shell_has_its_terminal_
         screen.rsplit("pid:").next().and_then(|rest| rest.split(':').next()).unwrap_or_default().to_owned();
     shell.types(CTRL_Z);
     shell.shows("Stopped").await;
-    eventually("the command stands still", patience(), async || state(&pid) == 'T').await.unwrap();
+    until("the command stands still", async || state(&pid) == 'T').await;
     shell.types("echo the shell is $((40 + 2))\n");
     shell.shows("the shell is 42").await;
     shell.types("fg\n");
-    eventually("the command goes on", patience(), async || matches!(state(&pid), 'S' | 'R')).await.unwrap();
+    until("the command goes on", async || matches!(state(&pid), 'S' | 'R')).await;
     shell.types(CTRL_C);
-    eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();
+    until("the end of the command", async || is_gone(&pid)).await;
     shell.types("echo code $?\n");
     shell.shows("code 130").await;
     assert_eq!(keys(&servers).await, [""; 0]);
@@ -63,16 +63,15 @@ async fn ctrl_c_ends_what_lingers_although_shells_have_it_ignore_that() {
     terminal.shows(":\r\n").await;
     let screen = terminal.screen();
     let [_, pid, command, ..] = screen.split(':').collect::<Vec<_>>()[..] else { panic!("{screen}") };
-    eventually("the end of the command itself", patience(), async || is_gone(command)).await.unwrap();
-    eventually("its end", patience(), async || {
+    until("the end of the command itself", async || is_gone(command)).await;
+    until("its end", async || {
         let ended = terminal.has_ended();
         if !ended {
             terminal.types(CTRL_C);
         }
         ended
     })
-    .await
-    .unwrap();
+    .await;
     assert_eq!(terminal.end().await, Some(5), "{}", terminal.screen());
     assert!(is_gone(pid), "{}", terminal.screen());
     assert_eq!(keys(&servers).await, [""; 0]);
@@ -101,7 +100,7 @@ async fn within_a_pipeline_the_reader_keeps_the_terminal_and_the_size_is_passed_
     shell.types(CTRL_C);
     shell.types("echo the shell is $((40 + 2))\n");
     shell.shows("the shell is 42").await;
-    eventually("clean servers", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
+    until("clean servers", async || keys(&servers).await.is_empty()).await;
 }
 
 #[tokio::test]
@@ -174,13 +173,13 @@ const CLOSE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 async fn no_echo(terminal: &OnTerminal) {
     let echoes = async || !terminal.modes().local_flags.contains(LocalFlags::ECHO);
-    eventually("keys without an echo", patience(), echoes).await.unwrap();
+    until("keys without an echo", echoes).await;
 }
 
 /// Waits for the modes of the shell: what is typed before them is discarded.
 async fn echo(terminal: &OnTerminal) {
     let echoes = async || terminal.modes().local_flags.contains(LocalFlags::ECHO);
-    eventually("keys with an echo", patience(), echoes).await.unwrap();
+    until("keys with an echo", echoes).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Several resources, locked together.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually, patience};
+use quorlock_testkit::{Servers, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, Running, keys, run, servers};
@@ -61,7 +61,7 @@ async fn a_waiter_gets_them_when_the_last_is_free() {
     held.lines(4).await;
     let words = ["run", "-w", "forever", "-vv", "a", "--also", "b", "--", "echo", "mine"];
     let waiting = Quorlock::new(words).on(&servers).start();
-    eventually("the wait", patience(), async || waiting.stderr().contains("`b` is held by")).await.unwrap();
+    until("the wait", async || waiting.stderr().contains("`b` is held by")).await;
     held.signal(Signal::SIGTERM);
     held.end().await.expect(0);
     assert_eq!(waiting.end().await.expect(0).stdout, "mine\n");

@@ -1,7 +1,7 @@
 //! Waiting for a lock that another client holds.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{ClosedPort, eventually, patience};
+use quorlock_testkit::{ClosedPort, until};
 
 use crate::support::{Quorlock, keys, run, servers};
 
@@ -11,7 +11,7 @@ async fn the_lock_is_handed_on_when_the_holder_ends() {
     let holder = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
     holder.lines(1).await;
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     assert_eq!(waiter.stdout(), "", "two have the lock");
     std::fs::write(holder.path("enough"), "").unwrap();
     holder.end().await.expect(0);
@@ -32,9 +32,7 @@ async fn waiters_come_in_the_order_they_came() {
         // A node that is slow would be left out of the queue, and its waiters then have another order.
         let waiter = run(&servers, &["-w", "forever", "-v", "--node-timeout", "2s"], &script).start();
         let place = format!("processes_before={before}");
-        eventually("its place in the queue", patience(), async || waiter.stderr().contains(&place))
-            .await
-            .unwrap();
+        until("its place in the queue", async || waiter.stderr().contains(&place)).await;
         waiters.push(waiter);
     }
     std::fs::write(holder.path("enough"), "").unwrap();
@@ -50,10 +48,10 @@ async fn a_wait_without_a_quorum_can_be_interrupted_too() {
     let Some(servers) = servers(3).await else { return };
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
+    until("the wait", async || waiter.stderr().contains("not acquired")).await;
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
-    eventually("a clean server", patience(), async || keys(&servers[2..]).await.is_empty()).await.unwrap();
+    until("a clean server", async || keys(&servers[2..]).await.is_empty()).await;
 }
 
 #[tokio::test]
@@ -85,7 +83,7 @@ async fn every_verb_that_waits_says_why_once_for_each_node() {
             lines.filter(good).filter(|line| line.contains(url)).count()
         };
         let all = async || urls.iter().all(|url| output(url) > 0);
-        eventually(&format!("the warnings of {words:?}"), patience(), all).await.unwrap();
+        until(&format!("the warnings of {words:?}"), all).await;
         assert!(urls.iter().all(|url| output(url) == 1), "{words:?}: {}", waiting.stderr());
         waiting.signal(Signal::SIGTERM);
         waiting.end().await.expect(143);

@@ -18,9 +18,7 @@ async fn a_line_is_written_for_each_change_and_none_in_between() {
     holder.signal(Signal::SIGTERM);
     holder.end().await.expect(143);
     let free = || watch.stdout().lines().filter(|line| line.ends_with("`job` is free")).count() == 2;
-    quorlock_testkit::eventually("the release is seen", quorlock_testkit::patience(), async || free())
-        .await
-        .unwrap();
+    quorlock_testkit::until("the release is seen", async || free()).await;
     watch.signal(Signal::SIGINT);
     let ended = watch.end().await.expect(0);
     // From no node over some nodes to all of them and back; each step once.

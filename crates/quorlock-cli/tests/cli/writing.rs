@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use quorlock_testkit::{Server, Servers, eventually, patience};
+use quorlock_testkit::{Server, Servers, until};
 
 use crate::pty::OnTerminal;
 use crate::support::{Ended, Quorlock, Running, servers, servers_with_password, servers_without_password};
@@ -12,12 +12,11 @@ use crate::support::{Ended, Quorlock, Running, servers, servers_with_password, s
 const SHORT: &str = "1s";
 
 async fn votes(servers: &Servers) {
-    eventually("servers that vote", patience(), async || {
+    until("servers that vote", async || {
         let doctor = Quorlock::new(["doctor", "--max-ttl", SHORT]).on(servers);
         doctor.env("QUORLOCK_RESTART_GUARD", "on").end().await.code == Some(0)
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 async fn init(servers: &Servers, words: &[&str]) -> (Ended, Option<(String, u32)>) {

@@ -32,7 +32,7 @@ mod starvation;
 use std::time::Duration;
 
 use quorlock::runtime::{Entropy as _, SystemEntropy};
-use quorlock_testkit::{Kind, SeededRng, eventually, patience};
+use quorlock_testkit::{Kind, SeededRng, until};
 
 use crate::record::{Part, Record, now};
 use crate::runners::Runners;
@@ -105,10 +105,6 @@ async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_comman
         assert!(record::is_gone(entry.pid), "process {} runs on without a runner", entry.pid);
     }
     // Daemons have an end of their own.
-    eventually("the end of all daemons", patience(), async || {
-        entries.iter().all(|entry| record::is_gone(entry.pid))
-    })
-    .await
-    .unwrap();
-    eventually("the end of every lock", patience(), async || masters.locks().await.is_empty()).await.unwrap();
+    until("the end of all daemons", async || entries.iter().all(|entry| record::is_gone(entry.pid))).await;
+    until("the end of every lock", async || masters.locks().await.is_empty()).await;
 }

@@ -6,7 +6,7 @@ use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Lease, LossReason, Wait};
 use quorlock_etcd::EtcdNode;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::{eventually, patience, until};
 use serde_json::json;
 
 use crate::ordered::{self, TTL, acquire, answer, claim, identity, renew};
@@ -169,7 +169,7 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
         number += 1;
         foreign.put(format!("filler{number}").as_bytes(), &full, 0).await.is_err()
     };
-    eventually("a full cluster", patience(), refused).await.unwrap();
+    until("a full cluster", refused).await;
     let error = lock.acquire().await.unwrap_err().to_string();
     assert!(error.contains("space quota is used up") && error.contains("alarm disarm"), "{error}");
     lease.check().unwrap();

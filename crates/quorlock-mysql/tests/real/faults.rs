@@ -12,10 +12,10 @@ use quorlock::{
     runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
-use quorlock_testkit::Proxy;
+use quorlock_testkit::{Proxy, until};
 
 use crate::need_server;
-use crate::server::{Server, until};
+use crate::server::Server;
 
 const TTL: Duration = Duration::from_secs(60);
 

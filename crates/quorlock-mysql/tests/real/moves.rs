@@ -6,10 +6,11 @@ use std::time::Duration;
 use quorlock::node::{Identity, Node, NodeError, NodeErrorKind, Response, Vote};
 use quorlock::{Coordinator, RestartGuard};
 use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_testkit::until;
 
 use crate::faults::{acquire, claim, node, release};
 use crate::need_server;
-use crate::server::{OLD, Server, until};
+use crate::server::{OLD, Server};
 
 const YOUNG: Duration = Duration::from_secs(60);
 

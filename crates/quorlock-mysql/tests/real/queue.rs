@@ -11,10 +11,11 @@ use quorlock::{
     node::{Hint, HintListener, Node, Queued, Request, Vote, ask},
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_testkit::until;
 
 use crate::faults::{acquire, claim, node, release};
 use crate::need_server;
-use crate::server::{Server, until};
+use crate::server::Server;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_secs(30);

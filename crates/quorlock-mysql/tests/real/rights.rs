@@ -7,10 +7,11 @@ use quorlock::{
     transport::Tls,
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_testkit::until;
 
 use crate::faults::{acquire, claim, node, release};
 use crate::need_server;
-use crate::server::{Server, until};
+use crate::server::Server;
 
 /// Returns why the node at this URL does not connect.
 async fn refusal(url: &str) -> NodeError {

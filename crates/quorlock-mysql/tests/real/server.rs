@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, Row};
-use quorlock_testkit::{Database, Engine, eventually, patience};
+use quorlock_testkit::{Database, Engine};
 
 /// It ends when dropped.
 pub(crate) struct Server(Database);
@@ -75,11 +75,6 @@ impl Server {
     pub(crate) fn url(&self) -> String {
         format!("mysql://locks:secret@127.0.0.1:{}/locks", self.port())
     }
-}
-
-/// Waits until `done` returns `true`.
-pub(crate) async fn until(what: &str, done: impl AsyncFnMut() -> bool) {
-    eventually(what, patience(), done).await.unwrap();
 }
 
 pub(crate) fn other(error: mysql_async::Error) -> io::Error {

@@ -13,11 +13,11 @@ use quorlock::{
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::contract::{Plant, check_contract};
-use quorlock_testkit::{Value, WrappedNode};
+use quorlock_testkit::{Value, WrappedNode, until};
 use tokio::sync::Mutex;
 
 use crate::need_server;
-use crate::server::{Server, until};
+use crate::server::Server;
 
 #[path = "../../../../tests/interop/shedlock.rs"]
 mod java;

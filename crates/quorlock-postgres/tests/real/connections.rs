@@ -8,9 +8,10 @@ use quorlock::{
     node::{Capability, Node, Request, Vote, ask},
     runtime::{Clock as _, SystemClock},
 };
+use quorlock_testkit::until;
 
 use crate::requests::{TTL, acquire, acquisition, claim, inspect};
-use crate::support::{Server, node, server, until};
+use crate::support::{Server, node, server};
 
 /// Returns how many connections the nodes of a server have.
 async fn connections(server: &Server) -> i64 {

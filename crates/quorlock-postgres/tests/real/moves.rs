@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use quorlock::doctor::Check;
 use quorlock::node::{Identity, Node, Request, Vote, ask};
+use quorlock_testkit::until;
 
 use crate::node::answered;
 use crate::requests::{TTL, acquire, claim, coordinator};
-use crate::support::{OLD, Server, node, server, until};
+use crate::support::{OLD, Server, node, server};
 
 /// Returns a client whose history is an hour old, and that history.
 async fn client(server: &Server) -> (Arc<dyn Node>, Arc<Identity>) {

@@ -12,12 +12,12 @@ use quorlock::{
     node::{Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response, Vote, ask},
 };
 use quorlock_postgres::PostgresKind;
-use quorlock_testkit::BuiltinServer;
+use quorlock_testkit::{BuiltinServer, until};
 use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
-use crate::support::{Server, node, server, until};
+use crate::support::{Server, node, server};
 
 /// Retries until there is an answer.
 pub(crate) async fn answered(node: &dyn Node, key: &str) -> Response {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use quorlock::node::{Node, NodeError, Request, Response, Vote, ask};
 use quorlock::protocol::{Claim, Token};
+use quorlock_testkit::until;
 use tokio_postgres::Client;
 
-use crate::support::{Server, node, server, until};
+use crate::support::{Server, node, server};
 
 const TTL: Duration = Duration::from_secs(60);
 

@@ -13,9 +13,9 @@ use quorlock::{
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::contract::{Plant, check_contract};
-use quorlock_testkit::{Value, WrappedNode};
+use quorlock_testkit::{Value, WrappedNode, until};
 
-use crate::support::{Server, node, server, until};
+use crate::support::{Server, node, server};
 
 /// As in `ShedLock`'s documentation, but with room for the long names of the contract suite.
 const TABLE: &str = "CREATE TABLE shedlock (name varchar(1024) PRIMARY KEY, lock_until timestamp NOT NULL, \

@@ -13,7 +13,7 @@ use quorlock::{
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::contract::Plant;
-use quorlock_testkit::{Database, Engine, Proxy, Value, eventually, patience};
+use quorlock_testkit::{Database, Engine, Proxy, Value};
 use tokio_postgres::{Client, NoTls};
 
 /// Starts a server, or prints why not and returns `None` if PostgreSQL is not installed.
@@ -111,11 +111,6 @@ fn block_on<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> T {
 /// Opens a node of this address.
 pub(crate) fn node(url: &str) -> Arc<dyn Node> {
     PostgresKind::new().parse(url).unwrap().node(&Seams::default()).unwrap()
-}
-
-/// Waits until `holds` returns `true`.
-pub(crate) async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
-    eventually(what, patience(), holds).await.unwrap();
 }
 
 /// Another client, which changes rows without going through the node.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::node::{Node, Seams};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Lease, Wait};
-use quorlock_testkit::{ZooKeeperCluster, eventually, patience};
+use quorlock_testkit::{ZooKeeperCluster, patience, until};
 use quorlock_zookeeper::ZooKeeperNode;
 
 use crate::foreign::{BASE, Foreign, dir};
@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(SESSION);
 async fn written(member: &Foreign, alive: &str) {
     let before = member.changed(alive).await.unwrap();
     let changed = async || member.changed(alive).await.unwrap() != before;
-    eventually("a write that keeps the session", patience(), changed).await.unwrap();
+    until("a write that keeps the session", changed).await;
 }
 
 /// Returns by how much the holder was earlier than the leader.
@@ -47,7 +47,7 @@ async fn early(cluster: &ZooKeeperCluster, lease: Lease, name: &str) -> Duration
         (SystemClock::default().now(), lease)
     });
     let gone = async || leads.places(&dir(name)).await.unwrap().is_empty();
-    eventually("the end of the session", patience(), gone).await.unwrap();
+    until("the end of the session", gone).await;
     let ended_at = clock.now();
     assert!(ends.is_finished(), "the leader has ended the session, and the holder believes in its lease");
     let (believed_until, _) = ends.await.unwrap();
@@ -62,12 +62,12 @@ async fn a_holder_believes_no_longer_than_its_leader_keeps_the_session() {
     let cuts = std::env::var("QUORLOCK_CUTS").ok().and_then(|number| number.parse().ok()).unwrap_or(CUTS);
     for cut in 0..cuts {
         let serves = async || cluster.leader().await.is_ok();
-        eventually("a leader", patience(), serves).await.unwrap();
+        until("a leader", serves).await;
         let follower = cluster.address((cluster.leader().await.unwrap() + 1) % 3);
         let url = format!("zookeeper://{follower}{BASE}?session={SESSION}s");
         let node = Arc::new(ZooKeeperNode::new(&url, &Seams::default()).unwrap());
         let ready = async || node.ready().await.is_ok();
-        eventually("a connection", patience(), ready).await.unwrap();
+        until("a connection", ready).await;
         let name = format!("cut/{cut}");
         let lock = of(node).lock(&name).ttl(TTL).wait(Wait::UpTo(patience()));
         let lease = lock.acquire().await.unwrap();

@@ -8,7 +8,7 @@ use quorlock::node::{NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::{Claim, FenceHint, WaiterId};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, LossReason, Wait};
-use quorlock_testkit::{Proxy, Way, eventually, patience};
+use quorlock_testkit::{Proxy, Way, patience, until};
 use quorlock_zookeeper::{ZooKeeperKind, ZooKeeperNode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,7 +43,7 @@ async fn nothing_is_left_of_requests_whose_answer_was_lost() {
         let asked = ask(&node, request.clone());
         let carried_out = async {
             let there = async || foreign.places(&dir(name)).await.unwrap().len() == 1;
-            eventually("what the request creates", patience(), there).await.unwrap();
+            until("what the request creates", there).await;
             proxy.cut();
             proxy.heal();
         };
@@ -71,7 +71,7 @@ async fn a_session_that_has_ended_takes_its_locks_with_it() {
     let lease = of(node.clone()).lock("ended/lease").acquire().await.unwrap();
     proxy.hold(Way::Both);
     let taken = async || answer(&other, acquire(&claim(name, 2))).await.vote == Vote::Granted;
-    eventually("the end of the session", patience(), taken).await.unwrap();
+    until("the end of the session", taken).await;
     let lost = lease.lost().await;
     assert_ne!(lost.reason, LossReason::Released, "{lost}");
     proxy.cut();
@@ -144,7 +144,7 @@ async fn another_session_in_the_place_of_the_old_one_is_noticed() {
         assert!(matches!(renewed.vote, Vote::Granted | Vote::Restored), "{renewed:?}");
         owner().await.is_some_and(|owner| owner != before)
     };
-    eventually("a place of the new session", patience(), replaced).await.unwrap();
+    until("a place of the new session", replaced).await;
     let clock = SystemClock::default();
     clock.sleep_until(clock.now() + Duration::from_secs(SESSION) * 3 / 2).await;
     assert_eq!(answer(&node, renew(&holder)).await.vote, Vote::Granted);
@@ -240,7 +240,7 @@ async fn a_new_history_grows_old_without_a_client_that_stays() {
         assert!(acquired.is_err() || early > TTL, "it votes after {early:?}");
         acquired.is_ok()
     };
-    eventually("a vote", patience(), voted).await.unwrap();
+    until("a vote", voted).await;
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn the_session_ends_with_the_last_handle() {
     let dropped = clock.now();
     drop(node);
     let gone = async || foreign.places(&dir("last/handle")).await.unwrap().is_empty();
-    eventually("the end of the session", patience(), gone).await.unwrap();
+    until("the end of the session", gone).await;
     let passed = clock.now().since(dropped);
     assert!(passed < Duration::from_secs(SESSION), "only its timeout has ended it, after {passed:?}");
 }

@@ -67,11 +67,7 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     prepare(&hosts, &packages);
     hosts.program("restart.sh", "");
     let holder = start(&hosts, "exec quorlock run -n deploy/web -- sleep 1000");
-    quorlock_testkit::eventually("a holder", quorlock_testkit::patience(), async || {
-        hosts.holder(RESOURCE).is_some()
-    })
-    .await
-    .unwrap();
+    quorlock_testkit::until("a holder", async || hosts.holder(RESOURCE).is_some()).await;
     let text = fs::read_to_string(hosts.path("restart.yml")).unwrap();
     fs::write(hosts.path("soon.yml"), text.replace("--wait 10min", "--wait 0s")).unwrap();
     let refused = start(&hosts, "exec ansible-playbook soon.yml").ended().await;

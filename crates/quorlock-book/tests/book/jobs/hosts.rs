@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{Kind, Servers, eventually, find_eventually, patience};
+use quorlock_testkit::{Kind, Servers, eventually, find_eventually, patience, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -173,21 +173,21 @@ impl Host {
     /// Waits until it has ended. What it has started may still run, and have its output open.
     pub(crate) async fn exited(&mut self) {
         let running = self.child.as_mut().unwrap();
-        eventually("the end", patience(), async || running.try_wait().unwrap().is_some()).await.unwrap();
+        until("the end", async || running.try_wait().unwrap().is_some()).await;
     }
 
     /// Sends this signal again and again until it has ended.
     pub(crate) async fn signalled_until_exit(&mut self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap());
         let running = self.child.as_mut().unwrap();
-        let ended = eventually("the end", patience(), async || {
+        until("the end", async || {
             let ended = running.try_wait().unwrap().is_some();
             if !ended {
                 kill(pid, signal).unwrap();
             }
             ended
-        });
-        ended.await.unwrap();
+        })
+        .await;
     }
 
     /// Reads the first line of stderr that contains `text`.

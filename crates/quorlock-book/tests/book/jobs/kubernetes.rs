@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::until;
 use serde_json::Value;
 
 use super::hosts::{Host, Hosts, leader};
@@ -150,7 +150,7 @@ async fn one_pod_of_the_deployment_leads_and_only_it_is_ready_for_the_service() 
     hosts.logged("started", 1).await;
     let ready = |path: &str| ports.iter().filter(|port| answer(**port, path) == Some(200)).count();
     assert_eq!(ready(&running), pods.len(), "each pod is ready as soon as quorlock runs");
-    eventually("a ready leader", patience(), async || ready(&leading) == 1).await.unwrap();
+    until("a ready leader", async || ready(&leading) == 1).await;
     let standbys = ports.iter().filter(|port| answer(**port, &leading) == Some(503)).count();
     assert_eq!(standbys, pods.len() - 1);
 
@@ -159,7 +159,7 @@ async fn one_pod_of_the_deployment_leads_and_only_it_is_ready_for_the_service() 
     first.signal(Signal::SIGTERM);
     assert_eq!(first.ended().await.status.code(), Some(0));
     hosts.logged("started", 2).await;
-    eventually("another ready leader", patience(), async || ready(&leading) == 1).await.unwrap();
+    until("another ready leader", async || ready(&leading) == 1).await;
     let next = leader(&hosts, RESOURCE, &mut pods).await;
     hosts.waited_for(RESOURCE, pods.len()).await;
     for pod in pods {
