@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{LATE, TTL, VALIDITY, another, bench, bench_with};
+use crate::common::{LATE, TTL, VALIDITY, acquiring, another, bench, bench_with};
 use quorlock::{
     AcquireError, Coordinator, Wait,
     node::{Expiry, Node, NodeError, NodeErrorKind},
@@ -69,8 +69,7 @@ async fn released_after_a_suspend_of(suspend: Duration) {
     // The machine is suspended while the answers are in flight; its clock keeps running.
     let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
-    let lock = client.lock("r").wait(Wait::Never);
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let acquiring = acquiring(client.lock("r").wait(Wait::Never));
     bench.pass(Duration::from_millis(7)).await;
     suspended.jump_forward(suspend);
     let error = acquiring.await.unwrap().unwrap_err();
@@ -246,8 +245,7 @@ async fn i4_every_attempt_has_its_own_token() {
 async fn waiting_ends_when_the_holder_gives_the_lock_back() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    let lock = bench.lock().wait(Wait::Forever);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = acquiring(bench.lock().wait(Wait::Forever));
     bench.pass(Duration::from_secs(40)).await;
     assert!(!waiting.is_finished(), "the lease renews itself and excludes the other");
     lease.release().await.unwrap();

@@ -384,9 +384,8 @@ async fn a_release_without_a_quorum_says_so() {
 async fn a_lock_whose_handoff_failed_is_not_confirmed_released() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    let (watch, next) = (lease.watch(), bench.lock().wait(Wait::UpTo(TTL / 10)));
-    let waiting = tokio::spawn(async move { next.acquire().await });
-    bench.settle().await;
+    let watch = lease.watch();
+    let waiting = bench.waiting(bench.lock().wait(Wait::UpTo(TTL / 10))).await;
     bench.nodes[..3].iter().for_each(|node| {
         node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user may not run 'set'");
     });

@@ -17,7 +17,7 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
 
-use crate::common::{Bench, LIMIT, TTL, VALIDITY, bench};
+use crate::common::{Bench, LIMIT, TTL, VALIDITY, bench, passing};
 
 fn lock_of(client: &Coordinator) -> Lock {
     client.lock("r").ttl(TTL).wait(Wait::Never)
@@ -64,10 +64,7 @@ async fn without_transfer_a_handoff_is_a_release_and_an_acquire() {
         let client = with_one_able_to(&bench, capabilities);
         let lock = client.lock("r").wait(Wait::Forever);
         let first = lock.acquire().await.unwrap();
-        let waits = tokio::spawn({
-            let lock = lock.clone();
-            async move { lock.acquire().await.map(drop) }
-        });
+        let waits = passing(lock.clone());
         bench.pass(MS).await;
         first.release().await.unwrap();
         waits.await.unwrap().unwrap();

@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, Lock, Wait, node::Hint, runtime::Clock};
+use quorlock::lock::{Fenced, Single};
+use quorlock::{AcquireError, Builder, Coordinator, Lease, Lock, Wait, node::Hint, runtime::Clock};
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
+use tokio::task::JoinHandle;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The TTL minus 1 % and 2 ms.
@@ -72,9 +74,29 @@ pub(crate) fn another_by_default(
     set(builder).build().unwrap()
 }
 
+/// A task that acquires, and returns its lease.
+pub(crate) type Acquiring<K = Single, F = Fenced> = JoinHandle<Result<Lease<K, F>, AcquireError>>;
+
+/// Acquires in a task of its own.
+pub(crate) fn acquiring<K: 'static, F: 'static>(lock: Lock<K, F>) -> Acquiring<K, F> {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// The same, in a task that drops its lease as soon as it has it.
+pub(crate) fn passing<K: 'static, F: 'static>(lock: Lock<K, F>) -> JoinHandle<Result<(), AcquireError>> {
+    tokio::spawn(async move { lock.acquire().await.map(drop) })
+}
+
 impl Bench {
     pub(crate) fn lock(&self) -> Lock {
         self.coordinator.lock("r").ttl(TTL).wait(Wait::Never)
+    }
+
+    /// Acquires in a task of its own, which has asked the nodes by the time this returns.
+    pub(crate) async fn waiting<K: 'static, F: 'static>(&self, lock: Lock<K, F>) -> Acquiring<K, F> {
+        let waiting = acquiring(lock);
+        self.settle().await;
+        waiting
     }
 
     /// Counts the nodes on which the resource is locked.

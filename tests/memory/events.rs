@@ -160,9 +160,7 @@ async fn an_abandoned_or_failed_attempt_says_so_in_its_span() {
     let _theirs = other.lock("r").ttl(TTL).acquire().await.unwrap();
     let (log, _guard) = Log::start();
     bench.lock().wait(Wait::UpTo(LATE)).acquire().await.unwrap_err();
-    let lock = bench.lock().wait(Wait::Forever);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
-    bench.settle().await;
+    let waiting = bench.waiting(bench.lock().wait(Wait::Forever)).await;
     waiting.abort();
     bench.settle().await;
     let spans = log.with("span acquire");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, acquiring, another, bench};
 use crate::queue::{dead, lock};
 use quorlock::protocol::turn;
 use quorlock::runtime::Mutex;
@@ -156,8 +156,7 @@ async fn w9_a_reader_joins_others_in_the_turn_of_another() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     dead(&bench, 0).await;
-    let next = lock(&client(&bench)).shared();
-    let next = tokio::spawn(async move { next.acquire().await });
+    let next = acquiring(lock(&client(&bench)).shared());
     bench.pass(MS * 10).await;
     first.release().await.unwrap();
     let before = bench.clock.now();

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, another, bench};
+use crate::common::{Acquiring, Bench, LATE, TTL, acquiring, another, bench};
 use quorlock::protocol::fence_counter;
 use quorlock::{
-    AcquireError, Coordinator, Fencing, FencingToken, Lease, Lock, Owner, Wait,
+    AcquireError, Coordinator, Fencing, FencingToken, Lock, Owner, Wait,
     node::{Expiry, Node, Response},
     runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock, WrappedNode};
-use tokio::task::JoinHandle;
 
 /// The coordinator's `max_ttl`, which is 30 s unless set. Half of it is how far clocks may differ.
 const MAX_TTL: Duration = Duration::from_secs(30);
@@ -42,16 +41,13 @@ fn written_back(bench: &Bench) -> usize {
 }
 
 /// An attempt whose votes are in, with numbers that differ, and whose write-back is on its way.
-async fn writing_back() -> (Bench, JoinHandle<Result<Lease, AcquireError>>) {
+async fn writing_back() -> (Bench, Acquiring) {
     let bench = bench(3);
     put_ahead(&bench, 0, MAX_TTL);
     for node in &bench.nodes {
         node.delay(Duration::from_millis(1), Duration::from_millis(1));
     }
-    let attempt = tokio::spawn({
-        let lock = bench.lock();
-        async move { lock.acquire().await }
-    });
+    let attempt = acquiring(bench.lock());
     while written_back(&bench) == 0 {
         bench.pass(Duration::from_micros(100)).await;
     }
@@ -214,8 +210,7 @@ async fn an_attempt_delayed_by_half_of_max_ttl_is_released() {
         }
         let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
         let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
-        let lock = client.lock("r").ttl(MAX_TTL).wait(Wait::Never).fencing(fencing);
-        let attempt = tokio::spawn(async move { lock.acquire().await });
+        let attempt = acquiring(client.lock("r").ttl(MAX_TTL).wait(Wait::Never).fencing(fencing));
         bench.settle().await;
         // As when the machine was suspended, with the votes on their way.
         clock.jump_forward(held_up);

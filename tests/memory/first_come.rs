@@ -10,7 +10,7 @@ use quorlock::protocol::{Claim, Token, WaiterId};
 use quorlock::{Coordinator, Wait, runtime::Clock};
 use quorlock_testkit::{MemoryNode, WrappedNode};
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, another, bench, passing};
 
 const MS: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_secs(10);
@@ -128,12 +128,10 @@ async fn a_node_that_did_not_answer_is_asked_for_a_place_again() {
         }
     });
     let builder = Coordinator::builder().custom_nodes([node]).clock(bench.clock.clone()).ttl(TTL);
-    let lock = builder.build().unwrap().lock("r").ttl(TTL).wait(Wait::Forever);
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = passing(builder.build().unwrap().lock("r").ttl(TTL).wait(Wait::Forever));
     bench.pass(Duration::from_secs(3)).await;
     assert!(asked.load(Ordering::Relaxed) >= 2, "it has asked once");
-    let later = process(&bench).lock("r").ttl(TTL).wait(Wait::Forever);
-    let later = tokio::spawn(async move { later.acquire().await.map(drop) });
+    let later = passing(process(&bench).lock("r").ttl(TTL).wait(Wait::Forever));
     bench.pass(100 * MS).await;
     assert!(!waiting.is_finished() && !later.is_finished());
     let before = bench.clock.now();
@@ -151,15 +149,14 @@ async fn callers_of_several_locks_take_their_places_together() {
     let first = process(&bench).lock("r").ttl(TTL).acquire().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        let client = process(&bench);
-        waiting.push(tokio::spawn(async move { drop(several(&client).acquire().await.unwrap()) }));
+        waiting.push(passing(several(&process(&bench))));
         let one = process(&bench).lock("r").ttl(TTL).wait(Wait::UpTo(Duration::from_secs(30)));
-        waiting.push(tokio::spawn(async move { drop(one.acquire().await.unwrap()) }));
+        waiting.push(passing(one));
     }
     bench.pass(50 * MS).await;
     first.release().await.unwrap();
     for task in waiting {
-        task.await.unwrap();
+        task.await.unwrap().unwrap();
     }
 }
 

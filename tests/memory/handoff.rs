@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::common::{Bench, TTL, VALIDITY, another, bench};
 use quorlock::lock::Single;
-use quorlock::{Fencing, Handoff, Lease, Lock, LossReason, Renewal, Wait};
-use tokio::task::JoinHandle;
+use quorlock::{Fencing, Handoff, Lock, LossReason, Renewal, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,23 +17,15 @@ fn asked(bench: &Bench) -> usize {
     bench.nodes.iter().map(|node| node.requests().total()).sum()
 }
 
-/// A task that waits for `lock` from now on.
-async fn next<F: 'static>(bench: &Bench, lock: &Lock<Single, F>) -> JoinHandle<Lease<Single, F>> {
-    let lock = lock.clone();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    bench.settle().await;
-    waiting
-}
-
 #[tokio::test(start_paused = true)]
 async fn without_fencing_a_handoff_sends_no_request() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let (token, watch) = (first.token().clone(), first.watch());
-    let waiting = next(&bench, &plain(&bench)).await;
+    let waiting = bench.waiting(plain(&bench)).await;
     let before = asked(&bench);
     first.release().await.unwrap();
-    let second = waiting.await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
     assert_eq!(asked(&bench), before, "no request was sent");
     assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease is over");
     assert!(second.check().is_ok());
@@ -48,11 +39,11 @@ async fn without_fencing_a_handoff_sends_no_request() {
 async fn i21_a_handed_off_lease_keeps_the_first_deadline() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
-    let waiting = next(&bench, &plain(&bench)).await;
+    let waiting = bench.waiting(plain(&bench)).await;
     bench.pass(Duration::from_secs(3)).await;
     let left = first.remaining();
     first.release().await.unwrap();
-    let second = waiting.await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
     assert_eq!(second.remaining(), left);
     // From here on its renewals are not answered.
     bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
@@ -65,10 +56,10 @@ async fn a_handed_off_lease_is_renewed_like_any() {
     let bench = bench(5);
     let mut lease = plain(&bench).acquire().await.unwrap();
     for _ in 0..10 {
-        let waiting = next(&bench, &plain(&bench)).await;
+        let waiting = bench.waiting(plain(&bench)).await;
         bench.pass(Duration::from_secs(2)).await;
         lease.release().await.unwrap();
-        lease = waiting.await.unwrap();
+        lease = waiting.await.unwrap().unwrap();
         assert!(lease.remaining() > VALIDITY / 2, "{:?}", lease.remaining());
         assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(lease.token())));
     }
@@ -85,10 +76,10 @@ async fn a_waiter_with_other_options_asks_the_nodes() {
     ] {
         let first = plain(&bench).acquire().await.unwrap();
         let token = first.token().clone();
-        let waiting = next(&bench, &lock).await;
+        let waiting = bench.waiting(lock.clone()).await;
         let before = asked(&bench);
         first.release().await.unwrap();
-        let second = waiting.await.unwrap();
+        let second = waiting.await.unwrap().unwrap();
         assert!(asked(&bench) > before, "{why}");
         assert_ne!(*second.token(), token, "{why}");
         second.release().await.unwrap();
@@ -101,12 +92,12 @@ async fn a_handoff_with_under_half_the_time_asks_the_nodes() {
     let bench = bench(5);
     let lock = plain(&bench).renewal(Renewal::Every(TTL / 2));
     let first = lock.acquire().await.unwrap();
-    let waiting = next(&bench, &lock).await;
+    let waiting = bench.waiting(lock.clone()).await;
     // No renewal is due yet.
     bench.pass((first.remaining() - TTL / 2) + MS).await;
     let before = asked(&bench);
     first.release().await.unwrap();
-    let second = waiting.await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
     assert!(asked(&bench) > before);
     assert!(second.remaining() > TTL / 2, "a full TTL");
     second.release().await.unwrap();
@@ -116,13 +107,13 @@ async fn a_handoff_with_under_half_the_time_asks_the_nodes() {
 async fn a_renewal_in_flight_belongs_to_its_lease() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
-    let waiting = next(&bench, &plain(&bench)).await;
+    let waiting = bench.waiting(plain(&bench)).await;
     bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
     bench.pass(TTL / 3 + MS).await;
     let before = asked(&bench);
     let token = first.token().clone();
     first.release().await.unwrap();
-    let second = waiting.await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
     assert!(asked(&bench) > before, "it acquires its own lease");
     assert_ne!(*second.token(), token);
     second.release().await.unwrap();
@@ -135,15 +126,15 @@ async fn other_processes_still_get_their_turn() {
     let first = lock.acquire().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..6 {
-        waiting.push(next(&bench, &lock).await);
+        waiting.push(bench.waiting(lock.clone()).await);
     }
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let other = other.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off);
-    let other = next(&bench, &other).await;
+    let other = bench.waiting(other).await;
     first.release().await.unwrap();
     let mut had = 0;
     for task in waiting {
-        let lease = task.await.unwrap();
+        let lease = task.await.unwrap().unwrap();
         had += 1;
         lease.release().await.unwrap();
         bench.pass(MS).await;
@@ -152,19 +143,19 @@ async fn other_processes_still_get_their_turn() {
         }
     }
     assert!(other.is_finished(), "after {had} of this process");
-    other.await.unwrap().release().await.unwrap();
+    other.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handed_off_lease_ends_after_its_own_max_hold() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
-    let waiting = next(&bench, &plain(&bench).max_hold(2 * SECOND)).await;
+    let waiting = bench.waiting(plain(&bench).max_hold(2 * SECOND)).await;
     bench.pass(SECOND).await;
     let before = asked(&bench);
     let handed_over = bench.clock.now();
     first.release().await.unwrap();
-    let second = waiting.await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
     assert_eq!(asked(&bench), before, "no request was sent");
     tokio::select! {
         biased;
@@ -179,7 +170,7 @@ async fn a_handed_off_lease_ends_after_its_own_max_hold() {
 async fn a_manual_renewal_in_flight_belongs_to_its_lease() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
-    let waiting = next(&bench, &plain(&bench)).await;
+    let waiting = bench.waiting(plain(&bench)).await;
     bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
     let before = asked(&bench);
     tokio::select! {
@@ -190,7 +181,7 @@ async fn a_manual_renewal_in_flight_belongs_to_its_lease() {
     assert!(bench.clock.now() + first.remaining() < bench.clock.now() + VALIDITY, "no renewal is due");
     let token = first.token().clone();
     first.release().await.unwrap();
-    let second = waiting.await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
     assert_ne!(*second.token(), token, "it acquires its own lease");
     assert!(asked(&bench) >= before + 10, "the renewal, and the acquisition");
     second.release().await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, another, bench, without_hints};
+use crate::common::{TTL, VALIDITY, acquiring, another, bench, passing, without_hints};
 use quorlock::{
     Coordinator, Lock, Wait,
     node::{Expiry, Hint, HintListener, Node, Request},
@@ -29,8 +29,7 @@ async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
         for node in &bench.nodes {
             node.set_data("r", "another library's token", Expiry::In(TTL));
         }
-        let lock = forever(&bench.coordinator);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = acquiring(forever(&bench.coordinator));
         bench.pass(Duration::from_secs(1)).await;
         let mut before = bench.clock.now();
         if deleted {
@@ -67,8 +66,7 @@ async fn without_notifications_waiters_poll_at_random() {
     bench.nodes.iter().for_each(|node| node.hints(false));
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
-    let lock = forever(&bench.coordinator);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = acquiring(forever(&bench.coordinator));
     bench.pass(Duration::from_secs(1)).await;
     let before = bench.clock.now();
     held.release().await.unwrap();
@@ -82,9 +80,7 @@ async fn a_hint_that_is_lost_costs_a_heartbeat() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
-    let lock = forever(&bench.coordinator);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
-    bench.settle().await;
+    let waiting = bench.waiting(forever(&bench.coordinator)).await;
     // The nodes promise hints, and then send none.
     bench.nodes.iter().for_each(|node| node.lose_replies(true));
     let releasing = tokio::spawn(held.release());
@@ -105,8 +101,7 @@ async fn a_lost_connection_makes_a_waiter_ask_again() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let _held = forever(&holder).acquire().await.unwrap();
-    let lock = forever(&bench.coordinator);
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = passing(forever(&bench.coordinator));
     bench.pass(100 * MS).await;
     let before = asked(&bench.nodes);
     for node in &bench.nodes {
@@ -149,7 +144,7 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
         }
         let nodes = bench.nodes.iter().cloned().map(echoing);
         let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
-        let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
+        let waiting = passing(forever(&client));
         bench.pass(Duration::from_secs(8)).await;
         let asked = asked(&bench.nodes);
         // Each round asks five nodes and undoes two; before it, a node is asked for a place, and
@@ -169,7 +164,7 @@ async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
             node.set_data("r", "another library's token", Expiry::In(ttl));
         }
         let before = bench.clock.now();
-        let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
+        let waiting = passing(forever(&client));
         bench.pass(Duration::from_secs(1)).await;
         for node in &bench.nodes {
             // Expired in the first case, and deleted in the second.

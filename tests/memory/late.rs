@@ -54,11 +54,9 @@ async fn i40_a_handed_off_lease_stops_its_unanswered_renewals() {
         let first = lock(&bench.coordinator).acquire().await.unwrap();
         lose_a_renewal(&bench, late).await;
         first.check().unwrap();
-        let next = lock(&bench.coordinator);
-        let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
-        bench.settle().await;
+        let waiting = bench.waiting(lock(&bench.coordinator)).await;
         first.release().await.unwrap();
-        let second = waiting.await.unwrap();
+        let second = waiting.await.unwrap().unwrap();
         assert_eq!(bench.nodes[0].requests().transfer, 1, "it was handed off");
         second.release().await.unwrap();
         bench.settle().await;

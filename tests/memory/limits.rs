@@ -16,7 +16,7 @@ use quorlock::{
 use quorlock_testkit::{BuiltinServer, MemoryNode, TokioClock};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::common::{Bench, TTL, another_by_default, bench_by_default};
+use crate::common::{Bench, TTL, another_by_default, bench_by_default, passing};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -93,7 +93,7 @@ async fn a_hung_preferred_node_delays_a_waiter_only_briefly() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let client = another_by_default(&bench.clock, &bench.nodes, |builder| builder);
-    let next = tokio::spawn(async move { client.lock("r").wait(Wait::UpTo(TTL)).acquire().await.map(drop) });
+    let next = passing(client.lock("r").wait(Wait::UpTo(TTL)));
     bench.pass(20 * MS).await;
     bench.nodes[claim("r").preferred_node(5)].hang();
     let before = bench.clock.now();

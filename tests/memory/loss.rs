@@ -154,11 +154,7 @@ async fn watchers_learn_of_a_release_and_cannot_undo_it() {
 async fn closing_notifies_holders_and_releases_all_leases() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = bench.lock().wait(Wait::Forever);
-        async move { lock.acquire().await }
-    });
-    bench.settle().await;
+    let waiting = bench.waiting(bench.lock().wait(Wait::Forever)).await;
     bench.coordinator.close(Duration::from_secs(1)).await;
     assert_eq!(lease.check().unwrap_err().reason, LossReason::Closed);
     assert_eq!(bench.keys(), 0, "closing waits until the nodes have confirmed");

@@ -6,10 +6,8 @@ use std::time::Duration;
 use crate::common::{Bench, LATE, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use quorlock::lock::Single;
 use quorlock::metrics::{ALL, Kind};
 use quorlock::{Fencing, Lock, Wait};
-use tokio::task::JoinHandle;
 
 /// The metrics recorded by a bench and its locks.
 struct Counted {
@@ -44,14 +42,6 @@ impl Counted {
                 assert!(value == 0.0, "{series} is {value}");
             }
         }
-    }
-
-    /// A task that waits from now on.
-    async fn next<F: 'static>(&self, lock: &Lock<Single, F>) -> JoinHandle<quorlock::Lease<Single, F>> {
-        let lock = lock.clone().wait(Wait::Forever);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        self.bench.settle().await;
-        waiting
     }
 }
 
@@ -140,12 +130,12 @@ async fn each_outcome_of_an_acquire_is_counted() {
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"contended\"}"), 2.0);
 
     // Dropped while it waits.
-    let waiting = counted.next(&counted.lock()).await;
+    let waiting = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
     assert_eq!(counted.sample("quorlock_waiters"), 1.0);
     let oldest = || counted.sample("quorlock_oldest_waiter_start_time_seconds");
     let began = oldest();
     counted.bench.pass(Duration::from_secs(2)).await;
-    let second = counted.next(&counted.lock()).await;
+    let second = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
     assert!(began > 0.0 && (oldest() - began).abs() < 0.001, "the first waiter is the oldest");
     waiting.abort();
     counted.bench.settle().await;
@@ -220,7 +210,7 @@ fn a_runtime_shut_down_leaves_no_gauge_up() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let counted = runtime.block_on(async { Counted::new(3) });
     let lease = runtime.block_on(counted.lock().acquire()).unwrap();
-    let _waiting = runtime.block_on(counted.next(&counted.lock()));
+    let _waiting = runtime.block_on(counted.bench.waiting(counted.lock().wait(Wait::Forever)));
     assert_eq!((counted.sample("quorlock_held"), counted.sample("quorlock_waiters")), (1.0, 1.0));
     drop(runtime);
     assert_eq!((counted.sample("quorlock_held"), counted.sample("quorlock_waiters")), (1.0, 0.0));
@@ -235,26 +225,26 @@ fn a_runtime_shut_down_leaves_no_gauge_up() {
 async fn each_kind_of_handoff_is_counted_apart() {
     let counted = Counted::new(5);
     let first = counted.lock().acquire().await.unwrap();
-    let second = counted.next(&counted.lock()).await;
+    let second = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
     first.release().await.unwrap();
-    let second = second.await.unwrap();
+    let second = second.await.unwrap().unwrap();
     assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"by_round\"}"), 1.0);
     // Without a quorum the next one has to contend.
-    let third = counted.next(&counted.lock()).await;
+    let third = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     second.release().await.unwrap();
     counted.bench.pass(LATE).await;
     assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"failed\"}"), 1.0);
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::resume);
-    drop(third.await.unwrap());
+    drop(third.await.unwrap().unwrap());
     counted.bench.settle().await;
 
     let plain = counted.lock().fencing(Fencing::Off);
     let first = plain.acquire().await.unwrap();
     let rounds = counted.sample("quorlock_acquire_rounds_sum");
-    let second = counted.next(&plain).await;
+    let second = counted.bench.waiting(plain.wait(Wait::Forever)).await;
     first.release().await.unwrap();
-    drop(second.await.unwrap());
+    drop(second.await.unwrap().unwrap());
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"locally\"}"), 1.0);
     assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), rounds, "it needed no round");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::acquiring;
 use quorlock::{
     Builder, ConfigError, Coordinator, RestartGuard, Wait,
     node::{
@@ -258,12 +259,12 @@ async fn a_shared_node_is_a_node() {
 
     // Hints are passed on: a waiter is notified, and does not wait for its heartbeat.
     let lease = one.acquire().await.unwrap();
-    let waiting = tokio::spawn(async move { two.acquire().await.unwrap() });
+    let waiting = acquiring(two);
     let clock = TokioClock::default();
     clock.sleep_until(clock.now() + Duration::from_secs(5)).await;
     let released = clock.now();
     lease.release().await.unwrap();
-    drop(waiting.await.unwrap());
+    drop(waiting.await.unwrap().unwrap());
     let took = clock.now().since(released);
     assert!(took < Duration::from_millis(50), "{took:?}");
 }

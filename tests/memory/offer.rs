@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, VALIDITY, another, bench};
+use crate::common::{Acquiring, Bench, TTL, VALIDITY, acquiring, another, bench};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::{
@@ -147,14 +147,13 @@ fn take_from(bench: &Bench, nodes: std::ops::Range<usize>) {
 }
 
 /// A waiter that has enqueued, and that the holder knows of.
-async fn waiter(bench: &Bench) -> tokio::task::JoinHandle<Lease> {
+async fn waiter(bench: &Bench) -> Acquiring {
     waiter_of(bench, &client(bench)).await
 }
 
 /// The same, for a process that stays alive when it stops waiting.
-async fn waiter_of(bench: &Bench, client: &Coordinator) -> tokio::task::JoinHandle<Lease> {
-    let client = client.clone();
-    let waiting = tokio::spawn(async move { lock(&client).acquire().await.unwrap() });
+async fn waiter_of(bench: &Bench, client: &Coordinator) -> Acquiring {
+    let waiting = acquiring(lock(client));
     bench.pass(Duration::from_secs(1)).await;
     waiting
 }
@@ -169,7 +168,7 @@ async fn until_offered_after(bench: &Bench, mut held: Lease) -> Lease {
     loop {
         let (waiting, before) = (waiter(bench).await, offers(bench));
         held.release().await.unwrap();
-        held = waiting.await.unwrap();
+        held = waiting.await.unwrap().unwrap();
         if offers(bench) > before {
             return held;
         }
@@ -206,7 +205,7 @@ async fn o1_o2_an_offer_of_a_minority_is_released() {
     for node in &bench.nodes {
         node.remove("r");
     }
-    drop(waiting.await.unwrap());
+    drop(waiting.await.unwrap().unwrap());
 }
 
 /// Two addresses of one process.
@@ -241,7 +240,7 @@ async fn o4_a_lease_has_ended_when_an_offer_of_it_is_sent() {
             assert!(watch.check().is_err(), "it is offered, and goes on");
             return;
         }
-        held = waiting.await.unwrap();
+        held = waiting.await.unwrap().unwrap();
     }
 }
 
@@ -259,7 +258,7 @@ async fn o5_an_offer_that_arrives_too_late_for_a_renewal_is_given_back() {
         assert!(!waiting.is_finished());
         let offered = offers(&bench) > before;
         bench.nodes.iter().for_each(MemoryNode::resume);
-        let remaining = waiting.await.unwrap().remaining();
+        let remaining = waiting.await.unwrap().unwrap().remaining();
         assert!(remaining >= TTL / 10, "{remaining:?} are left after {held_back:?}");
         late += usize::from(offered && remaining == VALIDITY);
         accepted += usize::from(offered && remaining < VALIDITY);
@@ -305,7 +304,7 @@ async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
             node.remove(&quorlock::protocol::fence_counter("", "r"));
         }
         held.release().await.unwrap();
-        held = waiting.await.unwrap();
+        held = waiting.await.unwrap().unwrap();
         if offers(&bench) > before {
             assert!(held.fencing_token() > number, "{:?} after {number:?}", held.fencing_token());
             return;
@@ -368,7 +367,7 @@ async fn an_offer_in_the_turn_of_its_waiter_is_accepted() {
     let next = Arc::new(NextWaiter { waiter: WaiterId::new(1), ..next });
     let before = bench.clock.now();
     each(Request::Offer { claim: holder, next, queued: false, fence_hint }).await;
-    drop(waiting.await.unwrap());
+    drop(waiting.await.unwrap().unwrap());
     let took = bench.clock.now().since(before);
     assert!(took <= 25 * MS, "{took:?} for a trip of 20 ms");
 }
@@ -385,16 +384,14 @@ async fn o9_a_release_is_open_once_another_program_was_seen() {
     for node in &bench.nodes {
         node.remove("r");
     }
-    let mut held = waiting.await.unwrap();
+    let mut held = waiting.await.unwrap().unwrap();
     let rounds = async |mut held: Lease| {
         let before = offers(&bench);
         for round in 0..12 {
-            let client = if round % 2 == 0 { &unseen } else { &seen };
-            let client = client.clone();
-            let waiting = tokio::spawn(async move { lock(&client).acquire().await.unwrap() });
+            let waiting = acquiring(lock(if round % 2 == 0 { &unseen } else { &seen }));
             bench.pass(60 * MS).await;
             held.release().await.unwrap();
-            held = waiting.await.unwrap();
+            held = waiting.await.unwrap().unwrap();
         }
         (held, offers(&bench) - before)
     };
@@ -421,6 +418,6 @@ async fn o8_a_waiter_accepts_no_offer_while_messages_do_not_arrive() {
         let waiting = waiter_of(&bench, &client).await;
         assert_eq!(bench.nodes[home].accepting("r"), [], "{closed}, {from_the_start}");
         held.release().await.unwrap();
-        drop(waiting.await.unwrap());
+        drop(waiting.await.unwrap().unwrap());
     }
 }

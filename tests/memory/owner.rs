@@ -128,11 +128,7 @@ async fn an_error_says_for_how_long_a_task_waited_for_another_of_its_owner() {
     let wait = Duration::from_secs(2);
     let _held = bench.lock().acquire().await.unwrap();
     let lock = bench.lock().wait(Wait::Forever).owner(&Owner::new());
-    let acquiring = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    bench.settle().await;
+    let acquiring = bench.waiting(lock.clone()).await;
     let error = lock.clone().wait(Wait::UpTo(wait)).acquire().await.unwrap_err();
     assert!(matches!(error, AcquireError::Contended { waited, .. } if waited >= wait), "{error}");
     let error = lock.wait(Wait::Never).acquire().await.unwrap_err();

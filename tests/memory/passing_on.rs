@@ -23,8 +23,7 @@ async fn keys_a_handoff_did_not_replace_are_deleted() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
-    let next = tokio::spawn(async move { lock.acquire().await });
-    bench.settle().await;
+    let next = bench.waiting(lock).await;
     // The request to replace the token is lost with its connection.
     bench.nodes[0].unread_requests(UnreadRequests::Lost);
     bench.nodes[0].lose_requests(true);
@@ -44,8 +43,7 @@ async fn a_handoff_deletes_nothing_if_nothing_was_stored() {
     bench.nodes[0].disconnect();
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
-    let next = tokio::spawn(async move { lock.acquire().await });
-    bench.settle().await;
+    let next = bench.waiting(lock).await;
     bench.nodes[0].connect();
     bench.nodes[0].lose_requests(true);
     first.release().await.unwrap();
@@ -145,11 +143,7 @@ async fn a_handoff_never_leaves_the_lock_free() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    bench.settle().await;
+    let next = bench.waiting(lock.clone()).await;
     let (token, watch) = (first.token().clone(), first.watch());
     bench.nodes.iter().for_each(|node| node.delay(MS, MS));
     first.release().await.unwrap();
@@ -169,11 +163,7 @@ async fn a_failed_handoff_leaves_no_key_and_the_next_succeeds() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    bench.settle().await;
+    let next = bench.waiting(lock.clone()).await;
     bench.nodes[..3].iter().for_each(MemoryNode::hang);
     first.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
@@ -204,8 +194,7 @@ async fn a_queue_is_still_served_after_its_keeper_panics() {
     let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL);
     let lock = forever(&builder.build().unwrap());
     let held = lock.acquire().await.unwrap();
-    let next = tokio::spawn(async move { lock.acquire().await });
-    bench.settle().await;
+    let next = bench.waiting(lock).await;
     armed.store(true, Ordering::Relaxed);
     bench.pass(TTL / 2).await;
     assert!(!armed.load(Ordering::Relaxed), "a renewal was due");

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, acquiring, another, bench, passing};
 use quorlock::protocol::{Claim, Moment, WaiterId, intents_key, preferred_node, turn, want_mark};
 use quorlock::{
     Coordinator, Lock, Renewal, Wait,
@@ -119,8 +119,7 @@ async fn a_waiter_that_gives_up_leaves_the_queue() {
     let impatient = lock(&client(&bench)).wait(Wait::UpTo(Duration::from_secs(1)));
     let (gave_up, ()) = tokio::join!(impatient.acquire(), bench.pass(10 * MS));
     assert!(gave_up.is_err());
-    let next = lock(&client(&bench));
-    let waiting = tokio::spawn(async move { next.acquire().await });
+    let waiting = acquiring(lock(&client(&bench)));
     bench.pass(100 * MS).await;
     let before = bench.clock.now();
     first.release().await.unwrap();
@@ -140,9 +139,9 @@ async fn w5_a_waiter_that_gives_up_in_its_turn_passes_it_on() {
     let first = by_hand(&client(&bench)).acquire().await.unwrap();
     let (gives_up, stays) = (client(&bench), client(&bench));
     let [gives_up, stays] = [&gives_up, &stays].map(by_hand);
-    let first_waiter = tokio::spawn(async move { gives_up.acquire().await.map(drop) });
+    let first_waiter = passing(gives_up);
     bench.pass(500 * MS).await;
-    let staying = tokio::spawn(async move { stays.acquire().await });
+    let staying = acquiring(stays);
     bench.pass(500 * MS).await;
     let released = tokio::spawn(first.release());
     // It has been notified, and has asked the nodes, which have not read that.
@@ -163,8 +162,7 @@ async fn w5_a_dead_waiter_costs_the_others_one_turn() {
         for number in 0..dead {
             self::dead(&bench, number).await;
         }
-        let next = lock(&client(&bench));
-        let next = tokio::spawn(async move { next.acquire().await });
+        let next = acquiring(lock(&client(&bench)));
         bench.pass(10 * MS).await;
         let before = bench.clock.now();
         first.release().await.unwrap();
@@ -182,8 +180,7 @@ async fn w5_a_waiter_dead_for_long_costs_nothing() {
     for number in 0..20 {
         dead(&bench, number).await;
     }
-    let next = lock(&client(&bench));
-    let next = tokio::spawn(async move { next.acquire().await });
+    let next = acquiring(lock(&client(&bench)));
     bench.pass(LATE).await;
     let before = bench.clock.now();
     first.release().await.unwrap();
@@ -199,10 +196,9 @@ async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
         node.delay(5 * MS, 5 * MS);
     }
     let first = lock(&client(&bench)).acquire().await.unwrap();
-    let [gone, next] = [(); 2].map(|()| lock(&client(&bench)));
-    let gone = tokio::spawn(async move { gone.acquire().await.map(drop) });
+    let gone = passing(lock(&client(&bench)));
     bench.pass(50 * MS).await;
-    let next = tokio::spawn(async move { next.acquire().await });
+    let next = acquiring(lock(&client(&bench)));
     bench.pass(50 * MS).await;
     let before = bench.clock.now();
     first.release().await.unwrap();
@@ -264,8 +260,7 @@ async fn w4_waiters_take_no_vote_of_a_restarted_node_from_the_holder() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     for _ in 0..8 {
-        let lock = lock(&client(&bench));
-        tokio::spawn(async move { lock.acquire().await.map(drop) });
+        passing(lock(&client(&bench)));
     }
     bench.pass(Duration::from_secs(2)).await;
     home(&bench).restart_empty();
@@ -286,8 +281,7 @@ async fn w4_waiters_take_no_vote_of_a_restarted_node_from_the_holder() {
 async fn w4_a_key_on_one_node_alone_delays_no_waiter() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
-    let next = lock(&client(&bench));
-    let next = tokio::spawn(async move { next.acquire().await });
+    let next = acquiring(lock(&client(&bench)));
     bench.pass(50 * MS).await;
     home(&bench).remove("r");
     home(&bench).set_data("r", "stray", Expiry::In(Duration::from_secs(600)));
@@ -327,12 +321,7 @@ async fn w6_without_a_queue_each_release_wakes_all_waiters() {
         drop(node.clone().with_capabilities(Capabilities::all().without(Capability::Queue)));
     }
     let held = lock(&client(&bench)).acquire().await.unwrap();
-    let waiting: Vec<_> = (0..5)
-        .map(|_| {
-            let lock = lock(&client(&bench));
-            tokio::spawn(async move { lock.acquire().await.map(drop) })
-        })
-        .collect();
+    let waiting: Vec<_> = (0..5).map(|_| passing(lock(&client(&bench)))).collect();
     bench.pass(300 * MS).await;
     held.release().await.unwrap();
     for task in waiting {
@@ -368,10 +357,7 @@ async fn a_waiter_that_ends_with_an_error_leaves_the_queue() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     let closing = client(&bench);
-    let waiting = tokio::spawn({
-        let lock = lock(&closing);
-        async move { lock.acquire().await }
-    });
+    let waiting = acquiring(lock(&closing));
     bench.pass(10 * MS).await;
     closing.close(MS).await;
     assert!(waiting.await.unwrap().is_err());
@@ -426,12 +412,11 @@ async fn a_waiter_learns_how_many_processes_wait_before_it() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     for number in 0..11 {
         let seen = seen.clone();
-        let lock = lock(&client(&bench)).on_wait(move |waiting| {
+        passing(lock(&client(&bench)).on_wait(move |waiting| {
             let mut seen = seen.lock().unwrap();
             seen.retain(|(other, _)| *other != number);
             seen.push((number, waiting.processes));
-        });
-        tokio::spawn(async move { lock.acquire().await.map(drop) });
+        }));
         bench.pass(20 * MS).await;
     }
     let mut seen = seen.lock().unwrap().clone();
@@ -448,8 +433,7 @@ async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
     for node in &bench.nodes {
         node.set_data("r", "another library's token", Expiry::In(TTL));
     }
-    let next = lock(&client(&bench));
-    let next = tokio::spawn(async move { next.acquire().await });
+    let next = acquiring(lock(&client(&bench)));
     bench.pass(100 * MS).await;
     home(&bench).remove("r");
     bench.pass(20 * MS).await;
@@ -500,9 +484,7 @@ async fn waiters_are_listed_in_order_with_name_and_age() {
     let held = lock(&bench.coordinator).acquire().await.unwrap();
     let mut waiting = Vec::new();
     for label in ["the first", "the second"] {
-        let client = client(&bench);
-        let lock = lock(&client).label(label);
-        waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+        waiting.push(acquiring(lock(&client(&bench)).label(label)));
         bench.pass(Duration::from_secs(2)).await;
     }
     let seen = lock(&bench.coordinator).waiters().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{TTL, another, bench, bench_with};
+use crate::common::{TTL, acquiring, another, bench, bench_with};
 use quorlock::{RestartGuard, Wait, votes::VoteOutcome};
 
 /// `max_ttl`, 30 s by default, plus the drift allowance.
@@ -81,8 +81,7 @@ async fn waiting_for_quarantines_in_vain_fails_immediately() {
     assert!(error.to_string().contains("30.3s to go"), "{error}");
     assert!(bench.clock.now().since(since) < Duration::from_secs(1), "the call did not wait for that");
 
-    let longer = bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1)));
-    let waiting = tokio::spawn(async move { longer.acquire().await });
+    let waiting = acquiring(bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1))));
     bench.pass(QUARANTINE + Duration::from_millis(500)).await;
     drop(waiting.await.unwrap().expect("they vote by then"));
 }

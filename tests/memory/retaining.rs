@@ -85,15 +85,13 @@ async fn waiters_here_and_elsewhere_get_the_lock_after_it() {
     let elsewhere = elsewhere(&bench);
     for coordinator in [&bench.coordinator, &elsewhere] {
         let lease = bench.lock().acquire().await.unwrap();
-        let lock = coordinator.lock("r").wait(Wait::Forever);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        bench.settle().await;
+        let waiting = bench.waiting(coordinator.lock("r").wait(Wait::Forever)).await;
         lease.retain(HOUR, "").await.unwrap();
         bench.pass(HOUR - MS * 10).await;
         assert!(!waiting.is_finished(), "the lock is retained");
         bench.pass(Duration::from_secs(2)).await;
         assert!(waiting.is_finished(), "waiters of both processes must acquire");
-        waiting.await.unwrap().release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
     }
 }
 

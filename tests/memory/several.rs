@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, another, bench};
+use crate::common::{Bench, LATE, TTL, another, bench, passing};
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
@@ -112,8 +112,7 @@ async fn one_resource_given_once_or_twice_is_a_plain_lock() {
     let bench = bench(3);
     let once = bench.coordinator.lock_all(["a"]).acquire().await.unwrap();
     assert_eq!(once.resource().as_str(), "a");
-    let twice = bench.coordinator.lock_all(["a", "a"]);
-    let waiting = tokio::spawn(async move { twice.acquire().await.map(drop) });
+    let waiting = passing(bench.coordinator.lock_all(["a", "a"]));
     bench.settle().await;
     once.release().await.unwrap();
     waiting.await.unwrap().unwrap();
@@ -229,8 +228,7 @@ async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_re
                     _ => node.set_data(["a", "b"][index % 2], "another client", Expiry::In(MS * 90)),
                 }
             }
-            let lock = bench.both().wait(Wait::Forever);
-            let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
+            let acquiring = passing(bench.both().wait(Wait::Forever));
             bench.pass(MS * point).await;
             acquiring.abort();
             bench.pass(MS * 30).await;
@@ -250,8 +248,7 @@ async fn m3_a_late_request_of_a_dropped_acquire_stores_nothing() {
     for node in &bench.nodes {
         node.delay(LATE, MS);
     }
-    let lock = bench.both();
-    let acquiring = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let acquiring = passing(bench.both());
     bench.pass(MS * 10).await;
     for node in &bench.nodes {
         // What is in the socket is read after what comes over the next connection.

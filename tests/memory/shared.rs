@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, VALIDITY, another, bench};
+use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, another, bench};
 use futures::future::join_all;
 use quorlock::protocol::WaiterId;
 use quorlock::{
@@ -51,7 +51,7 @@ async fn s1_readers_hold_the_lock_together_and_a_writer_alone() {
 async fn readers_renew_themselves_and_a_writer_waits_for_the_last() {
     let bench = bench(5);
     let (ann, ben) = (bench.reader().acquire().await.unwrap(), bench.reader().acquire().await.unwrap());
-    let waiting = tokio::spawn(acquire(bench.lock().wait(Wait::Forever)));
+    let waiting = acquiring(bench.lock().wait(Wait::Forever));
     for _ in 0..10 {
         bench.pass(TTL / 2).await;
         assert_eq!((ann.check(), ben.check()), (Ok(()), Ok(())));
@@ -176,12 +176,11 @@ async fn s5_a_stream_of_readers_does_not_starve_a_writer() {
 async fn s5_while_a_writer_waits_new_readers_wait_too() {
     let bench = bench(5);
     let ann = bench.reader().acquire().await.unwrap();
-    let writer = tokio::spawn(acquire(bench.lock().wait(Wait::Forever)));
-    bench.settle().await;
+    let writer = bench.waiting(bench.lock().wait(Wait::Forever)).await;
     bench.pass(TTL * 2).await;
     assert_eq!(ann.check(), Ok(()), "it renews itself");
     assert!(bench.reader().try_acquire().await.unwrap().is_none());
-    let ben = tokio::spawn(acquire(bench.reader().wait(Wait::Forever)));
+    let ben = acquiring(bench.reader().wait(Wait::Forever));
     bench.pass(TTL).await;
     assert!(!ben.is_finished());
     ann.release().await.unwrap();
@@ -215,7 +214,7 @@ async fn s6_a_downgrade_admits_readers_and_never_a_writer() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let (token, fence, watch) = (lease.token().clone(), lease.fencing_token(), lease.watch());
-    let waiting = tokio::spawn(acquire(bench.lock().wait(Wait::Forever)));
+    let waiting = acquiring(bench.lock().wait(Wait::Forever));
     bench.pass(SECOND).await;
     let lease = lease.downgrade().await.unwrap();
     assert_eq!((lease.mode(), lease.remaining()), (Mode::Shared, VALIDITY), "it is renewed as well");
@@ -328,8 +327,9 @@ async fn readers_of_one_process_do_not_queue_behind_each_other() {
     for node in &bench.nodes {
         node.delay(Duration::from_millis(5), Duration::from_millis(5));
     }
+    let readers = [(); 200].map(|()| bench.reader().wait(Wait::Forever));
     let since = bench.clock.now();
-    let many = join_all((0..200).map(|_| acquire(bench.reader().wait(Wait::Forever)))).await;
+    let many = join_all(readers.iter().map(quorlock::Lock::acquire)).await;
     let took = bench.clock.now().since(since);
     assert!(took <= Duration::from_millis(60), "200 readers took {took:?}, with 10 ms for each round");
     assert_eq!(bench.shares(), [200; 5]);
@@ -350,7 +350,7 @@ async fn a_reader_behind_a_waiting_writer_polls_slowly() {
         ask(node, Request::AnnounceWriter { key, waiter, patience }).await.unwrap();
     }
     let before = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>();
-    let second = tokio::spawn(acquire(bench.reader().wait(Wait::Forever)));
+    let second = acquiring(bench.reader().wait(Wait::Forever));
     bench.pass(Duration::from_millis(900)).await;
     let asked = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>() - before;
     assert!(!second.is_finished() && asked == 5, "once at each node, not {asked} requests");
@@ -362,7 +362,7 @@ async fn a_reader_behind_a_waiting_writer_polls_slowly() {
 async fn all_waiting_readers_enter_when_the_writer_leaves() {
     let bench = bench(5);
     let writer = bench.lock().acquire().await.unwrap();
-    let many: Vec<_> = (0..100).map(|_| tokio::spawn(acquire(bench.reader().wait(Wait::Forever)))).collect();
+    let many: Vec<_> = (0..100).map(|_| acquiring(bench.reader().wait(Wait::Forever))).collect();
     bench.pass(SECOND).await;
     let asked = bench.nodes.iter().map(|node| node.requests().acquire).sum::<usize>();
     assert!(asked < 40, "one of them asks for all: {asked} requests");
@@ -379,10 +379,11 @@ async fn a_shared_acquire_dropped_at_any_point_leaves_nothing() {
             node.delay(Duration::from_millis(5), Duration::from_millis(5));
         }
         let ann = bench.reader().acquire().await.unwrap();
+        let ben = bench.reader().wait(Wait::Forever);
         tokio::select! {
             biased;
             () = bench.pass(Duration::from_millis(millis)) => {}
-            lease = acquire(bench.reader().wait(Wait::Forever)) => drop(lease),
+            lease = ben.acquire() => drop(lease),
         }
         bench.pass(LATE).await;
         assert_eq!(bench.shares(), [1; 5], "dropped after {millis} ms");
@@ -465,11 +466,6 @@ async fn a_closed_coordinator_gives_the_shares_back() {
     assert_eq!((ann.check().unwrap_err().reason, bench.keys()), (LossReason::Closed, 0));
 }
 
-/// `acquire`, with the lock in the future.
-async fn acquire(lock: quorlock::Lock) -> Result<quorlock::Lease, AcquireError> {
-    lock.acquire().await
-}
-
 /// Readers after the first ask in an attempt of their own.
 #[tokio::test(start_paused = true)]
 async fn i3_a_reader_granted_after_validity_ended_waits_on() {
@@ -479,10 +475,8 @@ async fn i3_a_reader_granted_after_validity_ended_waits_on() {
     let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let readers = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
     let lock = readers.lock("r").ttl(TTL).wait(Wait::Forever).shared();
-    let first = tokio::spawn(acquire(lock.clone()));
-    bench.settle().await;
-    let second = tokio::spawn(acquire(lock));
-    bench.settle().await;
+    let first = bench.waiting(lock.clone()).await;
+    let second = bench.waiting(lock).await;
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
     writer.release().await.unwrap();
     let first = first.await.unwrap().unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, acquiring, another, bench, passing};
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
     node::{Expiry, Node, Request},
@@ -77,12 +77,7 @@ async fn a_thousand_waiters_ask_as_seldom_as_one() {
     // Renewed manually, so that only the waiters send requests.
     let held = holder.lock("r").ttl(TTL).renewal(Renewal::Manual).acquire().await.unwrap();
     let before = asked(&bench.nodes);
-    let waiting: Vec<_> = (0..1_000)
-        .map(|_| {
-            let lock = forever(&bench.coordinator);
-            tokio::spawn(async move { lock.acquire().await.map(drop) })
-        })
-        .collect();
+    let waiting: Vec<_> = (0..1_000).map(|_| passing(forever(&bench.coordinator))).collect();
     bench.pass(Duration::from_secs(8)).await;
     let rounds = asked(&bench.nodes) - before;
     // Every other second another node is asked for the holder.
@@ -102,8 +97,7 @@ async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
     }
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
-    let lock = forever(&bench.coordinator);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = acquiring(forever(&bench.coordinator));
     bench.pass(Duration::from_secs(1)).await;
     let before = bench.clock.now();
     held.release().await.unwrap();
@@ -206,8 +200,7 @@ async fn try_acquire_does_not_queue_behind_a_local_waiter() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
-    let lock = forever(&bench.coordinator);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = acquiring(forever(&bench.coordinator));
     bench.pass(Duration::from_secs(1)).await;
     let lock = bench.lock();
     tokio::select! {
@@ -282,9 +275,7 @@ async fn a_panicking_listener_strands_no_task() {
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
     let lock = forever(&bench.coordinator).on_wait(|_| panic!("the listener panics"));
-    let (first, second) = (lock.clone(), lock);
-    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
-    let second = tokio::spawn(async move { second.acquire().await.map(drop) });
+    let (first, second) = (passing(lock.clone()), passing(lock));
     bench.pass(100 * MS).await;
     held.release().await.unwrap();
     first.await.unwrap().unwrap();
@@ -296,19 +287,17 @@ async fn a_cancelled_waiter_leaves_the_queue() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let _held = forever(&holder).acquire().await.unwrap();
-    let first = forever(&bench.coordinator);
-    let _first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    let _first = passing(forever(&bench.coordinator));
     bench.settle().await;
     for _ in 0..50 {
         let impatient = bench.coordinator.lock("r").ttl(TTL).wait(Wait::UpTo(MS));
         assert!(impatient.acquire().await.is_err());
     }
     let ahead = Arc::new(AtomicUsize::new(usize::MAX));
-    let last = forever(&bench.coordinator).on_wait({
+    let _last = passing(forever(&bench.coordinator).on_wait({
         let ahead = ahead.clone();
         move |waiting| ahead.store(waiting.ahead, Ordering::SeqCst)
-    });
-    let _last = tokio::spawn(async move { last.acquire().await.map(drop) });
+    }));
     bench.pass(Duration::from_secs(4)).await;
     assert_eq!(ahead.load(Ordering::SeqCst), 1, "only the first one came before");
 }
@@ -472,13 +461,9 @@ async fn after_contention_a_lone_client_waits_for_no_turn() {
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let lock = other.lock("r").ttl(TTL).wait(Wait::Forever);
     let held = bench.lock().acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
-    bench.settle().await;
+    let waiting = bench.waiting(lock.clone()).await;
     held.release().await.unwrap();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
     let begun = bench.clock.now();
     for _ in 0..10 {
         lock.acquire().await.unwrap().release().await.unwrap();

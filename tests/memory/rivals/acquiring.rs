@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::{AcquireError, Wait, node::Expiry, runtime::Clock};
 use quorlock_testkit::SkewedClock;
 
-use crate::common::{LATE, TTL, VALIDITY, another, bench};
+use crate::common::{LATE, TTL, VALIDITY, acquiring, another, bench};
 
 const MS: Duration = Duration::from_millis(1);
 const FOREIGN: &str = "another client";
@@ -51,8 +51,7 @@ async fn a_grant_slower_than_its_ttl_is_no_lease_and_leaves_no_key() {
         let slow = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
         let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(slow.clone()));
         let started = slow.now();
-        let lock = client.lock("r").ttl(TTL).wait(Wait::Never);
-        let acquiring = tokio::spawn(async move { lock.acquire().await });
+        let acquiring = acquiring(client.lock("r").ttl(TTL).wait(Wait::Never));
         bench.pass(7 * MS).await;
         slow.jump_forward(steps * step);
         let outcome = acquiring.await.unwrap();
@@ -125,8 +124,7 @@ async fn a_stale_key_on_a_minority_blocks_no_waiter() {
                 let (value, life) = if left_behind { ("left behind", 60 * TTL) } else { (FOREIGN, TTL) };
                 node.set_data("r", value, Expiry::In(life));
             }
-            let lock = bench.lock().wait(Wait::Forever);
-            let waiting = tokio::spawn(async move { lock.acquire().await });
+            let waiting = acquiring(bench.lock().wait(Wait::Forever));
             bench.pass(Duration::from_secs(1)).await;
             let before = bench.clock.now();
             for (index, node) in bench.nodes.iter().enumerate() {
@@ -149,8 +147,7 @@ async fn own_keys_of_an_earlier_attempt_block_no_client() {
         let soon_free = &bench.nodes[(held + 1) % 3];
         soon_free.set_data("r", FOREIGN, Expiry::In(60 * TTL));
         // The third node is free, and grants the failing attempts.
-        let lock = bench.lock().wait(Wait::UpTo(TTL));
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = acquiring(bench.lock().wait(Wait::UpTo(TTL)));
         bench.pass(300 * MS).await;
         soon_free.remove("r");
         let lease = waiting.await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, Handoff, Renewal, RestartGuard, Wait};
 
-use crate::common::{bench, bench_by_default};
+use crate::common::{bench, bench_by_default, passing};
 
 const MS: Duration = Duration::from_millis(1);
 const EXTREMES: [Duration; 6] = [
@@ -33,7 +33,7 @@ async fn extreme_options_of_a_lock_work_or_are_refused_and_never_panic() {
             assert_eq!(lease.is_ok(), tried.is_ok(), "{lease:?}");
             if let Ok(lease) = lease {
                 // The next waiter queues behind it, for as long as its wait allows.
-                let next = tokio::spawn(async move { lock.acquire().await.map(drop) });
+                let next = passing(lock);
                 bench.settle().await;
                 drop(lease.release().await);
                 drop(next.await.expect("waiting does not panic"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::{AcquireError, Lock, Wait};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, acquiring, another, bench};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -13,8 +13,7 @@ const MS: Duration = Duration::from_millis(1);
 async fn a_free_lock_is_acquired_though_the_nodes_stalled() {
     let bench = bench(5);
     bench.nodes.iter().for_each(MemoryNode::hang);
-    let lock = bench.lock().wait(Wait::Forever);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = acquiring(bench.lock().wait(Wait::Forever));
     bench.pass(100 * MS).await;
     bench.nodes.iter().for_each(MemoryNode::resume);
     let before = bench.clock.now();

@@ -1,7 +1,7 @@
 //! Waiting for several resources: each blocking resource wakes the waiter, and no set starves.
 
 use super::*;
-use crate::common::without_hints;
+use crate::common::{passing, without_hints};
 
 /// A waiter holds nothing, so waiters cannot deadlock.
 #[tokio::test(start_paused = true)]
@@ -46,8 +46,7 @@ async fn a_waiter_is_notified_only_of_the_resource_that_blocks() {
     let bench = bench(5);
     let other = bench.stranger();
     let held = other.lock("b").acquire().await.unwrap();
-    let lock = bench.both().wait(Wait::Forever);
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = passing(bench.both().wait(Wait::Forever));
     bench.pass(SECOND / 10).await;
     let before = bench.asked();
     let mut taken = 0;
@@ -72,8 +71,7 @@ async fn a_contender_first_asks_the_node_of_the_blocking_resource() {
     for name in ["a", "b", "c", "d", "e"] {
         let bench = bench(5);
         let _held = bench.stranger().lock(name).acquire().await.unwrap();
-        let lock = bench.coordinator.lock_all(["a", "b", "c", "d", "e"]).wait(Wait::Forever);
-        let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        let waiting = passing(bench.coordinator.lock_all(["a", "b", "c", "d", "e"]).wait(Wait::Forever));
         bench.pass(SECOND / 10).await;
         let before: Vec<_> = bench.nodes.iter().map(|node| node.requests().acquire).collect();
         bench.pass(SECOND * 4).await;
@@ -90,8 +88,7 @@ async fn a_waiter_is_notified_of_each_blocking_resource() {
     let bench = bench(5);
     let other = bench.stranger();
     let (a, b) = (other.lock("a").acquire().await.unwrap(), other.lock("b").acquire().await.unwrap());
-    let lock = bench.both().wait(Wait::Forever);
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = passing(bench.both().wait(Wait::Forever));
     bench.pass(SECOND / 10).await;
     a.release().await.unwrap();
     bench.pass(SECOND / 10).await;
@@ -125,7 +122,7 @@ async fn waiters_of_one_process_are_notified_without_the_servers() {
     for pair in sets.windows(2) {
         let [first, next] = [0, 1].map(|place| client.lock_all(pair[place]).wait(Wait::Forever));
         let held = first.acquire().await.unwrap();
-        let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
+        let waiting = passing(next);
         bench.pass(SECOND / 10).await;
         let released = bench.clock.now();
         held.release().await.unwrap();
@@ -146,7 +143,7 @@ async fn readers_writers_and_semaphores_notify_each_other() {
     for (held, next) in [(writer.clone().shared(), writer.clone()), (writer.clone(), writer.clone().shared())]
     {
         let held = held.acquire().await.unwrap();
-        let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
+        let waiting = passing(next);
         bench.pass(SECOND / 10).await;
         let released = bench.clock.now();
         held.release().await.unwrap();
