@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, another, bench};
+use crate::common::{Bench, LATE, TTL, another, asked, bench};
 use quorlock::{Fencing, Lease, Renewal, Wait, node::Expiry, runtime::Clock};
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
 
@@ -22,10 +22,6 @@ fn held<K, F>(bench: &Bench, lease: &Lease<K, F>) -> usize {
 }
 
 /// Counts the requests of all kinds, to all nodes.
-fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.requests().total()).sum()
-}
-
 /// Five nodes, each with its own clock.
 fn with_clocks() -> (Bench, Vec<Arc<SkewedClock>>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());

@@ -74,6 +74,16 @@ pub(crate) fn another_by_default(
     set(builder).build().unwrap()
 }
 
+/// The lock of these tests, which waits as long as it takes.
+pub(crate) fn forever(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+/// Counts the requests of all kinds to these nodes.
+pub(crate) fn asked(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.requests().total()).sum()
+}
+
 /// A task that acquires, and returns its lease.
 pub(crate) type Acquiring<K = Single, F = Fenced> = JoinHandle<Result<Lease<K, F>, AcquireError>>;
 

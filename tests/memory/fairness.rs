@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, acquiring, another, bench};
-use crate::queue::{dead, lock};
+use crate::common::{Bench, TTL, acquiring, another, bench, forever};
+use crate::queue::dead;
 use quorlock::protocol::turn;
 use quorlock::runtime::Mutex;
 use quorlock::{Coordinator, Wait};
@@ -130,12 +130,12 @@ async fn w9_a_lock_that_is_kept_free_costs_its_waiters_a_fifth_at_most() {
 async fn w9_a_reader_and_a_caller_of_several_take_no_lock_in_the_turn_of_another() {
     for is_reader in [true, false] {
         let bench = bench(5);
-        let first = lock(&client(&bench)).acquire().await.unwrap();
+        let first = forever(&client(&bench)).acquire().await.unwrap();
         dead(&bench, 0).await;
         let caller = client(&bench);
         let next = tokio::spawn(async move {
             if is_reader {
-                lock(&caller).shared().acquire().await.map(drop)
+                forever(&caller).shared().acquire().await.map(drop)
             } else {
                 caller.lock_all(["r", "s"]).ttl(TTL).wait(Wait::Forever).acquire().await.map(drop)
             }
@@ -154,13 +154,13 @@ async fn w9_a_reader_and_a_caller_of_several_take_no_lock_in_the_turn_of_another
 #[tokio::test(start_paused = true)]
 async fn w9_a_reader_joins_others_in_the_turn_of_another() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let first = forever(&client(&bench)).acquire().await.unwrap();
     dead(&bench, 0).await;
-    let next = acquiring(lock(&client(&bench)).shared());
+    let next = acquiring(forever(&client(&bench)).shared());
     bench.pass(MS * 10).await;
     first.release().await.unwrap();
     let before = bench.clock.now();
-    let other = lock(&client(&bench)).shared().acquire().await.unwrap();
+    let other = forever(&client(&bench)).shared().acquire().await.unwrap();
     drop(next.await.unwrap().unwrap());
     assert!(bench.clock.now().since(before) <= MS);
     drop(other);

@@ -3,24 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, acquiring, another, bench, passing, without_hints};
+use crate::common::{TTL, VALIDITY, acquiring, another, asked, bench, forever, passing, without_hints};
 use quorlock::{
-    Coordinator, Lock, Wait,
+    Coordinator,
     node::{Expiry, Hint, HintListener, Node, Request},
     runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, WrappedNode};
 
 const MS: Duration = Duration::from_millis(1);
-
-fn forever(coordinator: &Coordinator) -> Lock {
-    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
-}
-
-/// Requests of all kinds, to all nodes.
-fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.requests().total()).sum()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_plain_delete_and_an_expiry_wake_just_as_well() {

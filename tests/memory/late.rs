@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, bench};
+use crate::common::{Bench, TTL, bench, forever};
 use quorlock::{
-    Coordinator, Lock, Wait,
+    Coordinator,
     node::{Node, NodeError, Request},
     runtime::Clock,
 };
@@ -17,10 +17,6 @@ const MS: Duration = Duration::from_millis(1);
 /// How late the requests arrive: soon, and close to the end of a tombstone, which lives for the longest
 /// TTL of the deployment.
 const DELAYS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(25)];
-
-fn lock(coordinator: &Coordinator) -> Lock {
-    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
-}
 
 /// The first renewal is this late, on connections that have ended since. The second one is confirmed.
 async fn lose_a_renewal(bench: &Bench, late: Duration) {
@@ -38,7 +34,7 @@ async fn lose_a_renewal(bench: &Bench, late: Duration) {
 async fn i40_a_release_stops_an_unanswered_renewal_before_a_confirmed_one() {
     for late in DELAYS {
         let bench = bench(5);
-        let lease = lock(&bench.coordinator).acquire().await.unwrap();
+        let lease = forever(&bench.coordinator).acquire().await.unwrap();
         lose_a_renewal(&bench, late).await;
         lease.check().unwrap();
         lease.release().await.unwrap();
@@ -51,10 +47,10 @@ async fn i40_a_release_stops_an_unanswered_renewal_before_a_confirmed_one() {
 async fn i40_a_handed_off_lease_stops_its_unanswered_renewals() {
     for late in DELAYS {
         let bench = bench(5);
-        let first = lock(&bench.coordinator).acquire().await.unwrap();
+        let first = forever(&bench.coordinator).acquire().await.unwrap();
         lose_a_renewal(&bench, late).await;
         first.check().unwrap();
-        let waiting = bench.waiting(lock(&bench.coordinator)).await;
+        let waiting = bench.waiting(forever(&bench.coordinator)).await;
         first.release().await.unwrap();
         let second = waiting.await.unwrap().unwrap();
         assert_eq!(bench.nodes[0].requests().transfer, 1, "it was handed off");
@@ -70,7 +66,7 @@ async fn i40_a_handed_off_lease_stops_its_unanswered_renewals() {
 async fn r13_a_late_renewal_does_not_retake_a_retained_lock() {
     for late in DELAYS {
         let bench = bench(5);
-        let lease = lock(&bench.coordinator).acquire().await.unwrap();
+        let lease = forever(&bench.coordinator).acquire().await.unwrap();
         lose_a_renewal(&bench, late).await;
         lease.check().unwrap();
         lease.retain(Duration::from_secs(1), "").await.unwrap();
@@ -109,7 +105,7 @@ async fn i5_a_repeated_release_also_stops_late_requests() {
         .build()
         .unwrap();
     let bench = Bench { clock, nodes, coordinator };
-    let lease = lock(&bench.coordinator).acquire().await.unwrap();
+    let lease = forever(&bench.coordinator).acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(late, Duration::ZERO));
     bench.pass(TTL / 3 + MS).await;
     lease.release().await.unwrap();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Acquiring, Bench, TTL, VALIDITY, acquiring, another, bench};
+use crate::common::{Acquiring, Bench, TTL, VALIDITY, acquiring, another, asked, bench, forever};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::{
     Claim, FenceHint, NextWaiter, Token, WaiterId, offer_life, preferred_node, turn_key,
 };
 use quorlock::{
-    Coordinator, Lease, Lock, Wait,
+    Coordinator, Lease,
     node::{Expiry, Request, ask},
     runtime::Clock,
 };
@@ -18,16 +18,8 @@ use quorlock_testkit::{MemoryNode, SkewedClock};
 
 const MS: Duration = Duration::from_millis(1);
 
-fn lock(coordinator: &Coordinator) -> Lock {
-    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
-}
-
 fn client(bench: &Bench) -> Coordinator {
     another(&bench.clock, &bench.nodes, |builder| builder)
-}
-
-fn asked(bench: &Bench) -> usize {
-    bench.nodes.iter().map(|node| node.requests().total()).sum()
 }
 
 fn offers(bench: &Bench) -> usize {
@@ -42,11 +34,11 @@ async fn o1_the_next_waiter_gets_the_lock_one_trip_later() {
         node.delay(5 * MS, 5 * MS);
     }
     let clock = bench.clock.clone();
-    let mut held = lock(&client(&bench)).acquire().await.unwrap();
+    let mut held = forever(&client(&bench)).acquire().await.unwrap();
     let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..40 {
         let (sender, client) = (sender.clone(), client(&bench));
-        tokio::spawn(async move { sender.send(lock(&client).acquire().await.unwrap()).ok() });
+        tokio::spawn(async move { sender.send(forever(&client).acquire().await.unwrap()).ok() });
         bench.pass(5 * MS).await;
     }
     bench.pass(800 * MS).await;
@@ -62,7 +54,7 @@ async fn o1_the_next_waiter_gets_the_lock_one_trip_later() {
     }
     let short = trips.iter().filter(|trips| **trips == 1).count();
     assert!(short >= 28 && trips.iter().all(|trips| *trips <= 2), "{trips:?}");
-    let before = asked(&bench);
+    let before = asked(&bench.nodes);
     assert!(offers(&bench) >= 28 * 5, "{} offers of {before} requests", offers(&bench));
 }
 
@@ -81,7 +73,7 @@ async fn closed_loop(processes: u32, trip: Duration, fault: Fault) -> (Vec<u128>
     for number in 0..processes {
         let (sender, client, clock) = (sender.clone(), client(&bench), bench.clock.clone());
         tokio::spawn(async move {
-            let lock = lock(&client);
+            let lock = forever(&client);
             for _ in 0..20 {
                 let lease = lock.acquire().await.unwrap();
                 let began = clock.now();
@@ -101,7 +93,7 @@ async fn closed_loop(processes: u32, trip: Duration, fault: Fault) -> (Vec<u128>
     }
     grants.sort();
     assert!(grants.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two holders");
-    let asked = asked(&bench) / grants.len();
+    let asked = asked(&bench.nodes) / grants.len();
     (grants.windows(2).map(|pair| pair[1].0.since(pair[0].1).as_millis()).collect(), asked)
 }
 
@@ -153,14 +145,14 @@ async fn waiter(bench: &Bench) -> Acquiring {
 
 /// The same, for a process that stays alive when it stops waiting.
 async fn waiter_of(bench: &Bench, client: &Coordinator) -> Acquiring {
-    let waiting = acquiring(lock(client));
+    let waiting = acquiring(forever(client));
     bench.pass(Duration::from_secs(1)).await;
     waiting
 }
 
 /// Releases until there was an offer: one release in eight is open.
 async fn until_offered(bench: &Bench) -> Lease {
-    let held = lock(&client(bench)).acquire().await.unwrap();
+    let held = forever(&client(bench)).acquire().await.unwrap();
     until_offered_after(bench, held).await
 }
 
@@ -388,7 +380,7 @@ async fn o9_a_release_is_open_once_another_program_was_seen() {
     let rounds = async |mut held: Lease| {
         let before = offers(&bench);
         for round in 0..12 {
-            let waiting = acquiring(lock(if round % 2 == 0 { &unseen } else { &seen }));
+            let waiting = acquiring(forever(if round % 2 == 0 { &unseen } else { &seen }));
             bench.pass(60 * MS).await;
             held.release().await.unwrap();
             held = waiting.await.unwrap().unwrap();
@@ -408,7 +400,7 @@ async fn o9_a_release_is_open_once_another_program_was_seen() {
 async fn o8_a_waiter_accepts_no_offer_while_messages_do_not_arrive() {
     for (closed, from_the_start) in [(1, true), (1, false), (3, false)] {
         let bench = bench(5);
-        let held = lock(&client(&bench)).acquire().await.unwrap();
+        let held = forever(&client(&bench)).acquire().await.unwrap();
         let home = preferred_node("r", 5);
         let connected = if from_the_start { None } else { Some(client(&bench)) };
         // The home node, or three others: their inboxes close, or never open.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, another, bench};
+use crate::common::{TTL, VALIDITY, another, asked, bench};
 use quorlock::{AcquireError, ConfigError, FencingToken, LossReason, Owner, Renewal, Wait};
 
 #[tokio::test(start_paused = true)]
@@ -12,10 +12,10 @@ async fn i19_an_owner_reenters_without_a_request() {
     let lock = bench.lock().owner(&me);
     let outer = lock.acquire().await.unwrap();
     bench.settle().await;
-    let before: usize = bench.nodes.iter().map(|node| node.requests().total()).sum();
+    let before = asked(&bench.nodes);
     let inner = lock.acquire().await.unwrap();
     let again = lock.try_acquire().await.unwrap().expect("the owner reenters");
-    assert_eq!(bench.nodes.iter().map(|node| node.requests().total()).sum::<usize>(), before);
+    assert_eq!(asked(&bench.nodes), before);
     assert_eq!(inner.token(), outer.token(), "reentry shares the hold");
     assert_eq!(inner.remaining(), outer.remaining(), "with the same end");
     drop((inner, again));

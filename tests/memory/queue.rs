@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, acquiring, another, bench, passing};
+use crate::common::{Bench, TTL, acquiring, another, asked, bench, forever, passing};
 use quorlock::protocol::{Claim, Moment, WaiterId, intents_key, preferred_node, turn, want_mark};
 use quorlock::{
-    Coordinator, Lock, Renewal, Wait,
+    Coordinator, Renewal, Wait,
     node::{Capabilities, Capability, Expiry, Node as _, Request, Vote, ask},
     runtime::{Clock, Sleep},
 };
@@ -35,10 +35,6 @@ impl Clock for Calendar {
     }
 }
 
-pub(crate) fn lock(coordinator: &Coordinator) -> Lock {
-    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
-}
-
 fn client(bench: &Bench) -> Coordinator {
     another(&bench.clock, &bench.nodes, |builder| builder)
 }
@@ -55,23 +51,19 @@ pub(crate) async fn dead(bench: &Bench, number: u64) {
     ask(home(bench), Request::enqueue(key, waiter, elapsed, patience, turn)).await.unwrap();
 }
 
-fn asked(bench: &Bench) -> usize {
-    bench.nodes.iter().map(|node| node.requests().total()).sum()
-}
-
 #[tokio::test(start_paused = true)]
 async fn w2_processes_are_served_in_order_despite_their_calendars() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(MS, MS);
     }
-    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let first = forever(&client(&bench)).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for number in 0..8_u32 {
         let calendar = Calendar(bench.clock.clone(), Duration::from_secs(60) * (8 - number));
         let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(calendar));
-        let (lock, order, clock) = (lock(&client), order.clone(), bench.clock.clone());
+        let (lock, order, clock) = (forever(&client), order.clone(), bench.clock.clone());
         waiting.push(tokio::spawn(async move {
             let lease = lock.acquire().await.unwrap();
             order.lock().unwrap().push(number);
@@ -95,18 +87,18 @@ async fn w3_a_release_wakes_one_waiter_which_acquires_in_two_trips() {
         node.delay(5 * MS, 5 * MS);
     }
     let clock = bench.clock.clone();
-    let mut held = lock(&bench.coordinator).acquire().await.unwrap();
+    let mut held = forever(&bench.coordinator).acquire().await.unwrap();
     let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..20 {
         let (sender, client) = (sender.clone(), client(&bench));
-        tokio::spawn(async move { sender.send(lock(&client).acquire().await.unwrap()).ok() });
+        tokio::spawn(async move { sender.send(forever(&client).acquire().await.unwrap()).ok() });
     }
     bench.pass(800 * MS).await;
     for waiting in (1..=20).rev() {
-        let (before, asked) = (clock.now(), self::asked(&bench));
+        let (before, asked) = (clock.now(), self::asked(&bench.nodes));
         held.release().await.unwrap();
         held = next.recv().await.unwrap();
-        let (took, asked) = (clock.now().since(before), self::asked(&bench) - asked);
+        let (took, asked) = (clock.now().since(before), self::asked(&bench.nodes) - asked);
         assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms, with {waiting} waiting");
         assert!(asked <= 5 + 5 + 3, "{asked} requests, three heartbeats among them, with {waiting} waiting");
     }
@@ -115,11 +107,11 @@ async fn w3_a_release_wakes_one_waiter_which_acquires_in_two_trips() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_gives_up_leaves_the_queue() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
-    let impatient = lock(&client(&bench)).wait(Wait::UpTo(Duration::from_secs(1)));
+    let first = forever(&client(&bench)).acquire().await.unwrap();
+    let impatient = forever(&client(&bench)).wait(Wait::UpTo(Duration::from_secs(1)));
     let (gave_up, ()) = tokio::join!(impatient.acquire(), bench.pass(10 * MS));
     assert!(gave_up.is_err());
-    let waiting = acquiring(lock(&client(&bench)));
+    let waiting = acquiring(forever(&client(&bench)));
     bench.pass(100 * MS).await;
     let before = bench.clock.now();
     first.release().await.unwrap();
@@ -135,7 +127,7 @@ async fn w5_a_waiter_that_gives_up_in_its_turn_passes_it_on() {
     for node in &bench.nodes {
         node.delay(20 * MS, 20 * MS);
     }
-    let by_hand = |client: &Coordinator| lock(client).renewal(Renewal::Manual);
+    let by_hand = |client: &Coordinator| forever(client).renewal(Renewal::Manual);
     let first = by_hand(&client(&bench)).acquire().await.unwrap();
     let (gives_up, stays) = (client(&bench), client(&bench));
     let [gives_up, stays] = [&gives_up, &stays].map(by_hand);
@@ -158,11 +150,11 @@ async fn w5_a_waiter_that_gives_up_in_its_turn_passes_it_on() {
 async fn w5_a_dead_waiter_costs_the_others_one_turn() {
     for dead in 0..4 {
         let bench = bench(5);
-        let first = lock(&client(&bench)).acquire().await.unwrap();
+        let first = forever(&client(&bench)).acquire().await.unwrap();
         for number in 0..dead {
             self::dead(&bench, number).await;
         }
-        let next = acquiring(lock(&client(&bench)));
+        let next = acquiring(forever(&client(&bench)));
         bench.pass(10 * MS).await;
         let before = bench.clock.now();
         first.release().await.unwrap();
@@ -176,11 +168,11 @@ async fn w5_a_dead_waiter_costs_the_others_one_turn() {
 #[tokio::test(start_paused = true)]
 async fn w5_a_waiter_dead_for_long_costs_nothing() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let first = forever(&client(&bench)).acquire().await.unwrap();
     for number in 0..20 {
         dead(&bench, number).await;
     }
-    let next = acquiring(lock(&client(&bench)));
+    let next = acquiring(forever(&client(&bench)));
     bench.pass(LATE).await;
     let before = bench.clock.now();
     first.release().await.unwrap();
@@ -195,10 +187,10 @@ async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
     }
-    let first = lock(&client(&bench)).acquire().await.unwrap();
-    let gone = passing(lock(&client(&bench)));
+    let first = forever(&client(&bench)).acquire().await.unwrap();
+    let gone = passing(forever(&client(&bench)));
     bench.pass(50 * MS).await;
-    let next = acquiring(lock(&client(&bench)));
+    let next = acquiring(forever(&client(&bench)));
     bench.pass(50 * MS).await;
     let before = bench.clock.now();
     first.release().await.unwrap();
@@ -213,11 +205,11 @@ async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
 #[tokio::test(start_paused = true)]
 async fn w2_a_waiter_regains_its_lost_place() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let first = forever(&client(&bench)).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for number in 0..4 {
-        let (lock, order) = (lock(&client(&bench)), order.clone());
+        let (lock, order) = (forever(&client(&bench)), order.clone());
         waiting.push(tokio::spawn(async move {
             let lease = lock.acquire().await.unwrap();
             order.lock().unwrap().push(number);
@@ -246,7 +238,7 @@ async fn w8_undoing_an_attempt_wakes_no_waiter() {
     home(&bench).set_data("r", "a holder before", Expiry::In(MS));
     dead(&bench, 1).await;
     bench.pass(5 * MS).await;
-    assert!(lock(&client(&bench)).try_acquire().await.unwrap().is_none());
+    assert!(forever(&client(&bench)).try_acquire().await.unwrap().is_none());
     bench.settle().await;
     assert_eq!(home(&bench).holder("r"), None, "it was granted there, and undone");
     let vote = ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap().vote;
@@ -258,16 +250,16 @@ async fn w8_undoing_an_attempt_wakes_no_waiter() {
 #[tokio::test(start_paused = true)]
 async fn w4_waiters_take_no_vote_of_a_restarted_node_from_the_holder() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let first = forever(&client(&bench)).acquire().await.unwrap();
     for _ in 0..8 {
-        passing(lock(&client(&bench)));
+        passing(forever(&client(&bench)));
     }
     bench.pass(Duration::from_secs(2)).await;
     home(&bench).restart_empty();
-    let before = asked(&bench);
+    let before = asked(&bench.nodes);
     bench.pass(TTL / 4).await;
     let seconds = usize::try_from((TTL / 4).as_secs().max(1)).unwrap();
-    let asked = asked(&bench) - before;
+    let asked = asked(&bench.nodes) - before;
     assert!(asked <= 8 * 6 * (seconds + 1), "{asked} requests of eight waiters in {seconds} s");
     let taken = home(&bench).holder("r").is_some_and(|token| token != *first.token());
     assert!(!taken, "a waiter has taken the key that the holder must restore");
@@ -280,8 +272,8 @@ async fn w4_waiters_take_no_vote_of_a_restarted_node_from_the_holder() {
 #[tokio::test(start_paused = true)]
 async fn w4_a_key_on_one_node_alone_delays_no_waiter() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
-    let next = acquiring(lock(&client(&bench)));
+    let first = forever(&client(&bench)).acquire().await.unwrap();
+    let next = acquiring(forever(&client(&bench)));
     bench.pass(50 * MS).await;
     home(&bench).remove("r");
     home(&bench).set_data("r", "stray", Expiry::In(Duration::from_secs(600)));
@@ -297,11 +289,11 @@ async fn w4_a_key_on_one_node_alone_delays_no_waiter() {
 async fn w6_waiters_queue_on_the_next_node_if_one_is_down() {
     let bench = bench(5);
     home(&bench).disconnect();
-    let mut held = lock(&bench.coordinator).acquire().await.unwrap();
+    let mut held = forever(&bench.coordinator).acquire().await.unwrap();
     let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..5 {
         let (sender, client) = (sender.clone(), client(&bench));
-        tokio::spawn(async move { sender.send(lock(&client).acquire().await.unwrap()).ok() });
+        tokio::spawn(async move { sender.send(forever(&client).acquire().await.unwrap()).ok() });
     }
     bench.pass(300 * MS).await;
     for _ in 0..5 {
@@ -320,8 +312,8 @@ async fn w6_without_a_queue_each_release_wakes_all_waiters() {
         // Applies to all clients of the server.
         drop(node.clone().with_capabilities(Capabilities::all().without(Capability::Queue)));
     }
-    let held = lock(&client(&bench)).acquire().await.unwrap();
-    let waiting: Vec<_> = (0..5).map(|_| passing(lock(&client(&bench)))).collect();
+    let held = forever(&client(&bench)).acquire().await.unwrap();
+    let waiting: Vec<_> = (0..5).map(|_| passing(forever(&client(&bench)))).collect();
     bench.pass(300 * MS).await;
     held.release().await.unwrap();
     for task in waiting {
@@ -337,7 +329,7 @@ async fn waiters_wait_for_locks_of_other_libraries() {
         node.set_data("r", "another library's token", Expiry::In(Duration::from_secs(2)));
     }
     let before = bench.clock.now();
-    let _lease = lock(&client(&bench)).acquire().await.unwrap();
+    let _lease = forever(&client(&bench)).acquire().await.unwrap();
     let took = bench.clock.now().since(before);
     assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2_100), "{took:?}");
 }
@@ -345,8 +337,8 @@ async fn waiters_wait_for_locks_of_other_libraries() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_tries_once_joins_no_queue() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
-    assert!(lock(&client(&bench)).try_acquire().await.unwrap().is_none());
+    let first = forever(&client(&bench)).acquire().await.unwrap();
+    assert!(forever(&client(&bench)).try_acquire().await.unwrap().is_none());
     assert_eq!(home(&bench).requests().enqueue, 0);
     first.release().await.unwrap();
 }
@@ -355,9 +347,9 @@ async fn a_caller_that_tries_once_joins_no_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_ends_with_an_error_leaves_the_queue() {
     let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let first = forever(&client(&bench)).acquire().await.unwrap();
     let closing = client(&bench);
-    let waiting = acquiring(lock(&closing));
+    let waiting = acquiring(forever(&closing));
     bench.pass(10 * MS).await;
     closing.close(MS).await;
     assert!(waiting.await.unwrap().is_err());
@@ -378,8 +370,9 @@ async fn close_waits_until_a_cancelled_waiter_has_left_the_nodes() {
         ("writer", "several", &place),
     ] {
         let bench = bench(5);
-        let lock_of =
-            |client: &Coordinator, who| if who == "reader" { lock(client).shared() } else { lock(client) };
+        let lock_of = |client: &Coordinator, who| {
+            if who == "reader" { forever(client).shared() } else { forever(client) }
+        };
         let _held = lock_of(&client(&bench), held).acquire().await.unwrap();
         bench.nodes.iter().for_each(|node| node.delay(10 * MS, 10 * MS));
         let client = client(&bench);
@@ -408,11 +401,11 @@ async fn close_waits_until_a_cancelled_waiter_has_left_the_nodes() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_learns_how_many_processes_wait_before_it() {
     let bench = bench(5);
-    let _held = lock(&client(&bench)).acquire().await.unwrap();
+    let _held = forever(&client(&bench)).acquire().await.unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     for number in 0..11 {
         let seen = seen.clone();
-        passing(lock(&client(&bench)).on_wait(move |waiting| {
+        passing(forever(&client(&bench)).on_wait(move |waiting| {
             let mut seen = seen.lock().unwrap();
             seen.retain(|(other, _)| *other != number);
             seen.push((number, waiting.processes));
@@ -433,7 +426,7 @@ async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
     for node in &bench.nodes {
         node.set_data("r", "another library's token", Expiry::In(TTL));
     }
-    let next = acquiring(lock(&client(&bench)));
+    let next = acquiring(forever(&client(&bench)));
     bench.pass(100 * MS).await;
     home(&bench).remove("r");
     bench.pass(20 * MS).await;
@@ -450,14 +443,14 @@ async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
 #[tokio::test(start_paused = true)]
 async fn w6_a_waiter_returns_to_the_queue_of_a_node_that_was_slow_once() {
     let bench = bench(5);
-    let held = lock(&bench.coordinator).acquire().await.unwrap();
+    let held = forever(&bench.coordinator).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for number in 0..3 {
         if number == 1 {
             home(&bench).hang();
         }
-        let (lock, order) = (lock(&client(&bench)), order.clone());
+        let (lock, order) = (forever(&client(&bench)), order.clone());
         waiting.push(tokio::spawn(async move {
             let lease = lock.acquire().await.unwrap();
             order.lock().unwrap().push(number);
@@ -481,13 +474,13 @@ async fn w6_a_waiter_returns_to_the_queue_of_a_node_that_was_slow_once() {
 #[tokio::test(start_paused = true)]
 async fn waiters_are_listed_in_order_with_name_and_age() {
     let bench = bench(5);
-    let held = lock(&bench.coordinator).acquire().await.unwrap();
+    let held = forever(&bench.coordinator).acquire().await.unwrap();
     let mut waiting = Vec::new();
     for label in ["the first", "the second"] {
-        waiting.push(acquiring(lock(&client(&bench)).label(label)));
+        waiting.push(acquiring(forever(&client(&bench)).label(label)));
         bench.pass(Duration::from_secs(2)).await;
     }
-    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    let seen = forever(&bench.coordinator).waiters().await.unwrap();
     let labels: Vec<_> =
         seen.waiters.iter().map(|waiter| waiter.context.split_once(' ').unwrap().1).collect();
     assert_eq!(labels, ["the first", "the second"]);
@@ -498,10 +491,10 @@ async fn waiters_are_listed_in_order_with_name_and_age() {
     // The node with the queue is down: waiters enqueue on the next.
     home(&bench).hang();
     bench.pass(LATE).await;
-    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    let seen = forever(&bench.coordinator).waiters().await.unwrap();
     assert_eq!(seen.waiters.len(), 2, "{seen:?}");
     bench.nodes.iter().for_each(MemoryNode::hang);
-    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    let seen = forever(&bench.coordinator).waiters().await.unwrap();
     assert!(seen.waiters.is_empty() && seen.has_more, "the queue is unknown: {seen:?}");
     bench.nodes.iter().for_each(MemoryNode::resume);
     drop(held);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, VALIDITY, another, bench};
+use crate::common::{Bench, TTL, VALIDITY, another, asked, bench};
 use quorlock::protocol::semaphore_limit;
 use quorlock::{
     ConfigError, LossReason, Lost, Permit, PermitError, Renewal, Semaphore, Wait, WithError,
@@ -21,11 +21,6 @@ const NAME: &str = "r";
 /// A semaphore in a process of its own.
 fn elsewhere(bench: &Bench, permits: usize) -> Semaphore {
     another(&bench.clock, &bench.nodes, |builder| builder).semaphore(NAME, permits).ttl(TTL)
-}
-
-/// Requests of all kinds, to all nodes.
-fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.requests().total()).sum()
 }
 
 /// Keys of permits, at all nodes.

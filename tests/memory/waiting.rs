@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::common::{Bench, TTL, acquiring, another, bench, passing};
+use crate::common::{Bench, TTL, acquiring, another, asked, bench, forever, passing};
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
     node::{Expiry, Node, Request},
@@ -17,15 +17,6 @@ use quorlock::{
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode, memory_nodes, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
-
-fn forever(coordinator: &Coordinator) -> Lock {
-    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
-}
-
-/// Requests of all kinds, to all nodes.
-fn asked(nodes: &[MemoryNode]) -> usize {
-    nodes.iter().map(|node| node.requests().total()).sum()
-}
 
 /// Runs this many tasks, each of which holds the lock once for a millisecond. Returns the order in
 /// which they held it, by the number of their arrival.
@@ -459,7 +450,7 @@ async fn a_wait_shorter_than_a_round_names_the_holder() {
 async fn after_contention_a_lone_client_waits_for_no_turn() {
     let bench = bench(5);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
-    let lock = other.lock("r").ttl(TTL).wait(Wait::Forever);
+    let lock = forever(&other);
     let held = bench.lock().acquire().await.unwrap();
     let waiting = bench.waiting(lock.clone()).await;
     held.release().await.unwrap();
