@@ -23,9 +23,7 @@ async fn a_free_lock_is_granted_by_all_nodes() {
 #[tokio::test(start_paused = true)]
 async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(10), Duration::from_millis(30));
-    }
+    bench.delay(Duration::from_millis(10), Duration::from_millis(30));
     let before = bench.clock.now();
     let lease = bench.lock().acquire().await.unwrap();
     let took = bench.clock.now().since(before);
@@ -63,9 +61,7 @@ async fn i3_a_quorum_seen_just_as_validity_ends_is_released() {
 /// The answers arrive ten milliseconds after the request, plus the suspend.
 async fn released_after_a_suspend_of(suspend: Duration) {
     let bench = bench(3);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(5), Duration::from_millis(5));
-    }
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     // The machine is suspended while the answers are in flight; its clock keeps running.
     let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));

@@ -150,7 +150,7 @@ async fn a_release_dropped_at_any_point_leaves_no_key() {
 async fn a_release_dropped_half_way_serves_a_new_waiter() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     let mut releasing = Box::pin(lease.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let lock = bench.lock().wait(Wait::Forever);
@@ -166,7 +166,7 @@ async fn a_release_dropped_half_way_serves_a_new_waiter() {
 async fn a_dropped_release_reaches_a_node_that_comes_back() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     bench.nodes[4].disconnect();
     let mut releasing = Box::pin(lease.release());
     assert!(poll!(releasing.as_mut()).is_pending());
@@ -415,7 +415,7 @@ async fn close_waits_for_late_answers_of_a_finished_release() {
 async fn close_waits_for_late_answers_of_a_running_release() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     bench.nodes[4].hang();
     let mut releasing = Box::pin(lease.release());
     assert!(poll!(releasing.as_mut()).is_pending());

@@ -212,7 +212,7 @@ async fn a_round_uses_the_timeout_of_a_node_unless_one_is_set() {
             builder = builder.node_timeout(set);
         }
         let client = builder.build().unwrap();
-        bench.nodes.iter().for_each(|node| node.delay(slow, slow));
+        bench.delay(slow, slow);
         let got = client.lock("r").wait(Wait::Never).acquire().await;
         assert_eq!(got.is_ok(), acquired, "{own:?} and {set:?}: {got:?}");
     }

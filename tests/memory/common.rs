@@ -114,6 +114,11 @@ impl Bench {
         self.nodes.iter().filter(|node| node.holder("r").is_some()).count()
     }
 
+    /// Sets how long later requests take to arrive at each node, and their responses to come back.
+    pub(crate) fn delay(&self, request: Duration, reply: Duration) {
+        self.nodes.iter().for_each(|node| node.delay(request, reply));
+    }
+
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.clock.now() + time).await;
     }

@@ -57,9 +57,7 @@ fn inspections(nodes: &[MemoryNode]) -> usize {
 #[tokio::test(start_paused = true)]
 async fn one_candidate_leads_and_resigning_elects_the_next() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let first = elsewhere(&bench).campaign("first").await.unwrap();
     let (second, clock) = (elsewhere(&bench), bench.clock.clone());
     let second = tokio::spawn(async move { (second.campaign("second").await.unwrap(), clock.now()) });
@@ -87,9 +85,7 @@ async fn dropping_the_leadership_resigns() {
 async fn a_candidate_that_gives_up_leaves_no_key() {
     let bench = bench(5);
     for step in 0..12 {
-        for node in &bench.nodes {
-            node.delay(MS, MS);
-        }
+        bench.delay(MS, MS);
         let election = elsewhere(&bench);
         tokio::select! {
             biased;
@@ -121,9 +117,7 @@ async fn candidates_of_one_process_announce_their_own_values() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_yields_each_leader_with_value_and_token() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(2 * MS, 2 * MS);
-    }
+    bench.delay(2 * MS, 2 * MS);
     let mut observer = elsewhere(&bench).observe().unwrap();
     assert_eq!(observer.changed().await, Observed::NoLeader);
     for round in 0..5 {
@@ -219,9 +213,7 @@ async fn no_leader_is_not_reported_without_a_quorum() {
 #[tokio::test(start_paused = true)]
 async fn a_change_is_reported_once_though_its_caller_cancels() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let mut observer = elsewhere(&bench).observe().unwrap();
     let leadership = elsewhere(&bench).campaign("a").await.unwrap();
     let before = inspections(&bench.nodes);

@@ -27,9 +27,7 @@ enum Caller {
 /// of the caller waited for the first lock, or for both.
 async fn waits(caller: Caller, writers: usize, hold: Duration, calls: usize) -> Vec<Duration> {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(MS / 2, MS / 2);
-    }
+    bench.delay(MS / 2, MS / 2);
     let inside = Arc::new(Mutex::new([0, 0]));
     let mut tasks = Vec::new();
     for number in 0..2 * writers {

@@ -44,9 +44,7 @@ fn written_back(bench: &Bench) -> usize {
 async fn writing_back() -> (Bench, Acquiring) {
     let bench = bench(3);
     put_ahead(&bench, 0, MAX_TTL);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(1), Duration::from_millis(1));
-    }
+    bench.delay(Duration::from_millis(1), Duration::from_millis(1));
     let attempt = acquiring(bench.lock());
     while written_back(&bench) == 0 {
         bench.pass(Duration::from_micros(100)).await;
@@ -205,9 +203,7 @@ async fn an_attempt_delayed_by_half_of_max_ttl_is_released() {
         (MAX_TTL / 2, Fencing::Off, true),
     ] {
         let bench = bench(3);
-        for node in &bench.nodes {
-            node.delay(Duration::from_millis(1), Duration::from_millis(1));
-        }
+        bench.delay(Duration::from_millis(1), Duration::from_millis(1));
         let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
         let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
         let attempt = acquiring(client.lock("r").ttl(MAX_TTL).wait(Wait::Never).fencing(fencing));
@@ -225,9 +221,7 @@ async fn an_attempt_delayed_by_half_of_max_ttl_is_released() {
 #[tokio::test(start_paused = true)]
 async fn a_handoff_delayed_by_half_of_max_ttl_is_repeated() {
     let bench = bench(3);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(1), Duration::from_millis(1));
-    }
+    bench.delay(Duration::from_millis(1), Duration::from_millis(1));
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
     let lock = client.lock("r").ttl(MAX_TTL).wait(Wait::Forever);

@@ -104,7 +104,7 @@ async fn a_renewal_in_flight_belongs_to_its_lease() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let waiting = bench.waiting(plain(&bench)).await;
-    bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
+    bench.delay(20 * MS, 20 * MS);
     bench.pass(TTL / 3 + MS).await;
     let before = asked(&bench.nodes);
     let token = first.token().clone();
@@ -167,7 +167,7 @@ async fn a_manual_renewal_in_flight_belongs_to_its_lease() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let waiting = bench.waiting(plain(&bench)).await;
-    bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
+    bench.delay(20 * MS, 20 * MS);
     let before = asked(&bench.nodes);
     tokio::select! {
         biased;

@@ -127,9 +127,7 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
     // Whichever node is asked first: the other holder has three of five.
     for first in 0..5 {
         let bench = bench(5);
-        for node in &bench.nodes {
-            node.delay(MS, MS);
-        }
+        bench.delay(MS, MS);
         for held in 0..3 {
             bench.nodes[(first + held) % 5].set_data("r", "another library's token", Expiry::In(TTL));
         }

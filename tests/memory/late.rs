@@ -20,7 +20,7 @@ const DELAYS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(25)];
 
 /// The first renewal is this late, on connections that have ended since. The second one is confirmed.
 async fn lose_a_renewal(bench: &Bench, late: Duration) {
-    bench.nodes.iter().for_each(|node| node.delay(late, Duration::ZERO));
+    bench.delay(late, Duration::ZERO);
     bench.pass(TTL / 3 + MS).await;
     for node in &bench.nodes {
         node.disconnect();
@@ -106,7 +106,7 @@ async fn i5_a_repeated_release_also_stops_late_requests() {
         .unwrap();
     let bench = Bench { clock, nodes, coordinator };
     let lease = forever(&bench.coordinator).acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(late, Duration::ZERO));
+    bench.delay(late, Duration::ZERO);
     bench.pass(TTL / 3 + MS).await;
     lease.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;

@@ -165,7 +165,7 @@ async fn closing_notifies_holders_and_releases_all_leases() {
 #[tokio::test(start_paused = true)]
 async fn closing_waits_for_an_acquire_in_flight() {
     let bench = bench(5);
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     let lock = bench.lock();
     let mut acquiring = pin!(lock.acquire());
     assert!(poll!(acquiring.as_mut()).is_pending());
@@ -182,7 +182,7 @@ async fn closing_waits_for_an_acquire_in_flight() {
 async fn closing_waits_for_a_release_in_flight() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     let mut releasing = pin!(lease.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let closed = async {

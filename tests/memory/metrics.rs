@@ -144,9 +144,9 @@ async fn each_outcome_of_an_acquire_is_counted() {
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 2.0);
     // Dropped before completion, which nodes that answer immediately would not allow.
-    counted.bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
+    counted.bench.delay(Duration::from_millis(1), Duration::ZERO);
     assert!(counted.lock().acquire().now_or_never().is_none());
-    counted.bench.nodes.iter().for_each(|node| node.delay(Duration::ZERO, Duration::ZERO));
+    counted.bench.delay(Duration::ZERO, Duration::ZERO);
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 3.0);
     drop(theirs);
     counted.bench.settle().await;

@@ -30,9 +30,7 @@ fn offers(bench: &Bench) -> usize {
 #[tokio::test(start_paused = true)]
 async fn o1_the_next_waiter_gets_the_lock_one_trip_later() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let clock = bench.clock.clone();
     let mut held = forever(&client(&bench)).acquire().await.unwrap();
     let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
@@ -66,9 +64,7 @@ type Fault = fn(&MemoryNode);
 /// requests per grant.
 async fn closed_loop(processes: u32, trip: Duration, fault: Fault) -> (Vec<u128>, usize) {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(trip / 2, trip / 2);
-    }
+    bench.delay(trip / 2, trip / 2);
     let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..processes {
         let (sender, client, clock) = (sender.clone(), client(&bench), bench.clock.clone());
@@ -170,9 +166,7 @@ async fn until_offered_after(bench: &Bench, mut held: Lease) -> Lease {
 #[tokio::test(start_paused = true)]
 async fn o3_o7_an_offered_lease_counts_from_the_request_and_is_renewed() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(10 * MS, 10 * MS);
-    }
+    bench.delay(10 * MS, 10 * MS);
     let lease = until_offered(&bench).await;
     // The token was new at most a quarter of its life and a heartbeat ago, and the way took one and a half round trips.
     let life = offer_life(TTL, 3 * TTL);
@@ -218,9 +212,7 @@ async fn o2_a_process_at_two_addresses_has_one_vote() {
 #[tokio::test(start_paused = true)]
 async fn o4_a_lease_has_ended_when_an_offer_of_it_is_sent() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(10 * MS, 10 * MS);
-    }
+    bench.delay(10 * MS, 10 * MS);
     let mut held = until_offered(&bench).await;
     loop {
         let (waiting, before, watch) = (waiter(&bench).await, offers(&bench), held.watch());
@@ -262,9 +254,7 @@ async fn o5_an_offer_that_arrives_too_late_for_a_renewal_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn o6_an_offer_to_a_waiter_that_left_is_released() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(20 * MS, 20 * MS);
-    }
+    bench.delay(20 * MS, 20 * MS);
     let mut held = until_offered(&bench).await;
     loop {
         // Its process stays alive.
@@ -309,9 +299,7 @@ async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
 #[tokio::test(start_paused = true)]
 async fn o6_an_offer_to_a_waiter_that_gave_up_and_ended_is_an_ordinary_release() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(20 * MS, 20 * MS);
-    }
+    bench.delay(20 * MS, 20 * MS);
     let mut held = until_offered(&bench).await;
     loop {
         let client = client(&bench);
@@ -346,9 +334,7 @@ async fn an_offer_in_the_turn_of_its_waiter_is_accepted() {
         );
     };
     each(Request::Acquire { claim: holder.clone(), ttl: TTL, fence_hint: None }).await;
-    for node in &bench.nodes {
-        node.delay(10 * MS, 10 * MS);
-    }
+    bench.delay(10 * MS, 10 * MS);
     let waiting = waiter(&bench).await;
     let home = &bench.nodes[preferred_node("r", 5)];
     let next = home.accepting("r").pop().unwrap();

@@ -111,7 +111,7 @@ async fn other_processes_get_a_turn_after_bounded_handoffs() {
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_asks_again_queues_behind_the_others() {
     let bench = bench(5);
-    bench.nodes.iter().for_each(|node| node.delay(MS / 2, MS / 2));
+    bench.delay(MS / 2, MS / 2);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let greedy = {
         let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
@@ -141,7 +141,7 @@ async fn a_handoff_never_leaves_the_lock_free() {
     let first = lock.acquire().await.unwrap();
     let next = bench.waiting(lock.clone()).await;
     let (token, watch) = (first.token().clone(), first.watch());
-    bench.nodes.iter().for_each(|node| node.delay(MS, MS));
+    bench.delay(MS, MS);
     first.release().await.unwrap();
     assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease ends first");
     let second = next.await.unwrap().unwrap();

@@ -54,9 +54,7 @@ pub(crate) async fn dead(bench: &Bench, number: u64) {
 #[tokio::test(start_paused = true)]
 async fn w2_processes_are_served_in_order_despite_their_calendars() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(MS, MS);
-    }
+    bench.delay(MS, MS);
     let first = forever(&client(&bench)).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
@@ -83,9 +81,7 @@ async fn w2_processes_are_served_in_order_despite_their_calendars() {
 #[tokio::test(start_paused = true)]
 async fn w3_a_release_wakes_one_waiter_which_acquires_in_two_trips() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let clock = bench.clock.clone();
     let mut held = forever(&bench.coordinator).acquire().await.unwrap();
     let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
@@ -124,9 +120,7 @@ async fn a_waiter_that_gives_up_leaves_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn w5_a_waiter_that_gives_up_in_its_turn_passes_it_on() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(20 * MS, 20 * MS);
-    }
+    bench.delay(20 * MS, 20 * MS);
     let by_hand = |client: &Coordinator| forever(client).renewal(Renewal::Manual);
     let first = by_hand(&client(&bench)).acquire().await.unwrap();
     let (gives_up, stays) = (client(&bench), client(&bench));
@@ -184,9 +178,7 @@ async fn w5_a_waiter_dead_for_long_costs_nothing() {
 #[tokio::test(start_paused = true)]
 async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let first = forever(&client(&bench)).acquire().await.unwrap();
     let gone = passing(forever(&client(&bench)));
     bench.pass(50 * MS).await;
@@ -374,7 +366,7 @@ async fn close_waits_until_a_cancelled_waiter_has_left_the_nodes() {
             if who == "reader" { forever(client).shared() } else { forever(client) }
         };
         let _held = lock_of(&client(&bench), held).acquire().await.unwrap();
-        bench.nodes.iter().for_each(|node| node.delay(10 * MS, 10 * MS));
+        bench.delay(10 * MS, 10 * MS);
         let client = client(&bench);
         let several = client.lock_all(["q", "r"]).ttl(TTL).wait(Wait::Forever);
         let one = lock_of(&client, wanted);

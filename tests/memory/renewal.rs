@@ -26,9 +26,7 @@ async fn a_lease_renews_itself_for_as_long_as_it_is_held() {
 async fn i7_a_renewal_counts_from_before_it_was_sent() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(20), Duration::from_millis(20));
-    }
+    bench.delay(Duration::from_millis(20), Duration::from_millis(20));
     lease.renew().await.unwrap();
     assert!(lease.remaining() <= VALIDITY - Duration::from_millis(40), "{:?}", lease.remaining());
 }
@@ -57,9 +55,7 @@ async fn i8_i11_a_renewal_that_reaches_a_minority_keeps_the_old_deadline_and_the
 async fn a_second_renewal_waits_for_the_one_in_flight() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(5), Duration::from_millis(5));
-    }
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     let later = async {
         bench.settle().await;
         lease.renew().await
@@ -259,9 +255,7 @@ const LATEST: Duration = Duration::from_millis(10_000 / 3 + 10_000 / 30 + 2);
 async fn many_leases_due_together_are_renewed_in_batches() {
     let bench = bench(5);
     let leases = leases_due_together(&bench, 1000).await;
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(5), Duration::from_millis(5));
-    }
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     bench.pass(THIRD + Duration::from_millis(7)).await;
     assert_eq!(renewals(&bench.nodes), [128; 5], "none of them has been decided");
     bench.pass(LATEST - THIRD).await;

@@ -50,7 +50,7 @@ async fn r10_a_retained_lock_stays_held_without_a_process() {
 async fn r10_the_lock_is_never_free_in_between() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(MS * 2, MS * 2));
+    bench.delay(MS * 2, MS * 2);
     let retaining = tokio::spawn(lease.retain(HOUR, ""));
     while !retaining.is_finished() {
         assert_eq!(bench.keys(), 5, "each node has one of the two tokens");
@@ -99,7 +99,7 @@ async fn waiters_here_and_elsewhere_get_the_lock_after_it() {
 async fn i15_a_renewal_in_flight_does_not_follow_it() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(|node| node.delay(MS * 20, MS * 20));
+    bench.delay(MS * 20, MS * 20);
     let watch = lease.watch();
     let renewing = async {
         let renewed = lease.renew();
@@ -164,7 +164,7 @@ async fn r11_a_confirmation_after_the_end_of_the_lease_does_not_count() {
     bench.pass(TTL).await;
     let lease = lock.acquire().await.unwrap();
     bench.pass(VALIDITY - MS * 10).await;
-    bench.nodes.iter().for_each(|node| node.delay(MS * 15, MS * 15));
+    bench.delay(MS * 15, MS * 15);
     let error = lease.retain(HOUR, "").await.unwrap_err();
     assert!(matches!(error, RetainError::Unconfirmed { .. }), "{error}");
 }
@@ -172,7 +172,7 @@ async fn r11_a_confirmation_after_the_end_of_the_lease_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn retaining_continues_if_it_is_dropped() {
     let bench = bench(5);
-    bench.nodes.iter().for_each(|node| node.delay(MS * 5, MS * 5));
+    bench.delay(MS * 5, MS * 5);
     for polled in [false, true] {
         let lease = bench.lock().acquire().await.unwrap();
         let mut retaining = Box::pin(lease.retain(Duration::from_secs(5), ""));

@@ -157,9 +157,7 @@ async fn a_wait_cancelled_at_any_point_leaves_no_key() {
     for taken in [0, 1, 2] {
         for step in 0..40 {
             let bench = bench(3);
-            for node in &bench.nodes {
-                node.delay(MS, MS);
-            }
+            bench.delay(MS, MS);
             let mut held = Vec::new();
             for _ in 0..taken {
                 held.push(free_permit(&elsewhere(&bench, 2)).await);
@@ -301,9 +299,7 @@ async fn p1_clients_that_differ_never_hold_together() {
 #[tokio::test(start_paused = true)]
 async fn asking_for_a_free_permit_is_two_requests_to_each_node_in_one_round_trip() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let semaphore = elsewhere(&bench, 4);
     free_permit(&semaphore).await.release().await.unwrap();
     bench.pass(20 * MS).await;

@@ -245,9 +245,7 @@ async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_re
 #[tokio::test(start_paused = true)]
 async fn m3_a_late_request_of_a_dropped_acquire_stores_nothing() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(LATE, MS);
-    }
+    bench.delay(LATE, MS);
     let acquiring = passing(bench.both());
     bench.pass(MS * 10).await;
     for node in &bench.nodes {

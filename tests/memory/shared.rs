@@ -277,9 +277,7 @@ async fn s6_an_unconfirmed_downgrade_is_repeated_by_the_next_renewal() {
 async fn a_downgrade_that_is_dropped_gives_the_lock_back() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(5), Duration::from_millis(5));
-    }
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     tokio::select! {
         biased;
         _ = lease.downgrade() => panic!("it takes ten milliseconds"),
@@ -324,9 +322,7 @@ async fn an_owner_may_reenter_shared_but_not_exclusive() {
 #[tokio::test(start_paused = true)]
 async fn readers_of_one_process_do_not_queue_behind_each_other() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(Duration::from_millis(5), Duration::from_millis(5));
-    }
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     let readers = [(); 200].map(|()| bench.reader().wait(Wait::Forever));
     let since = bench.clock.now();
     let many = join_all(readers.iter().map(quorlock::Lock::acquire)).await;
@@ -375,9 +371,7 @@ async fn all_waiting_readers_enter_when_the_writer_leaves() {
 async fn a_shared_acquire_dropped_at_any_point_leaves_nothing() {
     for millis in 0..14 {
         let bench = bench(5);
-        for node in &bench.nodes {
-            node.delay(Duration::from_millis(5), Duration::from_millis(5));
-        }
+        bench.delay(Duration::from_millis(5), Duration::from_millis(5));
         let ann = bench.reader().acquire().await.unwrap();
         let ben = bench.reader().wait(Wait::Forever);
         tokio::select! {
@@ -477,7 +471,7 @@ async fn i3_a_reader_granted_after_validity_ended_waits_on() {
     let lock = readers.lock("r").ttl(TTL).wait(Wait::Forever).shared();
     let first = bench.waiting(lock.clone()).await;
     let second = bench.waiting(lock).await;
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
     writer.release().await.unwrap();
     let first = first.await.unwrap().unwrap();
     // The second is asking by now.

@@ -83,9 +83,7 @@ async fn a_thousand_waiters_ask_as_seldom_as_one() {
 #[tokio::test(start_paused = true)]
 async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(5 * MS, 5 * MS);
-    }
+    bench.delay(5 * MS, 5 * MS);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
     let waiting = acquiring(forever(&bench.coordinator));
@@ -251,7 +249,7 @@ async fn a_waiter_learns_the_holder_and_its_position() {
         }
     });
     // The answers arrive when both wait.
-    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
+    bench.delay(Duration::from_millis(1), Duration::ZERO);
     let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
     assert!(matches!(first, Err(AcquireError::Contended { .. })), "{first:?}");
     assert!(second.unwrap_err().to_string().contains("the import"), "the second sent no request itself");
@@ -384,9 +382,7 @@ async fn after_a_millisecond(lock: &Lock) -> Result<Lease, AcquireError> {
 #[tokio::test(start_paused = true)]
 async fn a_wait_shorter_than_a_round_asks_once_and_is_no_outage() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(10 * MS, 10 * MS);
-    }
+    bench.delay(10 * MS, 10 * MS);
     let lock = bench.coordinator.lock("r").ttl(TTL);
     let lease = after_a_millisecond(&lock).await.unwrap_or_else(|error| panic!("it is free: {error}"));
     let here = after_a_millisecond(&lock).await.unwrap_err();
@@ -405,9 +401,7 @@ async fn a_wait_shorter_than_a_round_asks_once_and_is_no_outage() {
 #[tokio::test(start_paused = true)]
 async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(10 * MS, 10 * MS);
-    }
+    bench.delay(10 * MS, 10 * MS);
     let others: Vec<_> = (0..8).map(|_| another(&bench.clock, &bench.nodes, |builder| builder)).collect();
     let tries = others.iter().map(async |client| {
         let mut acquired = 0;
@@ -430,9 +424,7 @@ async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_shorter_than_a_round_names_the_holder() {
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(10 * MS, 10 * MS);
-    }
+    bench.delay(10 * MS, 10 * MS);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let _held = forever(&holder).acquire().await.unwrap();
     let elsewhere = after_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await.unwrap_err();

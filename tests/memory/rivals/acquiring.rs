@@ -47,7 +47,7 @@ async fn a_grant_slower_than_its_ttl_is_no_lease_and_leaves_no_key() {
     let step = Duration::from_millis(500);
     for steps in 0..=30 {
         let bench = bench(3);
-        bench.nodes.iter().for_each(|node| node.delay(5 * MS, 5 * MS));
+        bench.delay(5 * MS, 5 * MS);
         let slow = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
         let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(slow.clone()));
         let started = slow.now();

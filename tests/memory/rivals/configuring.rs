@@ -77,9 +77,7 @@ async fn a_ttl_is_the_only_setting_that_a_shorter_lock_needs() {
     for ttl in [100, 300, 1_000, 10_000, 30_000] {
         let ttl = ttl * MS;
         let bench = bench_by_default(5, |builder| builder.ttl(ttl));
-        for node in &bench.nodes {
-            node.delay(5 * MS / 2, 5 * MS / 2);
-        }
+        bench.delay(5 * MS / 2, 5 * MS / 2);
         for _ in 0..20 {
             let lease = bench.coordinator.lock("r").acquire().await.unwrap();
             lease.release().await.unwrap();

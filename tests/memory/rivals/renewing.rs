@@ -105,7 +105,7 @@ async fn a_renewal_takes_nothing_from_others() {
 async fn work_continues_during_a_renewal() {
     let bench = bench_by_default(5, |builder| builder);
     // A renewal takes almost a second.
-    bench.nodes.iter().for_each(|node| node.delay(400 * MS, 400 * MS));
+    bench.delay(400 * MS, 400 * MS);
     let lock = bench.lock().wait(Wait::UpTo(TTL));
     let clock = bench.clock.clone();
     let longest = lock

@@ -30,7 +30,7 @@ async fn a_failed_attempt_is_not_repeated_with_the_same_token() {
         node.set_data("r", "another client", quorlock::node::Expiry::In(TTL));
     }
     // The third node grants each attempt until the answers arrive.
-    bench.nodes.iter().for_each(|node| node.delay(std::time::Duration::ZERO, LATE / 4));
+    bench.delay(std::time::Duration::ZERO, LATE / 4);
     let (third, lock) = (&bench.nodes[2], client.lock("r").ttl(TTL).wait(Wait::Never));
     let mut attempts = 0;
     while attempts < 5 {

@@ -58,7 +58,7 @@ async fn no_task_is_stranded_on_a_free_lock() {
 #[tokio::test(start_paused = true)]
 async fn no_task_starves_among_greedy_ones() {
     let bench = bench(5);
-    bench.nodes.iter().for_each(|node| node.delay(MS / 2, MS / 2));
+    bench.delay(MS / 2, MS / 2);
     let end = bench.clock.now() + Duration::from_secs(20);
     let greedy: Vec<_> = (0..16)
         .map(|_| {
@@ -119,7 +119,7 @@ async fn an_outage_ends_the_wait_with_a_reason() {
 #[tokio::test(start_paused = true)]
 async fn all_waiters_get_a_turn_soon_after_a_long_hold() {
     let bench = bench(5);
-    bench.nodes.iter().for_each(|node| node.delay(MS, MS));
+    bench.delay(MS, MS);
     let held = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
     let waiting: Vec<_> = (0..10)
         .map(|_| {
@@ -145,7 +145,7 @@ async fn all_waiters_get_a_turn_soon_after_a_long_hold() {
 #[tokio::test(start_paused = true)]
 async fn a_zero_wait_asks_once() {
     let bench = bench(3);
-    bench.nodes.iter().for_each(|node| node.delay(MS, MS));
+    bench.delay(MS, MS);
     let lock = bench.lock().wait(Wait::UpTo(Duration::ZERO));
     let lease = lock.acquire().await.expect("a free lock is acquired without waiting");
     let error = lock.acquire().await.unwrap_err();

@@ -8,9 +8,7 @@ use crate::common::{passing, without_hints};
 async fn m5_overlapping_sets_all_get_a_turn_and_never_two_together() {
     const TURNS: usize = 12;
     let bench = bench(5);
-    for node in &bench.nodes {
-        node.delay(MS, MS);
-    }
+    bench.delay(MS, MS);
     let sets: [&[&str]; 8] =
         [&["a", "b"], &["b", "a"], &["b", "c"], &["c", "a"], &["c", "b", "a"], &["a"], &["b"], &["c", "d"]];
     let inside = Arc::new(Mutex::new(BTreeSet::<&str>::new()));
