@@ -57,11 +57,7 @@ impl Figures {
 
 #[tokio::main]
 async fn main() {
-    if let Some(why) = server::missing() {
-        println!("{why}");
-        return;
-    }
-    let server = server::Server::start(&[]).await;
+    let Some(server) = server::Server::start(&[]).await else { return };
     server.sql("CREATE TABLE locks.by_hand (name VARBINARY(255) PRIMARY KEY, token BINARY(32), ends DATETIME(6))").await;
     let opts = OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap()).prefer_socket(false);
     for (tasks, cycles) in [1_usize, 64].into_iter().zip(CYCLES) {

@@ -67,14 +67,10 @@ async fn contend(url: &str, from: Duration) {
 }
 
 async fn measure() {
-    if let Some(why) = server::missing() {
-        println!("{why}");
-        return;
-    }
     let asked: Vec<usize> = env::args().filter_map(|word| word.parse().ok()).collect();
     for processes in if asked.is_empty() { vec![2, 8, 32] } else { asked } {
         // Each process opens several connections.
-        let server = server::Server::start(&["--max-connections=400"]).await;
+        let Some(server) = server::Server::start(&["--max-connections=400"]).await else { return };
         let from = wall() + WARM_UP;
         let child = |_| -> Child {
             Command::new(env::current_exe().unwrap())

@@ -14,7 +14,6 @@ use quorlock::{
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::{Proxy, until};
 
-use crate::need_server;
 use crate::server::Server;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -46,8 +45,7 @@ async fn inspect(node: &dyn Node, key: &str) -> Vote {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_many_clients_gets_a_key_and_numbers_grow() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let nodes: Vec<_> = (0..6).map(|_| node(&server)).collect();
     let mut last = FencingToken::ZERO;
     for round in 0..50 {
@@ -67,8 +65,7 @@ async fn one_of_many_clients_gets_a_key_and_numbers_grow() {
 /// nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_two_overlapping_sets_of_keys_are_held_together() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let nodes: Vec<_> = (0..4).map(|_| node(&server)).collect();
     for round in 0..25 {
         let set = |first: usize| -> Arc<Claim> {
@@ -89,8 +86,7 @@ async fn no_two_overlapping_sets_of_keys_are_held_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grants_survive_a_kill_of_the_server() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     let (holder, cancelled, other) = (claim("a"), claim("b"), claim("a"));
     let first = acquire(&node, &holder).await.unwrap();
@@ -110,8 +106,7 @@ async fn grants_survive_a_kill_of_the_server() {
 /// A request whose client is gone is executed by the server, and then undone by a cancellation.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_of_a_cut_connection_are_undone() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let direct = node(&server);
     let proxy = Proxy::start(server.address()).await.unwrap();
     let through = server.url().replace(&server.port().to_string(), &proxy.address().port().to_string());
@@ -149,8 +144,7 @@ async fn late_writes_of_a_cut_connection_are_undone() {
 /// A decision from before a cancellation cannot be written after it: the row has another nonce.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_invalidates_every_earlier_read_of_the_row() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     let late = claim("a");
     let nonce = "SELECT nonce FROM locks.quorlock_locks WHERE name = 'a'";
@@ -166,8 +160,7 @@ async fn a_cancellation_invalidates_every_earlier_read_of_the_row() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_locked_by_another_transaction_is_a_failure() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     let (first, both) = (claim("a"), claim("a"));
     acquire(&node, &first).await.unwrap();
@@ -191,8 +184,7 @@ async fn a_row_locked_by_another_transaction_is_a_failure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_server_is_abandoned_in_time_and_found_again() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     node.ready().await.unwrap();
     acquire(&node, &claim("a")).await.unwrap();
@@ -205,8 +197,7 @@ async fn a_hung_server_is_abandoned_in_time_and_found_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_connection_is_reopened() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     let holder = claim("a");
     acquire(&node, &holder).await.unwrap();
@@ -219,8 +210,7 @@ async fn a_killed_connection_is_reopened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_holds_locks_for_a_program() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let coordinator = |guard| {
         Coordinator::builder()
             .kind(MysqlKind::new())
@@ -244,10 +234,10 @@ async fn one_server_holds_locks_for_a_program() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_of_three_servers_tolerates_the_loss_of_one() {
-    need_server!();
     let mut servers = Vec::new();
     for _ in 0..3 {
-        servers.push(Server::start(&[]).await);
+        let Some(server) = Server::start(&[]).await else { return };
+        servers.push(server);
     }
     let urls = servers.iter().map(Server::url);
     let coordinator = Coordinator::builder()
@@ -269,8 +259,7 @@ async fn a_quorum_of_three_servers_tolerates_the_loss_of_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_unused_locks_are_deleted() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     let plainly = |key: String| {
         let claim = claim(&key);

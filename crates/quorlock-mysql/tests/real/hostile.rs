@@ -10,7 +10,7 @@ use quorlock::{
 use quorlock_mysql::MysqlKind;
 use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY, To, in_process_of_its_own};
 
-use crate::server::{Server, missing};
+use crate::server::Server;
 
 /// A packet with this number.
 fn packet(number: usize, body: &[u8]) -> Vec<u8> {
@@ -204,13 +204,7 @@ fn babble() -> Vec<Attack> {
 }
 
 async fn survive_all() {
-    let server = match missing() {
-        Some(why) => {
-            println!("without attacks of a real server: {why}");
-            None
-        }
-        None => Some(Server::start(&[]).await),
-    };
+    let server = Server::start(&[]).await;
     let mut attacks = [on_the_login(), on_the_first_question(), babble()].concat();
     if let Some(server) = &server {
         attacks.extend(on_a_vote(server.address()));

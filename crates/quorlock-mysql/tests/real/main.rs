@@ -12,14 +12,3 @@ mod queue;
 mod rights;
 mod server;
 mod shedlock;
-
-/// Returns from the test if no server can be started.
-macro_rules! need_server {
-    () => {
-        if let Some(why) = crate::server::missing() {
-            println!("{why}");
-            return;
-        }
-    };
-}
-use need_server;

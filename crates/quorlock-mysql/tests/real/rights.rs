@@ -10,7 +10,6 @@ use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::until;
 
 use crate::faults::{acquire, claim, node, release};
-use crate::need_server;
 use crate::server::Server;
 
 /// Returns why the node at this URL does not connect.
@@ -23,8 +22,7 @@ async fn refusal(url: &str) -> NodeError {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_error_names_the_privileges_to_grant() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     server.sql("REVOKE ALL ON locks.* FROM 'locks'@'%'").await;
     server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO 'locks'@'%'").await;
     let error = refusal(&server.url()).await;
@@ -41,8 +39,7 @@ async fn the_error_names_the_privileges_to_grant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_missing_privilege_is_named_when_connecting() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     node(&server).ready().await.unwrap();
     let rights = ["SELECT", "INSERT", "UPDATE", "DELETE"];
     for missing in rights {
@@ -62,8 +59,7 @@ async fn each_missing_privilege_is_named_when_connecting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_login_or_database_is_named() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let error = refusal(&server.url().replace("locks:secret", "locks:secretly")).await;
     assert_eq!(
         (error.kind(), error.to_string().as_str()),
@@ -77,8 +73,7 @@ async fn a_wrong_login_or_database_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_of_another_shape_or_engine_is_refused() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let mut other = server.other().await;
     for (create, words) in [
         ("CREATE TABLE quorlock_locks (name VARCHAR(64) PRIMARY KEY)", "without `name` as varbinary(2048)"),
@@ -96,8 +91,7 @@ async fn a_table_of_another_shape_or_engine_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_server_does_not_vote() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let node = node(&server);
     acquire(&node, &claim("a")).await.unwrap();
     server.sql("SET GLOBAL read_only = ON").await;
@@ -113,8 +107,7 @@ async fn a_read_only_server_does_not_vote() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recreated_tables_begin_a_new_history() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let before = acquire(&node(&server), &claim("a")).await.unwrap().identity;
     let again = acquire(&node(&server), &claim("b")).await.unwrap().identity;
     assert_eq!(before.id, again.id);
@@ -135,8 +128,7 @@ async fn recreated_tables_begin_a_new_history() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_may_forget_has_a_new_history_after_each_start() {
-    need_server!();
-    let server = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await;
+    let Some(server) = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await else { return };
     let node = node(&server);
     let before = acquire(&node, &claim("a")).await.unwrap().identity;
     // As if it had been running for an hour.
@@ -150,8 +142,7 @@ async fn a_server_that_may_forget_has_a_new_history_after_each_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_no_fault_in_a_healthy_server() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let facts = node(&server).examine("doctor".into()).await.unwrap();
     assert!(facts.failure.is_none() && facts.unfit.is_none(), "{facts:?}");
     assert_eq!(facts.lock, Some(Ok(())));

@@ -16,7 +16,6 @@ use quorlock_testkit::contract::{Plant, check_contract};
 use quorlock_testkit::{Value, WrappedNode, until};
 use tokio::sync::Mutex;
 
-use crate::need_server;
 use crate::server::Server;
 
 #[path = "../../../../tests/interop/shedlock.rs"]
@@ -29,10 +28,10 @@ const TABLE: &str = "CREATE TABLE locks.shedlock (name VARCHAR(700) COLLATE utf8
 const TTL: Duration = Duration::from_secs(60);
 
 /// In its own time zone, like servers that were not configured.
-async fn with_table() -> Server {
-    let server = Server::start(&["--default-time-zone=+05:30"]).await;
+async fn with_table() -> Option<Server> {
+    let server = Server::start(&["--default-time-zone=+05:30"]).await?;
     server.sql(TABLE).await;
-    server
+    Some(server)
 }
 
 fn url(server: &Server) -> String {
@@ -141,8 +140,7 @@ const OF_NUMBERS: [&str; 7] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_of_shedlock_keeps_the_contract_it_has_columns_for() {
-    need_server!();
-    let server = with_table().await;
+    let Some(server) = with_table().await else { return };
     let node = unfenced(shedlock(&server));
     let console = Console(Mutex::new(server));
     let breach = check_contract(&node, &console, &SystemClock::default()).await.unwrap_err().to_string();
@@ -162,8 +160,7 @@ async fn a_table_of_shedlock_keeps_the_contract_it_has_columns_for() {
 /// The statements of `ShedLock`'s provider with `usingDbTime()`.
 #[tokio::test(flavor = "multi_thread")]
 async fn their_locks_and_ours_exclude_each_other() {
-    need_server!();
-    let server = with_table().await;
+    let Some(server) = with_table().await else { return };
     let theirs = async |text: &str| {
         let counted = server.sql(format!("BEGIN NOT ATOMIC {text}; SELECT ROW_COUNT(); END")).await;
         counted[0].get::<u64, _>(0).unwrap()
@@ -205,8 +202,7 @@ async fn their_locks_and_ours_exclude_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
-    need_server!();
-    let server = Server::start(&[]).await;
+    let Some(server) = Server::start(&[]).await else { return };
     let refused = async |options: &str| {
         let node = MysqlNode::new(&format!("{}{options}", url(&server)), &Seams::default()).unwrap();
         node.ready().await.unwrap_err()
@@ -243,8 +239,7 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_statements_of_a_lost_connection_are_not_executed() {
-    need_server!();
-    let server = with_table().await;
+    let Some(server) = with_table().await else { return };
     let node = shedlock(&server);
     assert_eq!(vote(&node, acquire(&claim("job", 1))).await, Vote::Granted);
     server.sql("UPDATE locks.shedlock SET lock_until = locked_at").await;
@@ -265,8 +260,7 @@ async fn late_statements_of_a_lost_connection_are_not_executed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_reports_the_clocks_of_others_and_finds_one_ahead() {
-    need_server!();
-    let server = with_table().await;
+    let Some(server) = with_table().await else { return };
     let found = async || {
         let coordinator =
             Coordinator::builder().kind(MysqlKind::new()).nodes([url(&server)]).build().unwrap();
@@ -291,21 +285,19 @@ async fn doctor_reports_the_clocks_of_others_and_finds_one_ahead() {
 
 async fn with_java(theirs: &'static str) -> Option<java::Outcome> {
     let jars = java::jars()?;
-    let server = with_table().await;
+    let server = with_table().await?;
     let jdbc = format!("jdbc:mariadb://127.0.0.1:{}/locks?user=locks&password=secret", server.port());
     Some(java::run(jars, MysqlKind::new(), &url(&server), &jdbc, theirs).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_increment_of_2000_is_lost_beside_a_shedlock_client() {
-    need_server!();
     let Some(outcome) = with_java("locked").await else { return };
     java::none_lost(&outcome);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn increments_are_lost_if_their_side_does_not_lock() {
-    need_server!();
     let Some(outcome) = with_java("unlocked").await else { return };
     java::is_wrong(&outcome);
 }
