@@ -84,9 +84,6 @@ pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Cloc
             continue;
         }
         let bench = Bench::new(node, plant, clock, &ear, index);
-        if std::env::var_os("SHOW").is_some() {
-            eprintln!("{clause}");
-        }
         let found = clause.check(&bench).await;
         if bench.impossible.load(Ordering::Relaxed) {
             plant.skipped(&clause.to_string());

@@ -216,8 +216,11 @@ pub(crate) fn dir(key: &str) -> String {
     let mut path = BASE.to_owned();
     for part in key.split('/') {
         path.push('/');
-        for letter in part.chars() {
-            if letter == '%' || letter.is_control() || letter > '\u{ffef}' {
+        // As a random name may: it would look like a place.
+        let tail = part.as_bytes().last_chunk::<10>();
+        let last = tail.filter(|tail| tail.iter().all(u8::is_ascii_digit)).map(|_| part.len() - 1);
+        for (at, letter) in part.char_indices() {
+            if Some(at) == last || letter == '%' || letter.is_control() || letter > '\u{ffef}' {
                 let mut bytes = [0; 4];
                 path.extend(letter.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")));
             } else {
