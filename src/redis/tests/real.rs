@@ -10,7 +10,7 @@ use super::{
     release, renew, settings, spawn_ask, transfer, vote, write_back,
 };
 use crate::address::Address;
-use crate::node::{Collect, HintListener, Node, NodeError, Request, Responder, Vote, ask};
+use crate::node::{Collect, Expiry, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
 use quorlock_protocol::{Claim, WaiterId, gate, lists_note, turn_key, want_mark};
@@ -33,6 +33,32 @@ async fn a_health_check_reads_the_lists_of_nodes_and_leaves_none() {
 }
 
 #[tokio::test]
+async fn a_node_answers_each_request_as_documented() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    let theirs = claim("orders/42", 2);
+
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
+    assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
+    for request in [acquire(&theirs), renew(&theirs), inspect()] {
+        let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
+        let Expiry::In(left) = holding.expiry else { panic!("it ends") };
+        assert_eq!(&holding.token, ours.token());
+        assert!(left <= LONG && left > LONG / 2, "{left:?}");
+    }
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
+    assert!(matches!(vote(&node, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "a client waits");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
+    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
+    assert_eq!(vote(&node, inspect()).await, Vote::Free);
+}
+
+#[tokio::test]
 async fn a_megabyte_of_another_program_is_truncated() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
@@ -42,6 +68,21 @@ async fn a_megabyte_of_another_program_is_truncated() {
         let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
         assert_eq!(holding.token.as_bytes().len(), 4096, "more than any token of ours");
     }
+}
+
+#[tokio::test]
+async fn a_cancelled_claim_cannot_be_granted_late() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let ours = claim("orders/42", 1);
+    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, contend(&ours)).await, Vote::Free);
+    assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
+    assert_eq!(
+        vote(&node, acquire(&claim("orders/42", 2))).await,
+        Vote::Granted,
+        "other claims are not affected"
+    );
 }
 
 #[tokio::test]
