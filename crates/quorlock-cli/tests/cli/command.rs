@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::until;
 
-use crate::support::{Quorlock, keys, run, servers};
+use crate::support::{Quorlock, is_gone, keys, run, servers};
 
 #[tokio::test]
 async fn it_reads_stdin_and_writes_stdout_itself() {
@@ -76,6 +76,15 @@ async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
 }
 
 #[tokio::test]
+async fn nothing_stays_at_the_servers() {
+    let Some(servers) = servers(5).await else { return };
+    let running = run(&servers, &[], "echo started; read line").start();
+    running.lines(1).await;
+    running.end().await;
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn signals_are_passed_on_and_its_own_code_counts() {
     let Some(servers) = servers(3).await else { return };
     for (signal, name) in [
@@ -137,6 +146,16 @@ async fn r5_one_that_does_not_listen_is_killed_when_asked_twice() {
     })
     .await;
     running.end().await.expect(137);
+}
+
+#[tokio::test]
+async fn it_does_not_outlive_a_quorlock_that_is_killed() {
+    let Some(servers) = servers(3).await else { return };
+    let running = run(&servers, &[], "echo $$; exec sleep 1000").start();
+    let pid = running.lines(1).await.remove(0);
+    assert!(!is_gone(&pid), "the command runs");
+    running.signal(Signal::SIGKILL);
+    until("the end of the command", async || is_gone(&pid)).await;
 }
 
 #[tokio::test]

@@ -10,6 +10,23 @@ use tempfile::TempDir;
 use crate::support::{Quorlock, keys, run, servers};
 
 #[tokio::test]
+async fn the_code_of_the_command_is_passed_on() {
+    let Some(servers) = servers(3).await else { return };
+    run(&servers, &[], "exit 0").end().await.expect(0);
+    run(&servers, &[], "exit 7").end().await.expect(7);
+}
+
+#[tokio::test]
+async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
+    let Some(servers) = servers(3).await else { return };
+    run(&servers, &[], "kill -KILL $$").end().await.expect(137);
+    run(&servers, &[], "kill -TERM $$").end().await.expect(143);
+    // A real-time signal, which has no name.
+    #[cfg(target_os = "linux")]
+    run(&servers, &[], "kill -34 $$").end().await.expect(162);
+}
+
+#[tokio::test]
 async fn a_held_lock_is_75_or_the_code_asked_for() {
     let Some(servers) = servers(3).await else { return };
     let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 100").start();

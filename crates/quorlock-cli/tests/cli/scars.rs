@@ -21,6 +21,23 @@ async fn gone(pid: &str) {
     until("the end of the command", async || is_gone(pid)).await;
 }
 
+// consul lock: 1 for every failure. nomad var lock: the same. flock: 1 for a lock that is held, as
+// many commands use themselves.
+#[tokio::test]
+async fn no_failure_looks_like_another_nor_like_the_commands_own() {
+    let Some(servers) = servers(3).await else { return };
+    let (_holder, _) = started(&servers, &[], STAYS).await;
+    run(&servers, &["-n"], "exit 1").end().await.expect(75);
+    let other = |command: &str| Quorlock::new(["run", "-n", "other", "--", command]).on(&servers).end();
+    other("false").await.expect(1);
+    other("there-is-no-such-command").await.expect(127);
+    other("/").await.expect(126);
+    Quorlock::new(["run", "other", "--", "true"]).end().await.expect(78);
+    Quorlock::new(["run", "other"]).on(&servers).end().await.expect(64);
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    other("true").await.expect(69);
+}
+
 // consul lock: 0 whatever the command says, and with -child-exit-code 2 whatever it says (#2999).
 #[tokio::test]
 async fn the_commands_own_code_is_passed_on_whatever_it_is() {
@@ -37,9 +54,6 @@ async fn a_command_that_a_signal_ended_is_128_and_the_signal() {
     for (name, number) in [("HUP", 1), ("INT", 2), ("ABRT", 6), ("KILL", 9), ("PIPE", 13), ("TERM", 15)] {
         run(&servers, &[], &format!("kill -{name} $$")).end().await.expect(128 + number);
     }
-    // A real-time signal, which has no name.
-    #[cfg(target_os = "linux")]
-    run(&servers, &[], "kill -34 $$").end().await.expect(162);
 }
 
 // consul lock #4439: signals are ignored until the lock is acquired. etcdctl lock: they are caught,
@@ -47,7 +61,7 @@ async fn a_command_that_a_signal_ended_is_128_and_the_signal() {
 #[tokio::test]
 async fn a_signal_ends_the_wait_for_a_lock() {
     let Some(servers) = servers(3).await else { return };
-    let (holder, _) = started(&servers, &[], STAYS).await;
+    let (_holder, _) = started(&servers, &[], STAYS).await;
     for (signal, code) in
         [(Signal::SIGHUP, 129), (Signal::SIGINT, 130), (Signal::SIGQUIT, 131), (Signal::SIGTERM, 143)]
     {
@@ -56,9 +70,6 @@ async fn a_signal_ends_the_wait_for_a_lock() {
         waiter.signal(signal);
         assert_eq!(waiter.end().await.expect(code).stdout, "");
     }
-    holder.signal(Signal::SIGTERM);
-    holder.end().await.expect(143);
-    assert_eq!(keys(&servers).await, [""; 0], "a wait has left something behind");
 }
 
 // consul lock #800: a new command is started while everything is being shut down.
@@ -185,6 +196,41 @@ async fn a_hiccup_of_all_nodes_is_no_loss() {
     assert!(!is_gone(&pid), "{}", running.stderr());
     running.signal(Signal::SIGTERM);
     running.end().await.expect(143);
+}
+
+// consul lock: no stdin unless asked for (-pass-stdin). etcdctl lock: none at all.
+#[tokio::test]
+async fn stdin_is_the_commands() {
+    let Some(servers) = servers(3).await else { return };
+    let ended = run(&servers, &[], "cat").stdin("hello\n").end().await.expect(0);
+    assert_eq!(ended.stdout, "hello\n");
+}
+
+// etcdctl lock: it can neither ask once nor wait for a limited time.
+#[tokio::test]
+async fn try_once_and_wait_with_a_timeout() {
+    let Some(servers) = servers(3).await else { return };
+    let (holder, _) = started(&servers, &[], STAYS).await;
+    run(&servers, &["-n"], "echo ran").end().await.expect(75);
+    run(&servers, &["-w", "100ms"], "echo ran").end().await.expect(75);
+    holder.signal(Signal::SIGTERM);
+    holder.end().await.expect(143);
+    run(&servers, &["-n"], "true").end().await.expect(0);
+}
+
+// etcdctl lock without a command: 1 when its session has expired, as for all else that goes wrong.
+#[tokio::test]
+async fn a_hold_without_a_command_says_how_it_ended() {
+    let Some(servers) = servers(3).await else { return };
+    let hold = || Quorlock::new(["hold", "-t", "3s", "job"]).on(&servers).start();
+    let holder = hold();
+    holder.lines(4).await;
+    holder.signal(Signal::SIGTERM);
+    holder.end().await.expect(0);
+    let holder = hold();
+    holder.lines(4).await;
+    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    holder.end().await.expect(76);
 }
 
 // A program that releases on SIGTERM, and not when its command has ended, lets two run at the same time: consul lock

@@ -44,6 +44,23 @@ async fn waiters_come_in_the_order_they_came() {
 }
 
 #[tokio::test]
+async fn an_interrupted_wait_leaves_nothing() {
+    let Some(servers) = servers(5).await else { return };
+    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
+        until("the wait", async || waiter.stderr().contains("not acquired")).await;
+        waiter.signal(signal);
+        let ended = waiter.end().await.expect(code);
+        assert_eq!(ended.stdout, "", "the command ran without the lock");
+    }
+    holder.signal(Signal::SIGTERM);
+    holder.end().await.expect(143);
+    assert_eq!(keys(&servers).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_wait_without_a_quorum_can_be_interrupted_too() {
     let Some(servers) = servers(3).await else { return };
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
