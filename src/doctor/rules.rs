@@ -1,4 +1,4 @@
-//! The judgement of the facts. Pure: no IO and no clock. Each finding of `finding.rs` is made by one function
+//! The judgement of the facts. Pure: no IO and no clock. Each finding of `finding.rs` has its function
 //! in `node`, `cluster` or `deployment`; each has a table of its functions.
 
 use std::collections::BTreeMap;

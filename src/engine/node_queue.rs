@@ -24,7 +24,7 @@
 //! |---|---|
 //! | the node queues us | `queued_at` has the node. The response says how many are ahead and, to the first two, who holds the lock. |
 //! | the node says that it is our turn, by a response or a notification | It has removed us from its queue: the node moves from `queued_at` to `turns`. |
-//! | a heartbeat is due | Asks for the place again. It keeps the place alive, and repairs what a lost message or a dead waiter has left. |
+//! | a heartbeat is due (`next`; the pauses are `QueueHeartbeat`'s in the protocol crate) | Asks for the place again. It keeps the place alive, and repairs what a lost message or a dead waiter has left. |
 //! | the node does not answer | The next node is the home. Other waiters of this process skip the silent node for a second. |
 //! | the preferred node answers again | The waiter returns to it, so that all are in one queue. Each heartbeat looks for it, and awaits no answer: a node that hangs delays no waiter. |
 //! | no node has a queue | `closed`: the contender waits for hints. The next waiter asks for a place again, unless a node has refused for good. Where places decide who gets the lock, a silent node is asked again. |

@@ -1,3 +1,5 @@
+//! How long to wait for a node: round trip times, timeouts, and requests in flight.
+
 use std::time::Duration;
 
 /// The round trip time to a node and its deviation, estimated as in TCP (RFC 6298).
