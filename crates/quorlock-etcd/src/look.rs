@@ -139,7 +139,9 @@ impl Session {
                 let asked = TimeToLive { id: first.lease, keys: false };
                 let life: TimeToLiveResponse =
                     self.client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await?;
-                Expiry::In(Duration::from_secs(u64::try_from(life.ttl).unwrap_or(0)))
+                // A member that has just begun or ceased to lead knows of no end.
+                let left = life.ttl.min(life.granted_ttl);
+                Expiry::In(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
             }
         };
         Ok(Holding::new(token, expiry))

@@ -53,7 +53,9 @@ impl Etcd {
                 None if lease.is_empty() => Duration::ZERO,
                 None => {
                     let answer = call(address, "lease/timetolive", json!({ "ID": lease })).await?;
-                    Duration::from_secs(text(&answer, "TTL").parse().unwrap_or_default())
+                    let seconds = |name| text(&answer, name).parse::<u64>().unwrap_or_default();
+                    // A member that has just begun or ceased to lead knows of no end.
+                    Duration::from_secs(seconds("TTL").min(seconds("grantedTTL")))
                 }
             };
             leases.push((lease, left));
