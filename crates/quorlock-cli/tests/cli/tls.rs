@@ -87,7 +87,9 @@ impl World {
 /// A command under a lock of the node at `url`.
 fn run(url: &str, options: &[&str]) -> Quorlock {
     let words = [&["run", "--restart-guard", "off", "-n"], options, &["job", "--", "echo", "ran"]].concat();
-    Quorlock::new(words).env("QUORLOCK_NODES", url).env("SSL_CERT_DIR", "/nonexistent")
+    // A handshake takes a busy machine longer than a request.
+    let patient = Quorlock::new(words).env("QUORLOCK_NODE_TIMEOUT", "3s");
+    patient.env("QUORLOCK_NODES", url).env("SSL_CERT_DIR", "/nonexistent")
 }
 
 #[tokio::test]
