@@ -20,7 +20,7 @@
 //! where each request is one transaction that compares before it writes, and looks (`look`) only if that fails.
 //!
 //! ```text
-//!   EtcdNode ─► places::Handle: one thread, one member after the other ─► session: may it vote, and as which history
+//!   EtcdNode ─► places: one thread, one member after the other ─► session: may it vote, and as which history
 //!                                                                   │
 //!                                    requests, queue, watch ◄───────┤
 //!                                            │                   leases: one for each TTL, kept alive here

@@ -139,9 +139,7 @@ impl Session {
                 let asked = TimeToLive { id: first.lease, keys: false };
                 let life: TimeToLiveResponse =
                     self.client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await?;
-                // A member that has just begun or ceased to lead knows of no end.
-                let left = life.ttl.min(life.granted_ttl);
-                Expiry::In(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
+                Expiry::In(left(&life))
             }
         };
         Ok(Holding::new(token, expiry))
@@ -162,6 +160,11 @@ impl Session {
     }
 }
 
+/// Returns the time that is left of a lease. A member that has just begun or ceased to lead knows of no end.
+fn left(life: &TimeToLiveResponse) -> Duration {
+    Duration::from_secs(u64::try_from(life.ttl.min(life.granted_ttl)).unwrap_or(0))
+}
+
 fn page(lock: &str, created_from: i64) -> Range {
     let (start, end) = places(lock);
     let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
@@ -171,4 +174,16 @@ fn page(lock: &str, created_from: i64) -> Range {
 /// Returns the revision of the last key of a full page.
 fn page_end(found: &[KeyValue]) -> Option<i64> {
     found.last().filter(|_| found.len() >= PAGE).map(|last| last.create_revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_left_of_a_lease_than_was_granted() {
+        let of = |ttl| left(&TimeToLiveResponse { ttl, granted_ttl: 30, ..TimeToLiveResponse::default() });
+        let seconds = [29, -1, i64::MAX / 1_000_000_000].map(|ttl| of(ttl).as_secs());
+        assert_eq!(seconds, [29, 0, 30], "one that runs, one that has ended, and one without a leader");
+    }
 }

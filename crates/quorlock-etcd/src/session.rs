@@ -89,8 +89,8 @@ impl Cluster for Memory {
         session.execute(request).await
     }
 
-    fn renew_at_once(session: &Session, claim: &Claim, ttl: Duration) -> Option<Response> {
-        session.renew_at_once(claim, ttl)
+    fn renew_locally(session: &Session, claim: &Claim, ttl: Duration) -> Option<Response> {
+        session.renew_locally(claim, ttl)
     }
 
     async fn delete(session: &Session, own: &Own) -> bool {

@@ -21,7 +21,7 @@
 //! `layout`, then `requests`, where each request is one transaction, and `look`, which reads where one fails.
 //!
 //! ```text
-//!   ZooKeeperNode ─► places::Handle: one thread, one member after the other ─► session: may it vote, and as which history
+//!   ZooKeeperNode ─► places: one thread, one member after the other ─► session: may it vote, and as which history
 //!                                                                        │
 //!                                         requests, queue, watch ◄───────┤ memory: what outlives a connection
 //!                                                 │                      │ proof: from when its time counts

@@ -49,7 +49,7 @@ pub trait Cluster: fmt::Display + Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<Response, NodeError>> + Send;
 
     /// Answers a renewal for which no request is needed.
-    fn renew_at_once(session: &Self::Session, claim: &Claim, ttl: Duration) -> Option<Response>;
+    fn renew_locally(session: &Self::Session, claim: &Claim, ttl: Duration) -> Option<Response>;
 
     /// Deletes a place of this process. Returns whether that is certain.
     fn delete(

@@ -48,7 +48,7 @@ impl<C: Cluster> Handle<C> {
         // Most renewals need nothing of the server, and so no thread.
         if let Request::Renew { claim, ttl, .. } = &*request {
             let session = self.shared.session.lock().upgrade();
-            if let Some(renewed) = session.and_then(|session| C::renew_at_once(&session, claim, *ttl)) {
+            if let Some(renewed) = session.and_then(|session| C::renew_locally(&session, claim, *ttl)) {
                 return responder.send(Ok(renewed));
             }
         }

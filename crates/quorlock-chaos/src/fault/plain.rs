@@ -27,12 +27,13 @@ pub(super) const FREEZE: Plain = Plain::node("stopped", Need::Processes, |on, no
 
 /// Every connection of a node is reset; clients can reconnect immediately.
 pub(super) const CUT: Plain =
-    Plain::node("connections reset", Need::Nothing, |on, node| at_once(|| on.proxies.cut(node)));
+    Plain::node("connections reset", Need::Nothing, |on, node| immediately(|| on.proxies.cut(node)));
 
 /// A node resets every connection, including new ones.
-pub(super) const REFUSE: Plain =
-    Plain::node("connections refused", Need::Nothing, |on, node| at_once(|| on.proxies.refuse(node, true)))
-        .healed_by(|on, node| at_once(|| on.proxies.refuse(node, false)));
+pub(super) const REFUSE: Plain = Plain::node("connections refused", Need::Nothing, |on, node| {
+    immediately(|| on.proxies.refuse(node, true))
+})
+.healed_by(|on, node| immediately(|| on.proxies.refuse(node, false)));
 
 /// `FLUSHALL`: a node loses all keys and keeps running. The restart guard does not detect it.
 pub(super) const FLUSH: Plain = Plain {
@@ -84,7 +85,7 @@ pub(super) const KILL_WORKER: Plain = Plain::worker("killed", |on, worker| Box::
 impl Plain {
     /// A fault of a node that nothing has to undo.
     const fn node(describe: &'static str, needs: Need, begin: Act) -> Plain {
-        let heal: Act = |_, _| at_once(|| ());
+        let heal: Act = |_, _| immediately(|| ());
         Plain { target: Target::Node, describe, aftermath: Aftermath::None, needs, begin, heal }
     }
 
@@ -125,7 +126,7 @@ impl Fault for Plain {
 }
 
 /// An act that needs no waiting and cannot fail.
-fn at_once<'a>(act: impl FnOnce()) -> BoxFuture<'a, io::Result<()>> {
+fn immediately<'a>(act: impl FnOnce()) -> BoxFuture<'a, io::Result<()>> {
     act();
     Box::pin(async { Ok(()) })
 }

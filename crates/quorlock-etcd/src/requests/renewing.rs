@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Renews a lock without asking anybody, if the last heartbeat of its lease is recent enough and has listed its key.
-    pub(crate) fn renew_at_once(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
+    pub(crate) fn renew_locally(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
         if claim.is_several() || ttl < LEAST || self.connection.ended().is_some() {
             return None;
         }

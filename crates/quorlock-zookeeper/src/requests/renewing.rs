@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// Renews a lock without asking anybody, if the last list of what the session has is recent enough and has its place.
-    pub(crate) fn renew_at_once(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
+    pub(crate) fn renew_locally(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
         if claim.is_several() || ttl < self.memory.address.session() || self.connection.ended().is_some() {
             return None;
         }
