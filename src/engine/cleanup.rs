@@ -114,8 +114,8 @@ impl Cleanup {
         let release = LazyCell::new(|| {
             SharedRequest::from(match of {
                 CleanupOf::Lease | CleanupOf::Release(_) => Request::Release { claim: claim.clone() },
-                // No request of the attempt can arrive later over the same connection, so the
-                // tombstone may expire immediately.
+                // No request of the attempt can arrive later over the same connection, so none needs a
+                // tombstone. Where the connection has ended meanwhile, the node does not send this.
                 CleanupOf::Attempt => Request::Cancel { claim: claim.clone(), linger: Duration::ZERO },
             })
         });

@@ -215,6 +215,28 @@ impl Request {
         }
     }
 
+    /// Returns whether the request takes back an earlier one of its claim and leaves no tombstone. It must not
+    /// overtake that one: sent over another connection, it would come back (rule I-5). A node that cannot
+    /// prevent that answers [`Disconnected`](super::NodeError::Disconnected) and does not send it; the client
+    /// then cancels with a tombstone.
+    #[must_use]
+    pub fn relies_on_order(&self) -> bool {
+        match self {
+            Request::Release { .. } | Request::Offer { .. } => true,
+            Request::Cancel { linger, .. } => linger.is_zero(),
+            Request::Acquire { .. }
+            | Request::Transfer { .. }
+            | Request::Renew { .. }
+            | Request::WriteBack { .. }
+            | Request::Inspect { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::Enqueue { .. }
+            | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. } => false,
+        }
+    }
+
     /// Returns the capability that a node needs beyond exclusive locks of one resource, if any.
     #[must_use]
     pub fn needs(&self) -> Option<Capability> {

@@ -33,8 +33,8 @@
 //! # Invariants
 //!
 //! - One request for a key is with the node at a time, and it is the first of the key's queue (I-5).
-//! - A release or an offer that follows an unknown one is not sent. It fails as unknown too, so the clean-up
-//!   cancels instead, and the tombstone of the cancel stops a request that arrives late (I-5).
+//! - A request that takes another back without a tombstone, and follows an unknown one, is not sent. It fails
+//!   as unknown too, so the clean-up cancels with a tombstone, which stops a request that arrives late (I-5).
 //! - A request of several keys joins all its queues in one step, with one number that grows. So queues agree
 //!   on the order, and no two requests wait for each other.
 //! - One caller sends at a time (`sending`). A node may answer before `ask` returns; that response only adds
@@ -176,7 +176,7 @@ impl Queues {
         while let Some((number, Waiting { request, responder, keys, follows_unknown })) = sending.next() {
             let refused = if request.may_create() && !responder.wanted() {
                 Some(NodeError::NotAsked)
-            } else if follows_unknown && matches!(*request, Request::Release { .. } | Request::Offer { .. }) {
+            } else if follows_unknown && request.relies_on_order() {
                 let reason = "the outcome of the request before it is unknown".into();
                 Some(NodeError::Disconnected { reason })
             } else {

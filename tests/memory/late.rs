@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{Bench, TTL, bench, forever};
 use quorlock::{
     Coordinator,
-    node::{Node, NodeError, Request},
+    node::{Node, NodeError, Order, Request, ask},
     runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
@@ -28,6 +28,35 @@ async fn lose_a_renewal(bench: &Bench, late: Duration) {
         node.connect();
     }
     bench.pass(500 * MS).await;
+}
+
+/// The connections end with the requests for votes in flight, after their caller has gone. Other connections remain.
+#[tokio::test(start_paused = true)]
+async fn i5_votes_that_arrive_after_their_attempt_was_given_up_take_no_lock() {
+    for late in DELAYS {
+        let bench = bench(3);
+        let loses_votes = |node: &MemoryNode| {
+            let (clock, able) = (bench.clock.clone(), node.capabilities().in_order(Order::Unordered));
+            WrappedNode::new(node.clone()).capabilities(able).on_request(move |request, responder, inner| {
+                if !matches!(*request, Request::Acquire { .. }) {
+                    return inner.ask(request, responder);
+                }
+                let (clock, inner) = (clock.clone(), inner.clone());
+                tokio::spawn(async move {
+                    clock.sleep_until(clock.now() + 5 * MS).await;
+                    responder.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
+                    clock.sleep_until(clock.now() + late).await;
+                    ask(&inner, request).await
+                });
+            })
+        };
+        let nodes: Vec<_> = bench.nodes.iter().map(loses_votes).collect();
+        let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone());
+        let waiting = bench.waiting(forever(&builder.ttl(TTL).build().unwrap())).await;
+        waiting.abort();
+        bench.pass(late + TTL / 10).await;
+        assert_eq!(bench.keys(), 0, "votes arrived {late:?} late");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -154,17 +154,20 @@ fn a_request_for_several_keys_waits_for_all_of_them_and_all_wait_for_it() {
 }
 
 #[test]
-fn i5_a_release_after_a_request_with_unknown_outcome_is_unknown() {
-    let bench = bench();
+fn i5_what_leaves_no_tombstone_is_not_sent_after_a_request_with_unknown_outcome() {
+    let cancel = |claim: &Arc<Claim>, linger| Request::Cancel { claim: claim.clone(), linger };
     let a = claim("a");
-    bench.ask(0, acquire(&a));
-    bench.ask(1, release(&a));
-    bench.ask(2, Request::Cancel { claim: a.clone(), linger: Duration::from_secs(9) });
-    bench.store.answer(0, Err(unknown()));
-    assert_eq!(bench.store.asked(), ["cancel a"], "which is executed");
-    let answers = bench.answers();
-    let [(0, Err(_)), (1, Err(error))] = &answers[..] else { panic!("{answers:?}") };
-    assert!(error.may_have_acted(), "so that it is cancelled: {error}");
+    for takes_back in [release(&a), cancel(&a, Duration::ZERO)] {
+        let bench = bench();
+        bench.ask(0, acquire(&a));
+        bench.ask(1, takes_back);
+        bench.ask(2, cancel(&a, Duration::from_secs(9)));
+        bench.store.answer(0, Err(unknown()));
+        assert_eq!(bench.store.asked(), ["cancel a"], "the one with a tombstone");
+        let answers = bench.answers();
+        let [(0, Err(_)), (1, Err(error))] = &answers[..] else { panic!("{answers:?}") };
+        assert!(error.may_have_acted(), "so that it is cancelled: {error}");
+    }
 }
 
 #[test]

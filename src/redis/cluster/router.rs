@@ -95,11 +95,11 @@ impl SlotRouter {
             let reason = format!("no member of the cluster has confirmed the slot map within {good}");
             return Err(NodeError::Unreachable { reason: reason.into() });
         }
-        // A release must not overtake the request that it undoes. Sent to another shard it might; then it is
-        // unknown whether the key was released, and the caller leaves a tombstone.
+        // Sent to another shard, a release might overtake the request that it takes back. Then it is unknown
+        // whether the key was released, and the caller leaves a tombstone.
         let elsewhere =
             |by_shard: &BTreeMap<u64, u32>| by_shard.keys().any(|number| *number != shard.identity.number);
-        if matches!(request, Request::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
+        if request.relies_on_order() && self.unanswered.get(&slot).is_some_and(elsewhere) {
             let reason = "its slot has moved, and an earlier request to the master that had it is unanswered";
             return Err(NodeError::Disconnected { reason: reason.into() });
         }
@@ -313,8 +313,11 @@ mod tests {
         router.settle(slot, former);
 
         let mut router = self::router(&cluster, 2, 1, Some(router));
-        let error = number_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
-        assert!(error.may_have_acted(), "{error}");
+        let without_tombstone = Request::Cancel { claim: claim(), linger: Duration::ZERO };
+        for request in [release(), without_tombstone] {
+            let error = number_of(router.route(NOW, slot, request.into(), reply())).unwrap_err();
+            assert!(error.may_have_acted(), "{error}");
+        }
         let number = number_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
         assert_ne!(number, former, "a tombstone stops late requests on any shard");
         let other = number_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));

@@ -12,7 +12,7 @@ use super::super::replicas::must_last;
 use super::sent::{Expected, Sent};
 use super::stall::stalled;
 use super::{NoteStatus, Pace, Session};
-use crate::node::{NodeError, Request};
+use crate::node::NodeError;
 use quorlock_protocol::Moment;
 
 /// The most requests taken in a row: replies are handled between two such batches.
@@ -146,11 +146,11 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Returns whether the request is a release of a request that was sent over a connection that has ended:
-    /// that may still arrive, if the server did not end the connection for us. A release leaves no tombstone;
-    /// the clean-up after an unknown outcome does (rule I-5).
+    /// Returns whether the request would take back, without a tombstone, one that was sent over a connection
+    /// that has ended: that may still arrive, if the server did not end the connection for us (rule I-5).
     fn may_overtake(&self, pending: &PendingRequest) -> bool {
-        let releases = matches!(*pending.request, Request::Release { .. } | Request::Offer { .. });
-        releases && self.supported.client.is_none() && pending.permit.outlived_a_connection()
+        pending.request.relies_on_order()
+            && self.supported.client.is_none()
+            && pending.permit.outlived_a_connection()
     }
 }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::address::Address;
 use crate::node::{
-    Collect, ConnectionState, Hint, HintListener, Node, NodeError, NodeErrorKind, Responder, Response,
-    StatusListener, ask,
+    Collect, ConnectionState, Hint, HintListener, Node, NodeError, NodeErrorKind, Request, Responder,
+    Response, StatusListener, ask,
 };
 use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, Sleep};
@@ -248,9 +248,15 @@ async fn a_panic_gives_back_the_place_of_its_request() {
 /// request that it undoes may arrive after it.
 #[tokio::test(start_paused = true)]
 async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
+    let claim = claim("orders/42", 1);
+    is_not_sent_on_a_later_connection(release(&claim)).await;
+    is_not_sent_on_a_later_connection(Request::Cancel { claim, linger: Duration::ZERO }).await;
+}
+
+async fn is_not_sent_on_a_later_connection(taking_back: Request) {
     let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
-    let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
+    let vote = claim("orders/42", 1);
     let place = node.state.admit(&taking_back).unwrap();
     let log = Arc::new(Log::default());
     node.ask(acquire(&vote).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
