@@ -1,5 +1,6 @@
 //! One connection to one member: calls with one answer each, and the stream of watches. Nothing is sent twice.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,20 +24,23 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use crate::address::{EtcdAddress, Member};
-use crate::error::{Failure, no_etcd, refused_login};
-use crate::wire::{Authenticate, Authenticated, WatchRequest, WatchResponse};
+use crate::error::{Failure, no_etcd};
+use crate::wire::{WatchRequest, WatchResponse};
+use login::Login;
+
+mod login;
 
 /// The largest answer that is read: the list of the keys on a lease, of which there may be hundreds of thousands.
 const LARGEST: usize = 64 << 20;
 
-const LOGIN: &str = "/etcdserverpb.Auth/Authenticate";
+/// What a login has returned; nothing where there was none.
+pub(crate) type AuthToken = Option<MetadataValue<Ascii>>;
 
 /// A connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Client {
     grpc: Grpc<Http2>,
-    /// After a login.
-    token: Option<MetadataValue<Ascii>>,
+    login: Arc<Login>,
     limit: Duration,
     seams: Seams,
 }
@@ -88,72 +92,79 @@ impl Client {
         let origin =
             origin.map_err(|error| NodeError::Unreachable { reason: Reason::new(error.to_string()) })?;
         let grpc = Grpc::with_origin(Http2(sender), origin).max_decoding_message_size(LARGEST);
-        let mut client = Client { grpc, token: None, limit, seams: seams.clone() };
-        if let Some((name, password)) = address.login(seams) {
-            let asked = Authenticate { name: name.to_owned(), password: password.to_owned() };
-            let answer = client.call::<_, Authenticated>(LOGIN, asked).await;
-            match answer {
-                Ok(Authenticated { token }) => {
-                    let token = token.parse().map_err(|_| NodeError::UnexpectedReply {
-                        reason: "the token of a login is not text".into(),
-                    })?;
-                    client.token = Some(token);
-                }
-                // It has no users, and lets everyone in.
-                Err(failure) if failure.code() == Some(Code::FailedPrecondition) => {}
-                Err(failure) => return Err(refused_login(failure, name, member)),
-            }
-        }
+        let login = Arc::new(Login::new(address, member));
+        let client = Client { grpc, login, limit, seams: seams.clone() };
+        client.log_in().await?;
         Ok(client)
     }
 
-    /// Sends a request, and waits for the answer.
+    /// Sends a request, and waits for the answer. Where the member does not know the login any more, it has done nothing:
+    /// then the request is sent again after a new login, once.
     ///
     /// # Errors
     ///
     /// The error of the server or of the connection, or that no answer came in time.
     pub(crate) async fn call<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
     where
-        A: Message + Send + Sync + 'static,
+        A: Message + Clone + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
     {
-        let mut grpc = self.grpc.clone();
-        let (request, is_login) = (self.with_metadata(request), path == LOGIN);
-        let answered = async move {
-            grpc.ready()
-                .await
-                .map_err(|error| Failure::Unsent(Reason::new("not connected").because(error)))?;
-            let codec = ProstCodec::<A, B>::default();
-            let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await;
-            answer.map(tonic::Response::into_inner).map_err(Failure::from)
-        };
-        let answered = within(&**self.seams.clock(), self.limit, answered).await;
-        let answered = answered.unwrap_or(Err(Failure::Silent(self.limit)));
-        // Where there are users, a request without a login lacks a user's name.
-        answered.map_err(|failure| match failure {
-            Failure::Refused(Code::InvalidArgument, reason) if self.token.is_none() && !is_login => {
-                Failure::Refused(Code::Unauthenticated, reason)
+        let (token, again) = (self.token(), self.has_user().then(|| request.clone()));
+        match (self.unary(path, request, &token).await, again) {
+            (Err(failure), Some(request)) if failure.is_of_login() => {
+                let token = self.log_in_again(&token).await?;
+                self.unary(path, request, &token).await
             }
-            failure @ (Failure::Unsent(_)
-            | Failure::Broken(_)
-            | Failure::Lost(_)
-            | Failure::Silent(_)
-            | Failure::Refused(..)) => failure,
-        })
+            // Where there are users, a request without a login lacks a user's name.
+            (Err(Failure::Refused(Code::InvalidArgument, reason)), None) => {
+                Err(Failure::Refused(Code::Unauthenticated, reason))
+            }
+            (answered, _) => answered,
+        }
     }
 
-    /// Asks for one answer on a stream of requests, as for keep-alives.
-    pub(crate) async fn first<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
+    async fn unary<A, B>(&self, path: &'static str, request: A, token: &AuthToken) -> Result<B, Failure>
     where
         A: Message + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
     {
         let mut grpc = self.grpc.clone();
-        let request = self.with_metadata(tokio_stream::once(request));
+        let request = with_metadata(request, token);
         let answered = async move {
-            grpc.ready()
-                .await
-                .map_err(|error| Failure::Unsent(Reason::new("not connected").because(error)))?;
+            grpc.ready().await.map_err(not_connected)?;
+            let codec = ProstCodec::<A, B>::default();
+            let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await;
+            answer.map(tonic::Response::into_inner).map_err(Failure::from)
+        };
+        let answered = within(&**self.seams.clock(), self.limit, answered).await;
+        answered.unwrap_or(Err(Failure::Silent(self.limit)))
+    }
+
+    /// Asks for one answer on a stream of requests, as for keep-alives. As [`call`](Client::call).
+    pub(crate) async fn first<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
+    where
+        A: Message + Clone + Send + Sync + 'static,
+        B: Message + Default + Send + Sync + 'static,
+    {
+        let (token, again) = (self.token(), self.has_user().then(|| request.clone()));
+        match (self.first_of(path, request, &token).await, again) {
+            (Err(failure), Some(request)) if failure.is_of_login() => {
+                let token = self.log_in_again(&token).await?;
+                self.first_of(path, request, &token).await
+            }
+            (answered, _) => answered,
+        }
+    }
+
+    async fn first_of<A, B>(&self, path: &'static str, request: A, token: &AuthToken) -> Result<B, Failure>
+    where
+        A: Message + Send + Sync + 'static,
+        B: Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = self.grpc.clone();
+        let request = with_metadata(tokio_stream::once(request), token);
+        let answered = async move {
+            grpc.ready().await.map_err(not_connected)?;
             let codec = ProstCodec::<A, B>::default();
             let mut answers =
                 grpc.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner();
@@ -162,31 +173,34 @@ impl Client {
         within(&**self.seams.clock(), self.limit, answered).await.unwrap_or(Err(Failure::Silent(self.limit)))
     }
 
-    /// Opens the stream of watches. The first of them must have been asked for: etcd answers nothing before.
+    /// Opens a stream of watches, with this login. The first of them must have been asked for: etcd answers nothing before.
     pub(crate) async fn watch(
         &self,
         requests: UnboundedReceiver<WatchRequest>,
+        token: &AuthToken,
     ) -> Result<Streaming<WatchResponse>, Failure> {
         let mut grpc = self.grpc.clone();
-        let request = self.with_metadata(UnboundedReceiverStream::new(requests));
+        let request = with_metadata(UnboundedReceiverStream::new(requests), token);
         let opened = async move {
-            grpc.ready()
-                .await
-                .map_err(|error| Failure::Unsent(Reason::new("not connected").because(error)))?;
+            grpc.ready().await.map_err(not_connected)?;
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
             let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
             Ok(grpc.streaming(request, path, codec).await?.into_inner())
         };
         within(&**self.seams.clock(), self.limit, opened).await.unwrap_or(Err(Failure::Silent(self.limit)))
     }
+}
 
-    fn with_metadata<T>(&self, message: T) -> tonic::Request<T> {
-        let mut request = tonic::Request::new(message);
-        // A member without a leader says so, and does not wait for one.
-        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("token", token.clone());
-        }
-        request
+fn not_connected(error: hyper::Error) -> Failure {
+    Failure::Unsent(Reason::new("not connected").because(error))
+}
+
+fn with_metadata<T>(message: T, token: &AuthToken) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    // A member without a leader says so, and does not wait for one.
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    if let Some(token) = token {
+        request.metadata_mut().insert("token", token.clone());
     }
+    request
 }

@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     Silent(Duration),
     /// The server has refused it, and has not carried it out.
     Refused(Code, Reason),
+    /// The same, because the login has ended, and there is no other one.
+    Login(NodeError),
 }
 
 impl From<Status> for Failure {
@@ -56,17 +58,30 @@ impl Failure {
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
             Failure::Refused(code, _) => Some(*code),
-            Failure::Unsent(_) | Failure::Broken(_) | Failure::Lost(_) | Failure::Silent(_) => None,
+            Failure::Unsent(_)
+            | Failure::Broken(_)
+            | Failure::Lost(_)
+            | Failure::Silent(_)
+            | Failure::Login(_) => None,
         }
     }
 
     /// Whether another connection, to the next member, may do better.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
-            Failure::Unsent(_) | Failure::Broken(_) | Failure::Lost(_) | Failure::Silent(_) => true,
-            // The token of the login has expired.
+            Failure::Unsent(_)
+            | Failure::Broken(_)
+            | Failure::Lost(_)
+            | Failure::Silent(_)
+            | Failure::Login(_) => true,
             Failure::Refused(code, _) => *code == Code::Unauthenticated,
         }
+    }
+
+    /// Whether the member may do it after a new login: it does not know the token of the last one, or there was none, or what
+    /// users may do has changed since.
+    pub(crate) fn is_of_login(&self) -> bool {
+        matches!(self, Failure::Refused(Code::Unauthenticated | Code::InvalidArgument, _))
     }
 
     /// Returns the error of a request that changes nothing before it is answered.
@@ -76,7 +91,7 @@ impl Failure {
             Failure::Silent(waited) => {
                 NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
             }
-            Failure::Unsent(_) | Failure::Refused(..) => self.into(),
+            Failure::Unsent(_) | Failure::Refused(..) | Failure::Login(_) => self.into(),
         }
     }
 }
@@ -92,6 +107,7 @@ impl From<Failure> for NodeError {
                 let (kind, words) = meaning(code);
                 NodeError::Failed { kind, reason: Reason::new(words).because(Quoted(reason)) }
             }
+            Failure::Login(error) => error,
         }
     }
 }
@@ -160,7 +176,8 @@ pub(crate) fn refused_login(failure: Failure, user: &str, member: &Member) -> No
         | Failure::Broken(_)
         | Failure::Lost(_)
         | Failure::Silent(_)
-        | Failure::Refused(..) => unmet(failure, member),
+        | Failure::Refused(..)
+        | Failure::Login(_) => unmet(failure, member),
     }
 }
 
@@ -173,7 +190,7 @@ pub(crate) fn unmet(failure: Failure, member: &Member) -> NodeError {
                 format!("{member} cannot serve: a majority of the members must run and reach each other");
             NodeError::Unreachable { reason: Reason::new(words).because(Quoted(reason)) }
         }
-        Failure::Silent(_) | Failure::Refused(..) => failure.before_anything_changed(),
+        Failure::Silent(_) | Failure::Refused(..) | Failure::Login(_) => failure.before_anything_changed(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::Reason;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Mutex};
 
@@ -104,7 +105,7 @@ impl Leases {
         if let Some(known) = &mut *alive
             && now.since(known.sent) > age
         {
-            if keep_alive(client, known.id).await? {
+            if keep_alive(client, known.id, class).await? {
                 known.sent = now;
             } else {
                 *alive = None;
@@ -114,10 +115,9 @@ impl Leases {
             known
         } else {
             let sent = clock.now();
-            let granted: LeaseLife =
-                client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl: whole(class) }).await?;
+            let id = grant(client, class).await?;
             let listed = HashSet::new();
-            alive.insert(Alive { id: granted.id, sent, listed_from: sent, listed_at: sent, listed })
+            alive.insert(Alive { id, sent, listed_from: sent, listed_at: sent, listed })
         };
         Ok(Attached { lease: known.id, from: known.sent, class })
     }
@@ -143,7 +143,7 @@ impl Leases {
             return Ok(Beat::Gone);
         }
         let sent = clock.now();
-        if !keep_alive(client, known.id).await? {
+        if !keep_alive(client, known.id, class).await? {
             // Answered by a TTL of zero, not by an error.
             *alive = None;
             return Ok(Beat::Gone);
@@ -197,12 +197,11 @@ impl Leases {
         {
             return Ok(*lease);
         }
-        let ttl = whole(class.saturating_mul(2));
-        let granted: LeaseLife = client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl }).await?;
+        let lease = grant(client, class.saturating_mul(2)).await?;
         // As long again as it has to last; and the clocks of two machines differ.
         let until = now + Duration::from_secs(class) * 9 / 10;
-        tombs.insert(class, (granted.id, until));
-        Ok(granted.id)
+        tombs.insert(class, (lease, until));
+        Ok(lease)
     }
 
     /// Forgets the leases of tombstones, one of which etcd does not know.
@@ -211,7 +210,41 @@ impl Leases {
     }
 }
 
-async fn keep_alive(client: &Client, id: i64) -> Result<bool, Failure> {
+/// Asks for a lease of this many seconds, or more.
+pub(crate) async fn grant(client: &Client, seconds: u64) -> Result<i64, Failure> {
+    let asked = Grant { ttl: whole(seconds) };
+    let life: LeaseLife = client.call("/etcdserverpb.Lease/LeaseGrant", asked).await?;
+    lasts(&life, seconds)?;
+    Ok(life.id)
+}
+
+/// Keeps a lease of this many seconds alive. Returns whether it had not ended.
+async fn keep_alive(client: &Client, id: i64, seconds: u64) -> Result<bool, Failure> {
     let life: LeaseLife = client.first("/etcdserverpb.Lease/LeaseKeepAlive", LeaseId { id }).await?;
+    if life.ttl > 0 {
+        lasts(&life, seconds)?;
+    }
     Ok(life.ttl > 0)
+}
+
+/// Refuses a lease that ends earlier than was asked for: what depends on it would be trusted for too long.
+fn lasts(life: &LeaseLife, seconds: u64) -> Result<(), Failure> {
+    if life.ttl >= whole(seconds) {
+        return Ok(());
+    }
+    let words = format!("etcd grants a lease of {} s where one of {seconds} s was asked for", life.ttl);
+    Err(Failure::Lost(Reason::new(words)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_shorter_than_was_asked_for_is_refused_with_both_times() {
+        let of = |ttl| lasts(&LeaseLife { id: 1, ttl }, 30);
+        assert!(of(30).is_ok() && of(31).is_ok());
+        let error = quorlock::node::NodeError::from(of(29).unwrap_err()).to_string();
+        assert!(error.contains("a lease of 29 s where one of 30 s"), "{error}");
+    }
 }

@@ -27,13 +27,13 @@ const MOST_LISTED: usize = 100;
 impl Session {
     /// Gives the waiter a place, or confirms the one that it has.
     pub(crate) async fn enqueue(
-        &self,
+        self: &Arc<Session>,
         lock: &Arc<str>,
         (waiter, since, context): (WaiterId, Duration, &str),
         patience: Duration,
         turn: Duration,
     ) -> Outcome {
-        self.watches.begin([lock].into_iter(), self.memory.local.now()).await?;
+        self.watch([lock].into_iter()).await?;
         // A place may be lost, once.
         for _ in 0..3 {
             self.watches.notify_of_refusal(lock);

@@ -171,9 +171,9 @@ impl Session {
         self.memory.local.clock().wall()
     }
 
-    async fn inspect(&self, lock: &Arc<str>, prefix_len: usize) -> Outcome {
+    async fn inspect(self: &Arc<Session>, lock: &Arc<str>, prefix_len: usize) -> Outcome {
         if self.memory.local.is_heard() {
-            self.watches.begin([lock].into_iter(), self.memory.local.now()).await?;
+            self.watch([lock].into_iter()).await?;
             self.watches.notify_of_inspection(lock);
         }
         let counter = counter(lock.get(..prefix_len).unwrap_or_default(), lock);

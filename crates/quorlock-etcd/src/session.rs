@@ -15,15 +15,15 @@ use tokio::task::AbortHandle;
 use tonic::{Status as Refusal, Streaming};
 
 use crate::address::{EtcdAddress, Member};
-use crate::client::Client;
+use crate::client::{AuthToken, Client};
 use crate::error::{Failure, failed, unmet};
 use crate::layout::{HISTORY, MAX_TTL, YOUNG};
-use crate::leases::Leases;
+use crate::leases::{Leases, grant};
 use crate::own::{Own, Stored};
 use crate::watch::Watches;
 use crate::wire::{
-    Compare, Grant, Header, KeyValue, LeaseLife, Range, RequestOp, Status, StatusRequest, TimeToLive,
-    TimeToLiveResponse, Txn, TxnResponse, WatchResponse,
+    Compare, Header, KeyValue, Range, RequestOp, Status, StatusRequest, TimeToLive, TimeToLiveResponse, Txn,
+    TxnResponse, WatchResponse,
 };
 
 /// How long a call may take, unless the node timeout is longer.
@@ -49,6 +49,8 @@ struct Seen {
     note: Vec<u8>,
     term: u64,
     revision: i64,
+    /// What the log of the cluster had at least. It begins anew where a snapshot is restored, also one with a raised revision.
+    entries: u64,
 }
 
 impl Memory {
@@ -113,8 +115,10 @@ pub(crate) struct Session {
     /// restart of all members, which ends this one.
     term: AtomicU64,
     revision: AtomicI64,
-    /// Reads the stream of watches, which keeps the connection open.
-    listening: Mutex<Option<AbortHandle>>,
+    /// The login of the latest stream of watches.
+    watched_as: tokio::sync::Mutex<AuthToken>,
+    /// Read the streams of watches, which keep the connection open.
+    listening: Mutex<Vec<AbortHandle>>,
 }
 
 impl Session {
@@ -136,15 +140,13 @@ impl Session {
                 let reason = format!("no connection to {member} within {connect:?}").into();
                 Err(NodeError::Unresponsive { reason })
             })?;
-        let status: Status = client
-            .call("/etcdserverpb.Maintenance/Status", StatusRequest {})
-            .await
-            .map_err(|failure| unmet(failure, member))?;
+        let status = status(&client).await.map_err(|failure| unmet(failure, member))?;
         check(&status, member)?;
-        let (identity, header, round_trip) = history(&client, memory).await?;
+        let (identity, header, round_trip) = history(&client, memory, status.raft_index).await?;
         let (sender, requests) = mpsc::unbounded_channel();
         let watches = Watches::new(sender);
-        let stream = client.watch(requests).await.map_err(Failure::before_anything_changed)?;
+        let token = client.token();
+        let stream = client.watch(requests, &token).await.map_err(Failure::before_anything_changed)?;
         let user = address.login(seams).map(|(user, _)| user);
         let mut connection = Connection::new(identity, round_trip, user);
         connection.facts.software = Some(Software::new("etcd", status.version.as_str()));
@@ -155,11 +157,57 @@ impl Session {
             watches,
             term: AtomicU64::new(header.raft_term),
             revision: AtomicI64::new(header.revision),
+            watched_as: tokio::sync::Mutex::new(token),
             listening: Mutex::default(),
         });
-        let listening = tokio::spawn(listen(Arc::downgrade(&session), stream));
-        *session.listening.lock() = Some(listening.abort_handle());
+        session.keep_listening(listen(Arc::downgrade(&session), stream, session.watches.stream()));
         Ok(session)
+    }
+
+    fn keep_listening(&self, listening: impl Future<Output = ()> + Send + 'static) {
+        let mut all = self.listening.lock();
+        all.retain(|listening| !listening.is_finished());
+        all.push(tokio::spawn(listening).abort_handle());
+    }
+
+    /// Watches these locks from before it returns. Where the login of the stream has ended, on another one.
+    pub(crate) async fn watch(
+        self: &Arc<Session>,
+        locks: impl Iterator<Item = &Arc<str>> + Clone,
+    ) -> Result<(), Failure> {
+        let (watches, now) = (&self.watches, self.memory.local.now());
+        let stream = watches.stream();
+        if watches.begin(locks.clone(), now).await? {
+            return Ok(());
+        }
+        if self.client.has_user() {
+            self.watch_anew(stream).await?;
+            if watches.begin(locks, now).await? {
+                return Ok(());
+            }
+        }
+        let words = "etcd does not let the user watch the places of the lock";
+        Err(Failure::Refused(tonic::Code::PermissionDenied, words.into()))
+    }
+
+    /// Opens another stream of watches, with a new login, unless another request has done so since.
+    async fn watch_anew(self: &Arc<Session>, refused: usize) -> Result<(), Failure> {
+        let mut watched_as = self.watched_as.lock().await;
+        if self.watches.stream() != refused {
+            return Ok(());
+        }
+        let token = self.client.log_in_again(&watched_as).await?;
+        let (sender, requests) = mpsc::unbounded_channel();
+        let number = self.watches.go_on(sender);
+        watched_as.clone_from(&token);
+        let (client, session) = (self.client.clone(), Arc::downgrade(self));
+        self.keep_listening(async move {
+            match client.watch(requests, &token).await {
+                Ok(stream) => listen(session, stream, number).await,
+                Err(failure) => drop(session.upgrade().map(|session| session.note(failure))),
+            }
+        });
+        Ok(())
     }
 
     /// Sends a transaction, which changes something or reads the latest state.
@@ -189,16 +237,21 @@ impl Session {
     /// Records what it has seen, for the connections after it.
     fn leave(&self) {
         self.watches.end();
-        self.listening.lock().take().iter().for_each(AbortHandle::abort);
+        self.listening.lock().drain(..).for_each(|listening| listening.abort());
+        let (term, revision) = (self.term.load(Ordering::Relaxed), self.revision.load(Ordering::Relaxed));
         let mut seen = self.memory.seen.lock();
-        seen.term = seen.term.max(self.term.load(Ordering::Relaxed));
-        seen.revision = seen.revision.max(self.revision.load(Ordering::Relaxed));
+        // Each change is an entry of its own.
+        let changes = u64::try_from(revision.saturating_sub(seen.revision)).unwrap_or(0);
+        seen.entries = seen.entries.saturating_add(changes);
+        (seen.term, seen.revision) = (seen.term.max(term), seen.revision.max(revision));
     }
 
-    /// Passes on what the watches report. Returns whether they go on.
-    fn hear(&self, message: Result<Option<WatchResponse>, Refusal>) -> bool {
+    /// Passes on what a stream of watches reports. Returns whether it goes on.
+    fn hear(&self, message: Result<Option<WatchResponse>, Refusal>, stream: usize) -> bool {
         let message = match message {
             Ok(Some(message)) => message,
+            // There is another one, and all watches of this one have ended.
+            Ok(None) | Err(_) if !self.watches.need(stream) => return false,
             Ok(None) => {
                 self.stop(disconnected("the stream of watches has ended".into()));
                 return false;
@@ -208,7 +261,7 @@ impl Session {
                 return false;
             }
         };
-        let Some(news) = self.watches.receive(message) else {
+        let Some(news) = self.watches.receive(message, stream) else {
             self.stop(disconnected("etcd has ended a watch, or another history has begun".into()));
             return false;
         };
@@ -224,15 +277,15 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.listening.lock().take().iter().for_each(AbortHandle::abort);
+        self.listening.lock().drain(..).for_each(|listening| listening.abort());
     }
 }
 
-/// Reads the stream of watches, until it or the session ends.
-async fn listen(session: Weak<Session>, mut stream: Streaming<WatchResponse>) {
+/// Reads a stream of watches, until it or the session ends.
+async fn listen(session: Weak<Session>, mut stream: Streaming<WatchResponse>, number: usize) {
     loop {
         let message = stream.message().await;
-        if !session.upgrade().is_some_and(|session| session.hear(message)) {
+        if !session.upgrade().is_some_and(|session| session.hear(message, number)) {
             return;
         }
     }
@@ -257,8 +310,17 @@ fn check(status: &Status, member: &Member) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Reads the history of the data, and begins a new one if there is none, or if these data were written elsewhere.
-async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, Duration), NodeError> {
+async fn status(client: &Client) -> Result<Status, Failure> {
+    client.call("/etcdserverpb.Maintenance/Status", StatusRequest {}).await
+}
+
+/// Reads the history of the data, and begins a new one if there is none, or if these data were written elsewhere. The member
+/// knew this number of entries before.
+async fn history(
+    client: &Client,
+    memory: &Memory,
+    entries: u64,
+) -> Result<(Identity, Header, Duration), NodeError> {
     let unread = Failure::before_anything_changed;
     let guarded = memory.local.seams.guards_restarts();
     for _ in 0..5 {
@@ -268,12 +330,16 @@ async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, 
         let found: TxnResponse = client.call("/etcdserverpb.KV/Txn", look).await.map_err(unread)?;
         let round_trip = memory.local.now().since(sent);
         let header = found.header.unwrap_or_default();
+        let seen = memory.seen.lock().clone();
+        // A member that was behind the others has caught up by now, or it could not have answered.
+        let is_behind = entries < seen.entries;
+        let log = if is_behind { status(client).await.map_err(unread)?.raft_index } else { entries };
         let [note, young, max_ttl] = [0, 1, 2].map(|at| found.range(at).first().cloned());
         let quarantine = compare_max_ttls(client, memory, max_ttl.as_ref()).await.map_err(unread)?;
-        let seen = memory.seen.lock().clone();
+        let is_same = seen.note.is_empty() || note.as_ref().is_some_and(|note| note.value == seen.note);
         let known = note.as_ref().and_then(Note::of).filter(|known| {
-            let is_same = seen.note.is_empty() || note.as_ref().is_some_and(|note| note.value == seen.note);
-            let has_fallen = header.raft_term < seen.term || header.revision < seen.revision;
+            let has_fallen =
+                header.raft_term < seen.term || header.revision < seen.revision || log < seen.entries;
             let is_long = !guarded || known.quarantine >= quarantine;
             known.cluster == header.cluster_id && !(is_same && has_fallen) && is_long
         });
@@ -294,7 +360,9 @@ async fn history(client: &Client, memory: &Memory) -> Result<(Identity, Header, 
             }
         };
         let note = note.map(|note| note.value).unwrap_or_default();
-        *memory.seen.lock() = Seen { note, term: header.raft_term, revision: header.revision };
+        // What was known before this revision was read: changes after it are counted in addition.
+        let entries = if is_same { entries.max(seen.entries) } else { entries };
+        *memory.seen.lock() = Seen { note, term: header.raft_term, revision: header.revision, entries };
         let id = format!("etcd:{:x}/{}", header.cluster_id, known.name);
         return Ok((Identity::new(id, sent, age), header, round_trip));
     }
@@ -330,13 +398,12 @@ async fn begin(
 ) -> Result<(), Failure> {
     let seconds = quarantine.as_secs().max(1);
     // A second longer, because it is reported in whole seconds.
-    let ttl = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_add(1);
-    let lease: LeaseLife = client.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl }).await?;
+    let lease = grant(client, seconds.saturating_add(1)).await?;
     let name = memory.local.seams.entropy().next_u64();
     let note = format!("{name:016x} {:x} {seconds}", header.cluster_id);
     let txn = Txn {
         compare: vec![Compare::changed_at(HISTORY, old.map_or(0, |old| old.mod_revision))],
-        success: vec![RequestOp::put(HISTORY, note, 0), RequestOp::put(YOUNG, "", lease.id)],
+        success: vec![RequestOp::put(HISTORY, note, 0), RequestOp::put(YOUNG, "", lease)],
         failure: Vec::new(),
     };
     client.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn).await.map(drop)

@@ -3,6 +3,9 @@
 //!
 //! A watch is made before the lock is read, and begins with whatever comes next: one that begins in the past is served only
 //! every tenth of a second.
+//!
+//! Watches are made on a stream, with the login of that stream. When it has ended, those that were made go on, and further
+//! ones are made on another stream.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,29 +26,46 @@ const KEPT: Duration = Duration::from_secs(30);
 const REMEMBERED: usize = 256;
 
 /// The watches of one connection.
-pub(crate) struct Watches {
+pub(crate) struct Watches(Mutex<State>);
+
+/// A stream of watches, which ends with the last of its watches when there is another one.
+#[derive(Clone)]
+struct Stream {
+    number: usize,
     requests: UnboundedSender<WatchRequest>,
-    state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     last: i64,
     by_lock: HashMap<Arc<str>, Watch>,
     by_id: HashMap<i64, Arc<str>>,
+    /// That of the watch of the history, and whether this has been made.
+    first: Stream,
+    watches_history: bool,
+    /// That on which watches are made.
+    latest: Stream,
 }
 
 struct Watch {
     id: i64,
+    stream: Stream,
     is_ready: bool,
-    /// Who waits until it is ready.
-    awaited: Vec<oneshot::Sender<()>>,
+    /// Who waits until it has been made, or was refused.
+    awaited: Vec<oneshot::Sender<Made>>,
     used: Moment,
     /// Whether a client was refused, which is to hear of the next place that goes.
     refused: bool,
     /// Whether a client has found the lock free, which is to hear of any change.
     inspected: bool,
     gone: VecDeque<Vec<u8>>,
+}
+
+/// What has become of a request for a watch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Made {
+    Ready,
+    /// Neither the login of the stream nor the rights of the user allow it.
+    Refused,
 }
 
 /// What to tell about a lock.
@@ -67,31 +87,54 @@ impl Watches {
         let key = HISTORY.into();
         let create = WatchOp::Create(WatchCreate { key, range_end: Vec::new(), watch_id: OF_HISTORY });
         drop(requests.send(WatchRequest { op: Some(create) }));
-        Watches { requests, state: Mutex::new(State { last: OF_HISTORY, ..State::default() }) }
+        let first = Stream { number: 0, requests };
+        let (by_lock, by_id, watches_history) = (HashMap::new(), HashMap::new(), false);
+        let latest = first.clone();
+        Watches(Mutex::new(State { last: OF_HISTORY, by_lock, by_id, first, watches_history, latest }))
+    }
+
+    /// Makes further watches on another stream, and returns its number.
+    pub(crate) fn go_on(&self, requests: UnboundedSender<WatchRequest>) -> usize {
+        let mut state = self.0.lock();
+        state.latest = Stream { number: state.latest.number + 1, requests };
+        state.latest.number
+    }
+
+    /// The number of the stream on which watches are made.
+    pub(crate) fn stream(&self) -> usize {
+        self.0.lock().latest.number
+    }
+
+    /// Whether anything depends on this stream.
+    pub(crate) fn need(&self, stream: usize) -> bool {
+        let state = self.0.lock();
+        [&state.first, &state.latest].iter().any(|needed| needed.number == stream)
+            || state.by_lock.values().any(|watch| watch.stream.number == stream)
     }
 
     /// Whether all these locks are watched already, from before now.
     pub(crate) fn are_ready<'a>(&self, mut locks: impl Iterator<Item = &'a Arc<str>>) -> bool {
-        let state = self.state.lock();
+        let state = self.0.lock();
         locks.all(|lock| state.by_lock.get(lock).is_some_and(|watch| watch.is_ready))
     }
 
-    /// Watches these locks from before it returns.
+    /// Watches these locks from before it returns. Returns whether etcd allows that to the login of the stream.
     pub(crate) async fn begin(
         &self,
         locks: impl Iterator<Item = &Arc<str>>,
         now: Moment,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let waits: Vec<_> = locks.filter_map(|lock| self.create(lock, now)).collect();
-        if join_all(waits).await.iter().any(Result::is_err) {
-            return Err(Failure::Unsent("the stream of watches has ended".into()));
+        let made: Result<Vec<Made>, _> = join_all(waits).await.into_iter().collect();
+        match made {
+            Ok(made) => Ok(made.iter().all(|made| *made == Made::Ready)),
+            Err(_) => Err(Failure::Unsent("the stream of watches has ended".into())),
         }
-        Ok(())
     }
 
     /// Returns what resolves when it is ready; nothing if it is.
-    fn create(&self, lock: &Arc<str>, now: Moment) -> Option<oneshot::Receiver<()>> {
-        let mut state = self.state.lock();
+    fn create(&self, lock: &Arc<str>, now: Moment) -> Option<oneshot::Receiver<Made>> {
+        let mut state = self.0.lock();
         let (sender, receiver) = oneshot::channel();
         if let Some(watch) = state.by_lock.get_mut(lock) {
             watch.used = now;
@@ -111,15 +154,18 @@ impl Watches {
             if let Some(watch) = state.by_lock.remove(&lock) {
                 state.by_id.remove(&watch.id);
                 let cancel = WatchOp::Cancel(WatchCancel { watch_id: watch.id });
-                drop(self.requests.send(WatchRequest { op: Some(cancel) }));
+                drop(watch.stream.requests.send(WatchRequest { op: Some(cancel) }));
             }
         }
         state.last += 1;
         let id = state.last;
         state.by_id.insert(id, Arc::clone(lock));
         let (is_ready, refused, inspected) = (false, false, false);
+        let stream = state.latest.clone();
+        let requests = stream.requests.clone();
         let watch = Watch {
             id,
+            stream,
             is_ready,
             awaited: vec![sender],
             used: now,
@@ -130,45 +176,54 @@ impl Watches {
         state.by_lock.insert(Arc::clone(lock), watch);
         let (key, range_end) = places(lock);
         let create = WatchOp::Create(WatchCreate { key, range_end, watch_id: id });
-        drop(self.requests.send(WatchRequest { op: Some(create) }));
+        drop(requests.send(WatchRequest { op: Some(create) }));
         Some(receiver)
     }
 
-    /// The stream has ended: a caller that waits for a watch waits in vain.
+    /// A stream has ended: a caller that waits for a watch waits in vain.
     pub(crate) fn end(&self) {
-        *self.state.lock() = State::default();
+        let mut state = self.0.lock();
+        state.by_lock.clear();
+        state.by_id.clear();
     }
 
     /// The next removal of a place of the lock is to be reported.
     pub(crate) fn notify_of_refusal(&self, lock: &str) {
-        if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
+        if let Some(watch) = self.0.lock().by_lock.get_mut(lock) {
             watch.refused = true;
         }
     }
 
     /// The next change of the lock is to be reported.
     pub(crate) fn notify_of_inspection(&self, lock: &str) {
-        if let Some(watch) = self.state.lock().by_lock.get_mut(lock) {
+        if let Some(watch) = self.0.lock().by_lock.get_mut(lock) {
             (watch.refused, watch.inspected) = (true, true);
         }
     }
 
     /// Removes from these places, read a moment ago, those that have gone since.
     pub(crate) fn without_gone(&self, lock: &str, mut read: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        if let Some(watch) = self.state.lock().by_lock.get(lock) {
+        if let Some(watch) = self.0.lock().by_lock.get(lock) {
             read.retain(|key| !watch.gone.contains(key));
         }
         read
     }
 
-    /// Takes a message of the server. Returns what to tell, or `None` if the server has ended a watch, or the history has
+    /// Takes a message on this stream. Returns what to tell, or `None` if the server has ended a watch, or the history has
     /// changed.
-    pub(crate) fn receive(&self, message: WatchResponse) -> Option<News> {
+    pub(crate) fn receive(&self, message: WatchResponse, stream: usize) -> Option<News> {
+        let mut state = self.0.lock();
+        let is_unmade = stream == state.first.number && !state.watches_history;
         if message.watch_id == OF_HISTORY {
+            state.watches_history |= message.created;
             let is_over = message.canceled || !message.events.is_empty();
             return (!is_over).then(News::default);
         }
-        let mut state = self.state.lock();
+        // Some versions do not say which they have refused. All that wait for this stream may have the next one.
+        if message.created && message.canceled {
+            state.refuse(stream);
+            return (!is_unmade).then(News::default);
+        }
         // It may be of a watch that has been cancelled.
         let Some(lock) = state.by_id.get(&message.watch_id).cloned() else { return Some(News::default()) };
         if message.canceled {
@@ -177,7 +232,7 @@ impl Watches {
         let watch = state.by_lock.get_mut(&lock)?;
         if message.created {
             watch.is_ready = true;
-            watch.awaited.drain(..).for_each(|waits| _ = waits.send(()));
+            watch.awaited.drain(..).for_each(|waits| _ = waits.send(Made::Ready));
         }
         let (mut gone, mut is_changed) = (Vec::new(), false);
         for event in message.events {
@@ -195,5 +250,20 @@ impl Watches {
             (watch.refused, watch.inspected) = (false, false);
         }
         Some(News { lock, gone, notifies })
+    }
+}
+
+impl State {
+    /// Forgets what was asked for on this stream and has not been made.
+    fn refuse(&mut self, stream: usize) {
+        let State { by_lock, by_id, .. } = self;
+        by_lock.retain(|_, watch| {
+            let is_kept = watch.is_ready || watch.stream.number != stream;
+            if !is_kept {
+                by_id.remove(&watch.id);
+                watch.awaited.drain(..).for_each(|waits| _ = waits.send(Made::Refused));
+            }
+            is_kept
+        });
     }
 }

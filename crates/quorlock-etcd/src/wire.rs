@@ -282,6 +282,9 @@ pub(crate) struct Status {
     pub(crate) db_size: i64,
     #[prost(uint64, tag = "4")]
     pub(crate) leader: u64,
+    /// How many entries of the log the member knows to be committed.
+    #[prost(uint64, tag = "5")]
+    pub(crate) raft_index: u64,
     #[prost(string, repeated, tag = "8")]
     pub(crate) errors: Vec<String>,
     #[prost(bool, tag = "10")]

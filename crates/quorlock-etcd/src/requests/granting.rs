@@ -18,7 +18,7 @@ use crate::wire::{Compare, KeyValue, RequestOp, Txn};
 
 impl Session {
     pub(super) async fn acquire(
-        &self,
+        self: &Arc<Session>,
         claim: &Arc<Claim>,
         ttl: Duration,
         hint: Option<FenceHint>,
@@ -51,7 +51,7 @@ impl Session {
             if let Some((lock, first)) = hindered {
                 if !is_watched {
                     // From now on removals are reported; so what was read may be old.
-                    self.watches.begin(claim.keys(), self.memory.local.now()).await?;
+                    self.watch(claim.keys()).await?;
                     is_watched = true;
                     continue;
                 }

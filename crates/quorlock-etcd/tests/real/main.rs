@@ -10,6 +10,7 @@
 
 mod contract;
 mod interop;
+mod login;
 mod moves;
 #[path = "../../../../tests/stores/ordered.rs"]
 mod ordered;

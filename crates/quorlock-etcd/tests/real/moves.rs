@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
+use quorlock::node::{Node as _, Request, Seams, Vote, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Lease, LossReason, Wait};
 use quorlock_etcd::EtcdNode;
@@ -17,7 +17,10 @@ use crate::support::{Foreign, newest, node, programs};
 #[tokio::test]
 async fn a_restored_snapshot_is_a_new_history_to_all_clients() {
     for programs in programs() {
-        for token in ["quorlock", "another"] {
+        // Which etcd's documentation advises, so that revisions do not fall. Debian's knows no such option.
+        let raised = ["--bump-revision", "1000000", "--mark-compacted"];
+        let raised = programs.program("etcdutl").is_file().then_some(("quorlock", &raised[..]));
+        for (token, options) in [("quorlock", &[][..]), ("another", &[])].into_iter().chain(raised) {
             let mut cluster = programs.start(3).await.unwrap();
             let knows = node(&cluster);
             let before = identity(&knows).await;
@@ -28,8 +31,8 @@ async fn a_restored_snapshot_is_a_new_history_to_all_clients() {
                 assert_eq!(answer(&knows, acquire(&claim)).await.vote, Vote::Granted);
                 answer(&knows, Request::Release { claim }).await;
             }
-            println!("on {programs}, {token}");
-            cluster.restore(&snapshot, token).await.unwrap();
+            println!("on {programs}, {token}, {options:?}");
+            cluster.restore(&snapshot, token, options).await.unwrap();
             let restored = SystemClock::default().now();
             ordered::is_another_history(&knows, || node(&cluster), (before, restored)).await;
         }
@@ -122,38 +125,8 @@ async fn a_waiter_keeps_its_place_when_its_member_dies_and_history_is_compacted(
 
 #[tokio::test]
 async fn what_cannot_vote_says_why() {
-    let Some(programs) = newest() else { return };
-    let at = |url: &str| EtcdNode::new(url, &Seams::default()).unwrap();
-    let refusal = async |url: &str| ordered::refusal(&at(url)).await;
+    let refusal = async |url: &str| ordered::refusal(&EtcdNode::new(url, &Seams::default()).unwrap()).await;
     ordered::other_servers_are_known(refusal, "etcd", "no etcd answers at").await;
-    // Users, and passwords.
-    let cluster = programs.start(1).await.unwrap();
-    let ctl = |arguments: &[&str]| {
-        let done = cluster.ctl(arguments).unwrap();
-        assert!(done.status.success(), "{arguments:?}: {done:?}");
-    };
-    ctl(&["user", "add", "root:secret"]);
-    ctl(&["user", "grant-role", "root", "root"]);
-    ctl(&["user", "add", "jobs:pass"]);
-    ctl(&["role", "add", "jobs"]);
-    ctl(&["role", "grant-permission", "jobs", "--prefix=true", "readwrite", "jobs/"]);
-    ctl(&["role", "grant-permission", "jobs", "--prefix=true", "readwrite", "quorlock/"]);
-    ctl(&["user", "grant-role", "jobs", "jobs"]);
-    ctl(&["auth", "enable"]);
-    let address = cluster.address(0);
-    let error = refusal(&format!("etcd://jobs:wrong@{address}")).await;
-    assert!(error.contains("refuses the password of the user `jobs`") && !error.contains("wrong"), "{error}");
-    let error = refusal(&cluster.url()).await;
-    assert!(error.contains("etcd has users"), "{error}");
-    let url = format!("etcd://jobs:pass@{address}");
-    assert_eq!(refusal(&url).await, "connected");
-    let node = at(&url);
-    assert_eq!(ask(&node, acquire(&claim("jobs/a", 7))).await.unwrap().vote, Vote::Granted);
-    let error = ask(&node, acquire(&claim("other", 7))).await.unwrap_err();
-    assert!(
-        matches!(error, NodeError::Failed { .. }) && format!("{error:#}").contains("readwrite"),
-        "{error:#}"
-    );
 }
 
 #[tokio::test]

@@ -361,12 +361,12 @@ impl EtcdCluster {
     }
 
     /// Puts the data of a snapshot in the place of the present ones, while no member runs, and starts the members. With a new
-    /// `token` it is another cluster, with another ID, as an operator should do it.
+    /// `token` it is another cluster, with another ID, as an operator should do it. `options` are further ones of the tool.
     ///
     /// # Errors
     ///
     /// If that fails.
-    pub async fn restore(&mut self, snapshot: &Path, token: &str) -> io::Result<()> {
+    pub async fn restore(&mut self, snapshot: &Path, token: &str, options: &[&str]) -> io::Result<()> {
         (0..self.members.len()).for_each(|member| self.kill(member));
         token.clone_into(&mut self.token);
         // Before 3.5, etcdctl itself restored.
@@ -389,6 +389,7 @@ impl EtcdCluster {
                 "--initial-cluster-token",
                 token,
             ]);
+            command.args(options);
             succeed(&mut command)?;
         }
         for member in 0..self.members.len() {
