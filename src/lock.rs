@@ -322,7 +322,7 @@ impl<K, F> Lock<K, F> {
     pub async fn acquire(&self) -> Result<Lease<K, F>, AcquireError> {
         match self.acquire_within(self.options.wait).await? {
             Got::Hold(hold) => Ok(Lease::of(hold)),
-            Got::TakenHere => Err(Box::pin(self.contended(Duration::ZERO)).await),
+            Got::TakenHere => Err(Box::pin(self.taken_here(Duration::ZERO)).await),
         }
     }
 
@@ -345,10 +345,15 @@ impl<K, F> Lock<K, F> {
     ///
     /// Outside a Tokio runtime.
     pub async fn try_acquire(&self) -> Result<Option<Lease<K, F>>, AcquireError> {
-        match self.acquire_within(Wait::Never).await {
-            Ok(Got::Hold(hold)) => Ok(Some(Lease::of(hold))),
-            Ok(Got::TakenHere) | Err(AcquireError::Contended { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let refused = match self.acquire_within(Wait::Never).await {
+            Ok(Got::Hold(hold)) => return Ok(Some(Lease::of(hold))),
+            Ok(Got::TakenHere) if self.is_held_here() => return Ok(None),
+            Ok(Got::TakenHere) => Box::pin(self.taken_here(Duration::ZERO)).await,
+            Err(error) => error,
+        };
+        match refused {
+            AcquireError::Contended { .. } => Ok(None),
+            error => Err(error),
         }
     }
 

@@ -218,7 +218,8 @@ impl Contender {
             let report = attempt.report();
             // Even if no node has reported a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
-            if verdict == Verdict::Contended {
+            // In a queue for a key that never expires, a later caller would not see why.
+            if verdict == Verdict::Contended && !report.misconfigured() {
                 self.engine.queues.mark_contended(self.keys.queue_key(), now);
             }
             self.learn(&report);

@@ -82,7 +82,7 @@ impl<K, F> Lock<K, F> {
                 biased;
                 held = slot.lock() => held,
                 () = self.deadline(&acquisition) => {
-                    return Err(self.contended(self.engine.now().since(acquisition.since)).await);
+                    return Err(self.taken_here(self.engine.now().since(acquisition.since)).await);
                 }
             },
         };
@@ -123,8 +123,7 @@ impl<K, F> Lock<K, F> {
         }
         // A lease that is granted from here on is released.
         let queues = self.engine.queues_of(acquisition.mode);
-        let (news, held_here) =
-            (queues.news(acquisition.queue_key()), queues.is_held(acquisition.queue_key()));
+        let (news, held_here) = (queues.news(acquisition.queue_key()), self.is_held_here());
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.engine.now().since(acquisition.since);
@@ -137,7 +136,7 @@ impl<K, F> Lock<K, F> {
         }
         if contested || held_here {
             // The last attempt may have asked one node only, or none.
-            return Err(Box::pin(self.contended(waited)).await);
+            return Err(Box::pin(self.taken_here(waited)).await);
         }
         self.undecided(acquisition, behind, waited).await
     }
@@ -191,17 +190,26 @@ impl<K, F> Lock<K, F> {
         })
     }
 
-    /// The error for a lock that this process itself holds, with the nodes' votes. Callers box the future, so
-    /// that a waiter does not carry its size.
-    pub(super) async fn contended(&self, waited: Duration) -> AcquireError {
-        let report = match self.inspect().await {
-            Ok(report) => Box::new(report),
-            Err(error) => return error.into(),
+    /// The error for a lock that this process holds, or that another of its callers waits for, with the nodes'
+    /// votes. What that one waits for may be the nodes. Callers box the future, so that a waiter does not carry
+    /// its size.
+    pub(super) async fn taken_here(&self, waited: Duration) -> AcquireError {
+        let (report, resource) = match (self.inspect().await, self.resource()) {
+            (Ok(report), Ok(resource)) => (Box::new(report), resource),
+            (Err(error), _) | (_, Err(error)) => return error.into(),
         };
-        match self.resource() {
-            Ok(resource) => AcquireError::Contended { resource, report, waited },
-            Err(error) => error.into(),
+        if report.misconfigured() {
+            AcquireError::Misconfigured { resource, report }
+        } else if report.verdict() == Verdict::Unavailable && !self.is_held_here() {
+            AcquireError::Unavailable { resource, report, waited }
+        } else {
+            AcquireError::Contended { resource, report, waited }
         }
+    }
+
+    /// Whether this process holds the lock.
+    pub(super) fn is_held_here(&self) -> bool {
+        self.engine.queues_of(self.options.mode).is_held(self.keys.queue_key())
     }
 
     /// What a caller gets whose wait ended before the first round. Others hold the lock if the nodes say so now, or if
@@ -226,7 +234,7 @@ impl<K, F> Lock<K, F> {
                 .acquire_anew(self.acquisition(Wait::Never, acquisition.since, &acquisition.span)?)
                 .await?
             {
-                Got::TakenHere => Err(self.contended(waited).await),
+                Got::TakenHere => Err(self.taken_here(waited).await),
                 hold @ Got::Hold(_) => Ok(hold),
             }
         })

@@ -236,6 +236,43 @@ async fn try_acquire_does_not_take_an_outage_for_contention() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_is_none_of_contention_while_another_caller_waits() {
+    let bench = bench(5);
+    let waiting = acquiring(forever(&bench.coordinator));
+    for node in &bench.nodes[..3] {
+        node.hang();
+    }
+    bench.pass(Duration::from_secs(1)).await;
+    let lock = forever(&bench.coordinator);
+    let waits = [Wait::Never, Wait::UpTo(Duration::ZERO), Wait::UpTo(MS), Wait::UpTo(3 * TTL)];
+    let callers = waits.map(|wait| acquiring(lock.clone().wait(wait)));
+    let tried = tokio::spawn(async move { lock.try_acquire().await });
+    bench.pass(4 * TTL).await;
+    assert!(matches!(tried.await.unwrap(), Err(AcquireError::Unavailable { .. })));
+    for (caller, wait) in callers.into_iter().zip(waits) {
+        let error = caller.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Unavailable { .. }), "{wait:?}: {error}");
+    }
+    for node in &bench.nodes[..3] {
+        node.resume();
+    }
+    bench.pass(TTL).await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_never_expires_is_said_at_each_call() {
+    let bench = bench(3);
+    for node in &bench.nodes {
+        node.set_data("r", "a lock without a timeout", Expiry::Never);
+    }
+    for wait in [Wait::Never, Wait::UpTo(MS), Wait::UpTo(TTL), Wait::Forever] {
+        let error = bench.lock().wait(wait).acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Misconfigured { .. }), "{wait:?}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_learns_the_holder_and_its_position() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder.label("the import"));
