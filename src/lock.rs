@@ -351,10 +351,7 @@ impl<K, F> Lock<K, F> {
             Ok(Got::TakenHere) => Box::pin(self.taken_here(Duration::ZERO)).await,
             Err(error) => error,
         };
-        match refused {
-            AcquireError::Contended { .. } => Ok(None),
-            error => Err(error),
-        }
+        if matches!(refused, AcquireError::Contended { .. }) { Ok(None) } else { Err(refused) }
     }
 
     /// Acquires the lock, runs `work` under it, and releases it. `Ok` means that all of the work ran
