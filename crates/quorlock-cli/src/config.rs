@@ -200,6 +200,12 @@ impl Settings {
         self.given.in_toml()
     }
 
+    /// Whether a node is a program, and so a child of this process.
+    pub(crate) fn has_programs(&self) -> bool {
+        let scheme = |node: &String| node.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+        self.given.nodes.iter().any(|node| scheme(node).as_deref() == Some("exec"))
+    }
+
     /// Whether an address contains a password.
     pub(crate) fn has_secret(&self) -> bool {
         let login = |node: &String| {

@@ -145,7 +145,7 @@ impl<'a> Guarded<'a> {
     ) -> Result<Guarded<'a>, Failure> {
         let place = Place::shown_by(report);
         let wanted = slot.watched(wanted, &place);
-        let kept_for = KeptFor::asked_for(job.wait_for_descendants)?;
+        let kept_for = KeptFor::asked_for(job.wait_for_descendants, settings)?;
         let program = match &job.shell {
             Some(line) => Program::Shell(line.clone()),
             None => Program::Command(job.command.clone()),

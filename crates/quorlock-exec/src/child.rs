@@ -1,30 +1,37 @@
 //! A child process, and the lines to and from it.
+//!
+//! Child and *guardian* are a process group. The guardian is a shell that reads a pipe whose other end only this process
+//! has. Once that is closed, by [`Child`]'s end or because this process has ended, however it ended, the guardian waits a
+//! second and kills the group: the program may ignore the end of its input, and it may be a script that has started others.
 
 use std::io;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use quorlock::runtime::{Clock, within};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child as Process, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::debug;
 
 use crate::address::ExecAddress;
-use crate::wire::{Hello, LONGEST};
+use crate::stderr;
+use crate::wire::LONGEST;
 
-/// For its first line.
-const STARTS_WITHIN: Duration = Duration::from_secs(30);
-/// For its end, once its standard input is closed.
+/// For its end, once its standard input is closed, or it has closed its output. As in [`GUARDIAN`].
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// How many requests it may leave unread.
 pub(crate) const UNREAD: usize = 1024;
+/// What the guardian does.
+const GUARDIAN: &str = "trap '' HUP INT TERM; read -r end; sleep 1; kill -9 0";
 
-/// A running child. Dropping it kills it.
+/// A running child. Dropping it kills it, and a second later what it has started.
 pub(crate) struct Child {
     process: Process,
+    guardian: Option<Process>,
     /// Lines for it.
     pub(crate) requests: mpsc::Sender<String>,
     /// Its lines, until its output ends or has a line that is none.
@@ -32,13 +39,16 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the program, and waits for its first line.
-    pub(crate) async fn start(address: &ExecAddress, clock: &dyn Clock) -> Result<(Child, Hello), NodeError> {
+    /// Starts the program.
+    pub(crate) fn start(address: &ExecAddress, clock: &Arc<dyn Clock>) -> Result<Child, NodeError> {
+        // It comes first, so that there is no moment without it.
+        let guardian = start_guardian();
+        let group = guardian.as_ref().and_then(Process::id).and_then(|id| i32::try_from(id).ok());
         let mut command = Command::new(&*address.program);
         command.args(&*address.arguments).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // An interrupt from the terminal must not end it before the locks are released.
-        command.process_group(0);
+        command.process_group(group.unwrap_or_default());
         let mut process = command.spawn().map_err(|error| {
             let words = format!("cannot start `{}`: name a program that this user may run", address.program);
             NodeError::Failed {
@@ -54,34 +64,42 @@ impl Child {
         let (sender, lines) = mpsc::channel(UNREAD);
         tokio::spawn(write(stdin, unread));
         tokio::spawn(read(stdout, sender));
-        tokio::spawn(log(stderr, address.to_string()));
-        let mut child = Child { process, requests, lines };
-        let first = within(clock, STARTS_WITHIN, child.lines.recv()).await;
-        let hello = match first {
-            None => Err(format!("it has not said a line within {STARTS_WITHIN:?}").into()),
-            Some(None) => Err(child.ended().await),
-            Some(Some(line)) => line.and_then(|line| parse(&line)),
-        };
-        hello.map(|hello| (child, hello)).map_err(|reason| NodeError::Unreachable { reason })
+        tokio::spawn(stderr::log(stderr, address.to_string(), Arc::clone(clock)));
+        Ok(Child { process, guardian, requests, lines })
     }
 
     /// Returns why its output has ended.
-    pub(crate) async fn ended(&mut self) -> Reason {
-        match self.process.wait().await {
-            Ok(status) => format!("it has ended: {status}").into(),
-            Err(error) => Reason::new("it has ended").because(error),
+    pub(crate) async fn ended(&mut self, clock: &dyn Clock) -> Reason {
+        match within(clock, ENDS_WITHIN, self.process.wait()).await {
+            Some(Ok(status)) => format!("it has ended: {status}").into(),
+            Some(Err(error)) => Reason::new("it has ended").because(error),
+            None => "it has closed its output and goes on, so that it was killed; it must end then".into(),
         }
     }
 
-    /// Lets it end by itself, since there is nothing more to ask, or ends it.
+    /// Lets it end by itself, since there is nothing more to ask, or ends it and what it has started.
     pub(crate) async fn finish(self, clock: &dyn Clock) {
-        let Child { mut process, requests, lines } = self;
-        drop((requests, lines));
+        let Child { mut process, mut guardian, requests, lines } = self;
+        drop((requests, lines, guardian.as_mut().and_then(|guardian| guardian.stdin.take())));
         if within(clock, ENDS_WITHIN, process.wait()).await.is_none() {
             drop(process.start_kill());
             drop(process.wait().await);
         }
+        if let Some(mut guardian) = guardian {
+            drop(guardian.wait().await);
+        }
     }
+}
+
+/// Starts the guardian, as the first of its group. `None` without a shell: then what the program has started stays, and the
+/// program too if it ignores the end of its input.
+fn start_guardian() -> Option<Process> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", GUARDIAN]).process_group(0);
+    // Readers of our output must not wait for it.
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = command.spawn();
+    started.inspect_err(|error| debug!(%error, "programs have no guardian")).ok()
 }
 
 /// Reads a line.
@@ -137,13 +155,5 @@ async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Strin
                 String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             return Ok(Some(text));
         }
-    }
-}
-
-/// What it writes to its standard error is logged.
-async fn log(stderr: ChildStderr, node: String) {
-    let mut stderr = BufReader::new(stderr);
-    while let Ok(Some(output)) = line(&mut stderr).await {
-        warn!(%node, %output, "the node's program says");
     }
 }

@@ -21,6 +21,7 @@ mod child;
 mod kind;
 mod node;
 mod serve;
+mod stderr;
 mod wire;
 
 pub use kind::ExecKind;

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::address::ExecAddress;
 use crate::child::{Child, UNREAD, parse};
-use crate::wire::{Asked, Message, Verb, failed};
+use crate::wire::{Asked, Hello, Message, Verb, failed};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -27,6 +27,10 @@ const OVERDUE: Duration = Duration::from_secs(30);
 /// The pauses before it is started again.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// For its first line.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+/// How long requests wait for that; later ones are refused until it has come.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How much of the text of an error is kept.
 const MOST_TEXT: usize = 500;
 
@@ -177,35 +181,33 @@ struct Unanswered {
 impl Worker {
     /// Runs until the last handle of the node is dropped.
     async fn work(mut self) {
+        let clock = Arc::clone(self.seams.clock());
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         // Nothing is started before the first request.
-        let mut first = loop {
+        let mut waiting = loop {
             match self.jobs.recv().await {
                 Some(Job::Listen(listener)) => self.listeners.push(listener),
-                Some(first) => break Some(first),
+                Some(first) => break vec![first],
                 None => return,
             }
         };
         loop {
-            let clock = Arc::clone(self.seams.clock());
-            let failure = match Child::start(&self.address, &*clock).await {
-                Ok((child, hello)) => match hello.identity(clock.now()) {
-                    Ok(identity) => {
-                        self.least_ttl.store(hello.least_ttl_ms, Ordering::Relaxed);
+            let failure = match Child::start(&self.address, &clock) {
+                Ok(mut child) => match self.greet(&mut child, &mut waiting).await {
+                    Some(Ok((identity, least_ttl_ms))) => {
+                        self.least_ttl.store(least_ttl_ms, Ordering::Relaxed);
                         backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-                        match self.serve(child, identity, first.take()).await {
+                        match self.serve(child, identity, std::mem::take(&mut waiting)).await {
                             Some(reason) => NodeError::Unreachable { reason },
                             None => return,
                         }
                     }
-                    Err(reason) => NodeError::Failed { kind: NodeErrorKind::Unsupported, reason },
+                    Some(Err(failure)) => failure,
+                    None => return child.finish(&*clock).await,
                 },
                 Err(error) => error,
             };
-            self.observers.notify(ConnectionState::Lost(failure.clone()));
-            if let Some(job) = first.take() {
-                self.refuse(job, &failure);
-            }
+            self.fail(&mut waiting, &failure);
             let until = clock.now() + backoff.next(self.seams.entropy().next_u64());
             while clock.now() < until {
                 tokio::select! {
@@ -219,14 +221,59 @@ impl Worker {
         }
     }
 
+    /// Waits for the first line, and returns the history of the data and the shortest TTL, or `None` if no handle is left.
+    /// Requests wait for that, but not long.
+    async fn greet(
+        &mut self,
+        child: &mut Child,
+        waiting: &mut Vec<Job>,
+    ) -> Option<Result<(Identity, u64), NodeError>> {
+        let clock = Arc::clone(self.seams.clock());
+        let (began, mut silent) = (clock.now(), None);
+        loop {
+            let limit = if silent.is_none() { PATIENCE } else { STARTS_WITHIN };
+            tokio::select! {
+                biased;
+                line = child.lines.recv() => {
+                    let hello = match line {
+                        Some(line) => line.and_then(|line| parse::<Hello>(&line)),
+                        None => Err(child.ended(&*clock).await),
+                    };
+                    let hello = hello.map_err(|reason| NodeError::Unreachable { reason });
+                    return Some(hello.and_then(|hello| {
+                        let identity = hello.identity(clock.now());
+                        let unfit = |reason| NodeError::Failed { kind: NodeErrorKind::Unsupported, reason };
+                        Ok((identity.map_err(unfit)?, hello.least_ttl_ms))
+                    }));
+                }
+                job = self.jobs.recv() => match (job?, &silent) {
+                    (job, Some(failure)) => self.refuse(job, failure),
+                    (job, None) => waiting.push(job),
+                },
+                () = clock.sleep_until(began + limit) => {
+                    let passed = clock.now().since(began);
+                    if passed >= limit {
+                        let reason = format!("it has not said a line within {limit:?}").into();
+                        let failure = NodeError::Unreachable { reason };
+                        if limit == STARTS_WITHIN {
+                            return Some(Err(failure));
+                        }
+                        self.fail(waiting, &failure);
+                        silent = Some(failure);
+                    }
+                }
+            }
+        }
+    }
+
     /// Passes requests and answers on until the child ends or breaks the protocol. Returns why, or `None` if no handle is left.
-    async fn serve(&mut self, child: Child, identity: Identity, first: Option<Job>) -> Option<Reason> {
+    async fn serve(&mut self, child: Child, identity: Identity, waiting: Vec<Job>) -> Option<Reason> {
         let (clock, identity) = (Arc::clone(self.seams.clock()), Arc::new(identity));
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         self.notify(Hint::Subscribed);
         let (unanswered, until, overdue) = (HashMap::new(), VecDeque::new(), VecDeque::new());
         let mut session = Session { child, identity, last: 0, unanswered, until, overdue };
-        if let Some(job) = first {
+        for job in waiting {
             self.take(&mut session, job);
         }
         let ended = loop {
@@ -237,7 +284,7 @@ impl Worker {
                 line = session.child.lines.recv() => {
                     let message = match line {
                         Some(line) => line.and_then(|line| parse(&line)),
-                        None => break session.child.ended().await,
+                        None => break session.child.ended(&*clock).await,
                     };
                     if let Err(reason) = message.and_then(|message| self.hear(&mut session, message)) {
                         break reason;
@@ -314,6 +361,14 @@ impl Worker {
     fn notify(&self, hint: Hint<'_>) {
         if self.address.hints {
             self.listeners.iter().for_each(|listener| listener.on_hint(hint));
+        }
+    }
+
+    /// Answers what has waited for the child, which is not there.
+    fn fail(&mut self, waiting: &mut Vec<Job>, failure: &NodeError) {
+        self.observers.notify(ConnectionState::Lost(failure.clone()));
+        for job in waiting.drain(..) {
+            self.refuse(job, failure);
         }
     }
 

@@ -160,6 +160,71 @@ async fn a_child_that_hangs_answers_nothing_in_time_and_holds_no_more_than_its_s
     }
 }
 
+/// Appends its process id to `started`, and says its first line.
+fn counted(folder: &tempfile::TempDir, then: &str) -> String {
+    format!("echo $$ >>{}\n{then}", folder.path().join("started").display())
+}
+
+fn started(folder: &tempfile::TempDir) -> Vec<String> {
+    let pids = fs::read_to_string(folder.path().join("started")).unwrap_or_default();
+    pids.lines().map(str::to_owned).collect()
+}
+
+fn is_gone(pid: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    // A zombie is one that nothing but a lack of attention keeps.
+    stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"))
+}
+
+#[tokio::test]
+async fn a_child_that_closes_its_output_and_goes_on_is_killed_and_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = counted(&folder, &format!("{HELLO}\nread asked\nexec >&- sleep 600"));
+    let node = node(&script(folder.path(), "mute", &text));
+    let error = format!("{:#}", ask(&node, acquire()).await.unwrap_err());
+    assert!(error.contains("closed its output"), "{error}");
+    until("another one", async || {
+        drop(ask(&node, acquire()).await);
+        started(&folder).len() > 1
+    })
+    .await;
+    let first = started(&folder).swap_remove(0);
+    until("the end of the first", async || is_gone(&first)).await;
+}
+
+#[tokio::test]
+async fn a_child_that_says_nothing_keeps_no_caller_longer_than_it_would_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = script(folder.path(), "says nothing", "exec sleep 600");
+    let builder = Coordinator::builder().kind(ExecKind::new()).nodes([&url]);
+    let coordinator = builder.restart_guard(RestartGuard::Off).build().unwrap();
+    let (clock, wait) = (SystemClock::default(), Duration::from_secs(3));
+    let began = clock.now();
+    let error = coordinator.lock("a").wait(Wait::UpTo(wait)).acquire().await.unwrap_err();
+    let passed = clock.now().since(began);
+    assert!(passed < scaled(wait + Duration::from_secs(2)), "{passed:?}: {error:#}");
+    assert!(format!("{error:#}").contains("has not said a line within 2s"), "{error:#}");
+}
+
+#[tokio::test]
+async fn what_a_child_has_started_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "sh -c 'echo $$ >>{}; exec sleep 600' >/dev/null 2>&1 &\n{HELLO}\nread asked\nexit 0",
+        folder.path().join("started").display()
+    );
+    let node = node(&script(folder.path(), "leaves one", &text));
+    until("what it starts", async || {
+        drop(node.ready().await);
+        !started(&folder).is_empty()
+    })
+    .await;
+    let error = format!("{:#}", ask(&node, acquire()).await.unwrap_err());
+    assert!(error.contains("exit status: 0"), "{error}");
+    let left = started(&folder).swap_remove(0);
+    until("its end", async || is_gone(&left)).await;
+}
+
 #[tokio::test]
 async fn a_child_ends_with_its_node() {
     let folder = tempfile::tempdir().unwrap();

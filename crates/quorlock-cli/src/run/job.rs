@@ -16,6 +16,7 @@ use rustix::process::{WaitOptions, WaitStatus, wait};
 use super::descendants;
 use super::guardian::Guardian;
 use crate::child::{self, Child, signal_group, signal_group_in_real_time};
+use crate::config::Settings;
 use crate::failure::Failure;
 use crate::runtime::sleep;
 use crate::signals::Signals;
@@ -31,9 +32,15 @@ pub(super) enum KeptFor {
 
 impl KeptFor {
     /// Returns what was asked for, or an error where the system does not support it.
-    pub(super) fn asked_for(descendants: bool) -> Result<KeptFor, Failure> {
+    pub(super) fn asked_for(descendants: bool, settings: &Settings) -> Result<KeptFor, Failure> {
         match descendants {
             false => Ok(KeptFor::Group),
+            // It would be waited for, and killed with them.
+            true if settings.has_programs() => Err(Failure::Usage(
+                "--wait-for-descendants cannot tell what the command leaves behind from the program of an `exec:` node: \
+                 keep the command in the foreground, and leave the option out"
+                    .to_owned(),
+            )),
             true if cfg!(target_os = "linux") => Ok(KeptFor::Descendants),
             true => Err(Failure::Usage(
                 "--wait-for-descendants works on Linux only: keep the command in the foreground".to_owned(),

@@ -43,6 +43,7 @@ mod packaging;
 #[cfg(target_os = "linux")]
 mod permits;
 mod phases;
+mod programs;
 #[cfg(target_os = "linux")]
 mod pty;
 mod redisson;
