@@ -50,6 +50,7 @@ use crate::doctor::{Finding, Report};
 use crate::error::ConfigError;
 use crate::lock::ListedPage;
 use crate::node::ListedKeys;
+use quorlock_protocol::LeaseTiming;
 
 pub use background::Background;
 pub use election::{Election, Leadership, Observer};
@@ -134,6 +135,12 @@ impl Coordinator {
     #[must_use]
     pub fn warnings(&self) -> Vec<Finding> {
         self.coordinator.warnings()
+    }
+
+    /// As [`crate::Coordinator::lease_timing`].
+    #[must_use]
+    pub fn lease_timing(&self, ttl: Duration) -> LeaseTiming {
+        self.coordinator.lease_timing(ttl)
     }
 
     /// As [`crate::Coordinator::health`].

@@ -18,6 +18,7 @@ use crate::lock::{Listing, Lock, MultiLock, listing};
 use crate::node::{ListedKeys, Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
+use quorlock_protocol::LeaseTiming;
 
 mod builder;
 
@@ -180,6 +181,13 @@ impl Coordinator {
     /// ```
     pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> Listing {
         listing::list(&self.engine, prefix.as_ref(), which)
+    }
+
+    /// Returns when leases with this TTL are renewed on these nodes, and how much validity is left then: for a program that must
+    /// end before its lease does. What a renewal proves may depend on the servers, and is known after the first acquisition.
+    #[must_use]
+    pub fn lease_timing(&self, ttl: Duration) -> LeaseTiming {
+        self.engine.timing(ttl)
     }
 
     /// Ends and releases every lease, refuses new ones, and waits until all nodes have confirmed, for at most

@@ -216,6 +216,23 @@ pub enum ConfigError {
         /// Which node.
         node: Arc<str>,
     },
+    /// A TTL with which too little is left after a renewal for two more.
+    #[error(
+        "a TTL of {} leaves no room for renewals on the node {node}: a renewal proves the lock there for {} at least, of which \
+         the drift allowance for this TTL takes {}; use a shorter TTL or a smaller drift (with ZooKeeper also a longer \
+         `?session=`)",
+        duration::format(*.ttl), duration::format(*.proven), duration::format(*.drift)
+    )]
+    NoRoomToRenew {
+        /// What was asked for.
+        ttl: Duration,
+        /// For how long a renewal proves the lock.
+        proven: Duration,
+        /// The drift allowance.
+        drift: Duration,
+        /// Which node.
+        node: Arc<str>,
+    },
     /// A semaphore with no permits, or too many.
     #[error(
         "a semaphore of {given} permits is not possible; it has between 1 and {most}, because a waiter watches each \

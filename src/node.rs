@@ -160,6 +160,15 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         NodeLimits::default()
     }
 
+    /// Returns by how much the time of a grant or a renewal may begin before it was asked for, with this TTL and while the
+    /// servers are sound: see [`Response::counting_from`]. The library renews early enough for it, refuses a TTL of which
+    /// too little would be left, and lets programs end in time. It may change when the server is connected. Zero unless
+    /// overridden, which is right for a node whose responses name no earlier moment.
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        let _ = ttl;
+        Duration::ZERO
+    }
+
     /// Registers a `listener`, which is notified from now on of changes to keys that this node has refused,
     /// so that waiters need not poll. A node that cannot detect changes ignores this, and its waiters retry
     /// after pauses.
@@ -242,6 +251,10 @@ impl<N: Node + ?Sized> Node for Arc<N> {
 
     fn limits(&self) -> NodeLimits {
         (**self).limits()
+    }
+
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        (**self).grant_age(ttl)
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {

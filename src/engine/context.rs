@@ -22,7 +22,7 @@ use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::timer::Until;
 use crate::telemetry::Meters;
-use quorlock_protocol::{Drift, FenceHint, FencingToken, Mode, Moment, Token};
+use quorlock_protocol::{Drift, FenceHint, FencingToken, LeaseTiming, Mode, Moment, Token};
 
 /// What all locks of a coordinator share.
 #[derive(Clone, Debug)]
@@ -156,7 +156,13 @@ impl EngineContext {
         self.max_ttl / 2
     }
 
-    /// Checks that a TTL leaves time to hold the lock and that restarted nodes wait for it.
+    /// When leases with this TTL are renewed on these nodes.
+    pub(crate) fn timing(&self, ttl: Duration) -> LeaseTiming {
+        let age = self.nodes.grant_age(ttl).map_or(Duration::ZERO, |(age, _)| age);
+        LeaseTiming::new(ttl, self.drift, age)
+    }
+
+    /// Checks that a TTL leaves time to hold the lock and to renew it, and that restarted nodes wait for it.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), ConfigError> {
         if ttl < self.least_ttl {
             Err(ConfigError::TtlTooShort { ttl, least: self.least_ttl })
@@ -167,8 +173,22 @@ impl EngineContext {
                 Some((least, node)) if ttl < least => {
                     Err(ConfigError::TtlTooShortForNode { ttl, least, node })
                 }
-                _ => Ok(()),
+                _ => self.check_room(ttl),
             }
+        }
+    }
+
+    /// Refuses a TTL with which too little is left after a renewal for two more.
+    fn check_room(&self, ttl: Duration) -> Result<(), ConfigError> {
+        let timing = self.timing(ttl);
+        match self.nodes.grant_age(ttl) {
+            Some((_, node)) if !timing.has_room() => Err(ConfigError::NoRoomToRenew {
+                ttl,
+                proven: timing.proven(),
+                drift: timing.drift_allowance(),
+                node: node.clone(),
+            }),
+            _ => Ok(()),
         }
     }
 

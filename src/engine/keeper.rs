@@ -123,10 +123,6 @@ pub(crate) struct Keeper {
 /// An offered lease is first renewed after this fraction (one third) of its remaining time.
 const FIRST_RENEWAL: u32 = 3;
 
-/// A lease that ends before its TTL is renewed after at most this fraction (half) of its time: a third of the TTL for one
-/// that counts from a third of the TTL ago.
-const EARLY: u32 = 2;
-
 pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
@@ -162,7 +158,7 @@ impl Keeper {
         let (claim, round, fence) = attempt.keep();
         if !offered {
             let mut keeper = Keeper::of(engine, acquisition, claim, &round, fence, (round.sent, deadline));
-            keeper.renew_in_time(&round, deadline);
+            keeper.schedule.begin_with(&engine.timing(acquisition.ttl), deadline);
             return keeper;
         }
         let now = engine.now();
@@ -170,13 +166,6 @@ impl Keeper {
         // It has less than its TTL, so it is renewed early if it is held for long enough.
         keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
         keeper
-    }
-
-    /// Renews early where the round counts from an earlier moment than its sending, so that the lease ends before its TTL.
-    fn renew_in_time(&mut self, round: &Round, deadline: Moment) {
-        if round.counts_from() < round.sent {
-            self.schedule.begin_at(round.sent + deadline.since(round.sent) / EARLY);
-        }
     }
 
     /// Sets what serves the waiters of this process after the lease.
@@ -210,7 +199,7 @@ impl Keeper {
             key_states: KeyStates::default(),
             renewing: None,
             schedule: RenewalSchedule::new(
-                acquisition.renewal.every(acquisition.ttl),
+                acquisition.renewal.every(&engine.timing(acquisition.ttl)),
                 acquisition.ttl,
                 round.sent,
             ),

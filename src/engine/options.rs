@@ -11,7 +11,7 @@ use super::wait::{Handoff, OnWait, Wait};
 use crate::error::{AcquireError, ConfigError};
 use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::LockMeter;
-use quorlock_protocol::{Keys, Mode, Moment, Resource, Verdict, renewal_every};
+use quorlock_protocol::{Keys, LeaseTiming, Mode, Moment, Resource, Verdict};
 
 /// Whether leases have a fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,10 +34,11 @@ pub enum Fencing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// The library, every third of the TTL, so that two renewals may fail before the lease is lost.
+    /// The library, every third of the TTL, so that two renewals may fail before the lease is lost. More often on nodes of
+    /// which a renewal proves less than the TTL ([`Node::grant_age`](crate::node::Node::grant_age)).
     Automatic,
     /// The library, at this interval: at least 10 ms, since each renewal is a request to every node, and at most half of
-    /// the TTL.
+    /// the TTL, or of what a renewal proves.
     Every(Duration),
     /// The holder, by [`Lease::renew`](crate::Lease::renew); otherwise the lease expires.
     Manual,
@@ -60,10 +61,10 @@ impl Renewal {
     }
 
     /// The interval, if the library renews.
-    pub(crate) fn every(self, ttl: Duration) -> Option<Duration> {
+    pub(crate) fn every(self, timing: &LeaseTiming) -> Option<Duration> {
         match self {
-            Renewal::Automatic => Some(renewal_every(ttl)),
-            Renewal::Every(interval) => Some(interval),
+            Renewal::Automatic => Some(timing.renewal_every()),
+            Renewal::Every(interval) => Some(timing.at_most(interval)),
             Renewal::Manual => None,
         }
     }

@@ -157,6 +157,12 @@ impl Nodes {
         (!least.is_zero()).then(|| (least, member.name.clone()))
     }
 
+    /// Returns the oldest moment from which a grant may count, as an age, and the name of the node that makes it so old.
+    pub(crate) fn grant_age(&self, ttl: Duration) -> Option<(Duration, &Arc<str>)> {
+        let ages = self.members.iter().map(|member| (member.node.grant_age(ttl), &member.name));
+        ages.max_by_key(|(age, _)| *age)
+    }
+
     /// Returns the smoothed round trip time of the node at `index`, once it has been measured.
     pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
         self.members.get(index)?.round_trip().map(RoundTrip::smoothed)

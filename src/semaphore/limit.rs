@@ -69,6 +69,10 @@ impl Node for Limited {
         self.node.limits()
     }
 
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        self.node.grant_age(ttl)
+    }
+
     fn listen(&self, listener: Arc<dyn HintListener>) {
         self.node.listen(listener);
     }

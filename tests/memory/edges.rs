@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock::protocol::{
-    Backoff, Claim, Drift, Quarantine, Resource, RoundTrip, node_timeout, overdue_after, renewal_every,
+    Backoff, Claim, Drift, LeaseTiming, Quarantine, Resource, RoundTrip, node_timeout, overdue_after,
 };
 use quorlock::{
     Coordinator, RestartGuard, Token, Wait,
@@ -51,7 +51,10 @@ proptest! {
             prop_assert!(limit <= three / 4);
             prop_assert!(overdue_after(Some(trip), two, limit) <= limit);
         }
-        prop_assert!(renewal_every(one) <= one);
+        let timing = LeaseTiming::new(one, drift, two);
+        prop_assert!(timing.renewal_every() <= one && timing.at_most(three) <= one);
+        prop_assert!(timing.longest_notice() <= timing.left_when_due(three).max(timing.left_by_renewal()));
+        prop_assert!(timing.warned_below(three) <= one);
         let mut backoff = Backoff::new(one, two);
         for _ in 0..70 {
             prop_assert!(backoff.next(random) <= two);

@@ -56,6 +56,7 @@ mod runtimes;
 mod semaphore;
 mod several;
 mod shared;
+mod timing;
 mod until_free;
 mod waiting;
 mod way;

@@ -30,9 +30,8 @@ pub(crate) struct Settings {
     kinds: Kinds,
 }
 
-/// The library's defaults, for messages and calculations here.
+/// The library's default, for messages and calculations here.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-const DEFAULT_DRIFT: f64 = 0.01;
 
 /// The bounds of [`Settings::patience`].
 const LEAST_PATIENCE: Duration = Duration::from_millis(25);
@@ -234,10 +233,6 @@ impl Settings {
         self.given.wait.map_or_else(Wait::default, |WaitArg(wait)| wait)
     }
 
-    pub(crate) fn drift(&self) -> f64 {
-        self.given.drift.unwrap_or(DEFAULT_DRIFT)
-    }
-
     /// Returns how long to wait at the end for nodes that have not yet confirmed the release: four round
     /// trips of the slowest that answers. What is not confirmed by then expires with its TTL.
     pub(crate) fn patience(coordinator: &Coordinator) -> Duration {
@@ -388,7 +383,8 @@ mod tests {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {
                     let hold = max_ttl.unwrap_or(Duration::MAX);
-                    let _ = crate::run::notice::Notice::new(Duration::MAX, settings.ttl(), settings.drift(), Some(hold));
+                    let timing = coordinator.lease_timing(settings.ttl());
+                    let _ = crate::run::notice::Notice::new(Duration::MAX, &timing, Some(hold));
                 }
             }
         }

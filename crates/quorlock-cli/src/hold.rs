@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_millis;
-use quorlock::protocol::{printable, renewal_every};
+use quorlock::protocol::{LeaseTiming, printable};
 use quorlock::{
     Coordinator, FencingToken, LossReason, duration,
     runtime::{Clock as _, SystemClock},
@@ -108,7 +108,8 @@ async fn hold_until_ended(
     metrics::waited(since.since(asked));
 
     metrics::holds(Some(lease.clone()));
-    let printing = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
+    let printing =
+        print_aside(got(&lease, &coordinator.lease_timing(settings.ttl()), since.since(asked), args.json));
     tokio::pin!(printing);
     let mut telling = true;
     let mut answering = None;
@@ -187,7 +188,7 @@ async fn answer(lease: &Acquired, line: String) -> Result<(), Failure> {
 }
 
 /// Formats the acquired lock for the caller.
-fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> String {
+fn got(lease: &LeaseWatch, timing: &LeaseTiming, waited: Duration, json: bool) -> String {
     let token = String::from_utf8_lossy(lease.token().as_bytes());
     let fencing_token = lease.fencing_token();
     // A time of the calendar is what people and other programs have. It may jump, and nothing here
@@ -203,7 +204,7 @@ fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> Strin
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
             "until": until.to_string(),
-            "renewed_every_ms": millis(renewal_every(ttl)),
+            "renewed_every_ms": millis(timing.renewal_every()),
         }));
     }
     let fencing_token = fencing_token.map_or_else(|| "none".to_owned(), |number| number.to_string());
@@ -211,7 +212,7 @@ fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> Strin
         "resource: {}\nfencing token: {fencing_token}\ntoken: {}\nuntil: {until}, renewed every {} until this ends\n",
         lease.resource(),
         printable(&token),
-        duration::format(renewal_every(ttl)),
+        duration::format(timing.renewal_every()),
     )
 }
 

@@ -59,7 +59,8 @@ pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Re
             }
         };
         let marks = args.lock.marks(coordinator, &settings, &args.resource);
-        let job = Guarded::new(&args.lock, &args.job, &settings, (wanted, marks), slot, report)?;
+        let from = (coordinator, &settings);
+        let job = Guarded::new(&args.lock, &args.job, from, (wanted, marks), slot, report)?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         job.under_lock(&mut signals).await?.end()
     })
@@ -73,7 +74,8 @@ pub(crate) fn elect(args: &ElectArgs, deployment: DeploymentArgs, quiet: bool) -
     with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
         let wanted = lock.lock(coordinator, &settings, &args.resource)?;
         let marks = lock.marks(coordinator, &settings, &args.resource);
-        let job = Guarded::new(&lock, &args.job, &settings, (wanted, marks), Slot::of(None), report)?;
+        let from = (coordinator, &settings);
+        let job = Guarded::new(&lock, &args.job, from, (wanted, marks), Slot::of(None), report)?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         loop {
             let outcome = job.under_lock(&mut signals).await?;
@@ -106,6 +108,7 @@ fn with_coordinator(
 
 /// A command and the lock under which it runs.
 struct Guarded<'a> {
+    coordinator: &'a Coordinator,
     lock: &'a LockArgs,
     settings: &'a Settings,
     wanted: Wanted,
@@ -138,7 +141,7 @@ impl<'a> Guarded<'a> {
     fn new(
         lock: &'a LockArgs,
         job: &JobArgs,
-        settings: &'a Settings,
+        (coordinator, settings): (&'a Coordinator, &'a Settings),
         (wanted, marks): (Wanted, Marks),
         slot: Slot,
         report: Report,
@@ -153,7 +156,19 @@ impl<'a> Guarded<'a> {
         // Before the lock is asked for.
         let program = program.find()?;
         let kill_after = job.kill_after;
-        Ok(Guarded { lock, settings, wanted, place, marks, slot, program, kept_for, kill_after, report })
+        Ok(Guarded {
+            coordinator,
+            lock,
+            settings,
+            wanted,
+            place,
+            marks,
+            slot,
+            program,
+            kept_for,
+            kill_after,
+            report,
+        })
     }
 
     /// Acquires the lock, runs the command, and releases the lock.
@@ -177,7 +192,7 @@ impl<'a> Guarded<'a> {
         let mut command = self.program.command();
         set_variables(&mut command, &lease, ttl);
         let name = command.get_program().to_owned();
-        let notice = Notice::new(self.kill_after, ttl, self.settings.drift(), max_hold);
+        let notice = Notice::new(self.kill_after, &self.coordinator.lease_timing(ttl), max_hold);
         let until = notice.guard_until(now(), lease.remaining());
         signals.receive_all().map_err(Failure::to("receive signals"))?;
         let job = Job::start(command, self.kept_for, until, signals)

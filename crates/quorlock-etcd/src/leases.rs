@@ -15,10 +15,14 @@ use crate::wire::{Grant, LeaseId, LeaseLife, TimeToLive, TimeToLiveResponse};
 
 /// The shortest lease that etcd grants with its default election timeout.
 pub(crate) const LEAST: Duration = Duration::from_secs(2);
-/// A grant counts from a keep-alive that was sent at most this part of the TTL ago.
+/// A grant or a renewal counts from a keep-alive that was sent at most this part of the TTL ago. Renewals are due after a third,
+/// so each proves more than the one before it, and those of many locks share their keep-alives.
 const FRESH: u32 = 10;
-/// A renewal counts from a keep-alive that was sent at most this part of the TTL ago.
-const RENEWED: u32 = 3;
+
+/// Returns by how much a grant or a renewal may count from before it was asked for.
+pub(crate) fn grant_age(ttl: Duration) -> Duration {
+    ttl / FRESH
+}
 
 /// The leases of a node. They survive its connections.
 #[derive(Default)]
@@ -87,7 +91,7 @@ impl Leases {
         clock: &dyn Clock,
         ttl: Duration,
     ) -> Result<Attached, Failure> {
-        self.attach_since(client, clock, ttl, ttl / FRESH).await
+        self.attach_since(client, clock, ttl, grant_age(ttl)).await
     }
 
     /// The same, kept alive at most `age` ago.
@@ -135,7 +139,7 @@ impl Leases {
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
         let Some(known) = &mut *alive else { return Ok(Beat::Gone) };
-        let is_recent = clock.now().since(known.listed_from) <= ttl / RENEWED;
+        let is_recent = clock.now().since(known.listed_from) <= grant_age(ttl);
         if is_recent && known.listed.contains(key) {
             return Ok(Beat::Confirmed(known.listed_from));
         }
@@ -171,7 +175,7 @@ impl Leases {
         let shared = Arc::clone(self.classes.lock().get(&class)?);
         let alive = shared.alive.try_lock().ok()?;
         let known = alive.as_ref()?;
-        let is_recent = clock.now().since(known.listed_from) <= ttl / RENEWED;
+        let is_recent = clock.now().since(known.listed_from) <= grant_age(ttl);
         (is_recent && known.listed.contains(key)).then_some(known.listed_from)
     }
 

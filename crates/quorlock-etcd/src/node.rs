@@ -14,7 +14,7 @@ use quorlock::runtime::{BoxFuture, within};
 
 use crate::address::EtcdAddress;
 use crate::doctor::concerns;
-use crate::leases::LEAST;
+use crate::leases::{self, LEAST};
 use crate::list;
 use crate::requests::capabilities;
 use crate::session::Memory;
@@ -72,6 +72,10 @@ impl Node for EtcdNode {
 
     fn limits(&self) -> NodeLimits {
         NodeLimits::default().least_ttl(LEAST)
+    }
+
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        leases::grant_age(ttl)
     }
 
     fn round_trip(&self) -> Option<Duration> {

@@ -11,7 +11,7 @@
 //! | what the votes of a round mean | [`Tally`], [`Verdict`] | I-2, I-3 |
 //! | until when a lease may be trusted | [`Drift`], [`Term`] | I-1, I-6, I-7, I-9, I-10 |
 //! | whether a node is old enough to vote | [`Quarantine`], [`age`], [`believed`] | I-12, I-17, I-24, T-2 |
-//! | when to renew | [`RenewalSchedule`] | I-11 |
+//! | when to renew | [`LeaseTiming`], [`RenewalSchedule`] | I-11, I-50 |
 //! | how long to wait for a node | [`RoundTrip`], [`node_timeout`], [`overdue_after`] | I-45 |
 //! | when a refused waiter asks again | [`Refusal`], [`Backoff`] | |
 //! | who is next, and when a waiter asks for its place | [`QueueHeartbeat`], [`turn`] | W-2, W-5, W-9 |
@@ -63,6 +63,7 @@ mod sibling;
 mod slot;
 mod tally;
 mod term;
+mod timing;
 mod token;
 mod validity;
 mod waiter;
@@ -83,7 +84,7 @@ pub use queue::{
     turn_key, want_mark,
 };
 pub use quorum::Quorum;
-pub use renewal::{RenewalSchedule, renewal_backoff, renewal_every};
+pub use renewal::{RenewalSchedule, renewal_backoff};
 pub use resource::{Resource, ResourceError};
 pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
 pub use schedule::{Backoff, COOLDOWN, EXPIRY_JITTER, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, fraction};
@@ -97,6 +98,7 @@ pub use sibling::{
 pub use slot::Slot;
 pub use tally::{Tally, Verdict};
 pub use term::Term;
+pub use timing::LeaseTiming;
 pub use token::Token;
 pub use validity::Drift;
 pub use waiter::WaiterId;

@@ -1,17 +1,10 @@
-//! When a lease is renewed, and when an unconfirmed renewal is tried again. Whether the lease is lost instead is decided by
-//! `Keeper::apply_verdict` in the engine.
+//! When the next renewal of a lease is due, by its [`LeaseTiming`], and when an unconfirmed one is tried again. Whether the
+//! lease is lost instead is decided by `Keeper::apply_verdict` in the engine.
 
+use std::mem;
 use std::time::Duration;
 
-use crate::{Backoff, Moment, fraction};
-
-/// Returns the default renewal interval: a third of the TTL, so that two renewals may fail before
-/// the lease is lost.
-#[must_use]
-#[inline]
-pub fn renewal_every(ttl: Duration) -> Duration {
-    ttl / 3
-}
+use crate::{Backoff, LeaseTiming, Moment, fraction};
 
 /// Returns the pauses before an unconfirmed renewal is retried: from a hundredth of the TTL up to a
 /// tenth.
@@ -38,7 +31,15 @@ pub struct RenewalSchedule {
     sent: Moment,
     due: Option<Moment>,
     /// Boxed, since few leases have one.
-    retry: Option<Box<Backoff>>,
+    retry: Option<Box<Retries>>,
+}
+
+/// The retries of a renewal that was not confirmed, or that has proven too little.
+#[derive(Clone, Debug)]
+struct Retries {
+    pauses: Backoff,
+    /// Whether a warning was given.
+    reported: bool,
 }
 
 impl RenewalSchedule {
@@ -48,6 +49,17 @@ impl RenewalSchedule {
     #[inline]
     pub fn new(every: Option<Duration>, ttl: Duration, sent: Moment) -> RenewalSchedule {
         RenewalSchedule { ttl, every, sent, due: every.map(|every| sent + every), retry: None }
+    }
+
+    /// Moves the next renewal forward to where `deadline` leaves no more than the timing wants when one is due: for a grant
+    /// that counts from long before it was asked for.
+    #[inline]
+    pub fn begin_with(&mut self, timing: &LeaseTiming, deadline: Moment) {
+        if let Some(every) = self.every {
+            // The default is often enough, also for a lease that is renewed more often.
+            let every = every.max(timing.renewal_every());
+            self.begin_at(deadline.back(timing.left_when_due(every)));
+        }
     }
 
     /// Moves the next renewal forward to `due`, for a lease that has less than its TTL.
@@ -69,7 +81,7 @@ impl RenewalSchedule {
         self.due.is_some_and(|due| now >= due)
     }
 
-    /// Returns whether the latest renewal was not confirmed.
+    /// Returns whether the latest renewal was not confirmed, or has proven too little.
     #[must_use]
     #[inline]
     pub fn is_failing(&self) -> bool {
@@ -83,19 +95,39 @@ impl RenewalSchedule {
         self.sent = sent;
     }
 
-    /// Records its confirmation: the next one counts from when it was sent.
+    /// Records its confirmation, by which the lease is valid until `deadline`: the next one counts from when it was sent. If
+    /// less is left than the timing wants when a renewal is due, because what this one has proven is old, it is retried as
+    /// if it were unconfirmed.
     #[inline]
-    pub fn confirm(&mut self) {
-        self.due = self.usually_due();
-        self.retry = None;
+    pub fn confirm(
+        &mut self,
+        timing: &LeaseTiming,
+        (deadline, now): (Moment, Moment),
+        random: impl FnOnce() -> u64,
+    ) {
+        let usual = self.usually_due();
+        self.due = usual;
+        self.begin_with(timing, deadline);
+        if self.due < usual && self.is_due(now) {
+            self.fail(now, deadline.since(now), random());
+        } else {
+            self.retry = None;
+        }
+    }
+
+    /// Returns whether nothing was said yet of the series of retries, and records that it is now.
+    #[inline]
+    pub fn begins_series(&mut self) -> bool {
+        self.retry.as_mut().is_some_and(|retry| !mem::replace(&mut retry.reported, true))
     }
 
     /// Schedules a retry of an unconfirmed renewal, for a lease that has this much `left`: within a tenth of that, or a
     /// hundredth of the TTL if that is more, as a lease from an offer may begin with little. One that the holder asked for is not retried automatically.
     #[inline]
     pub fn fail(&mut self, now: Moment, left: Duration, random: u64) {
-        let retry = self.retry.get_or_insert_with(|| Box::new(renewal_backoff(self.ttl)));
-        let pause = retry.next(random).min((left / 10).max(self.ttl / 100));
+        let begin = || Box::new(Retries { pauses: renewal_backoff(self.ttl), reported: false });
+        let retry = self.retry.get_or_insert_with(begin);
+        let pause = retry.pauses.next(random).min((left / 10).max(self.ttl / 100));
         self.due = self.due.map(|_| now + pause);
     }
 
@@ -134,6 +166,7 @@ impl RenewalSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Drift;
 
     const TTL: Duration = Duration::from_secs(30);
 
@@ -141,8 +174,17 @@ mod tests {
         Moment::since_origin(Duration::from_secs(second))
     }
 
+    fn timing() -> LeaseTiming {
+        LeaseTiming::new(TTL, Drift::default(), Duration::ZERO)
+    }
+
     fn automatic() -> RenewalSchedule {
-        RenewalSchedule::new(Some(renewal_every(TTL)), TTL, second(100))
+        RenewalSchedule::new(Some(timing().renewal_every()), TTL, second(100))
+    }
+
+    /// Confirms a renewal that counts from then.
+    fn confirm(schedule: &mut RenewalSchedule, from: Moment, now: Moment) {
+        schedule.confirm(&timing(), (Drift::default().deadline(from, TTL), now), || u64::MAX);
     }
 
     #[test]
@@ -150,7 +192,7 @@ mod tests {
         let mut schedule = automatic();
         assert!(!schedule.is_due(second(109)) && schedule.is_due(second(110)));
         schedule.send(second(111));
-        schedule.confirm();
+        confirm(&mut schedule, second(111), second(112));
         assert_eq!(schedule.due(), Some(second(121)));
     }
 
@@ -171,7 +213,7 @@ mod tests {
         assert_eq!(schedule.due(), Some(second(112)), "nor than a tenth of what is left");
         assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "a retry is not postponed");
         schedule.send(second(112));
-        schedule.confirm();
+        confirm(&mut schedule, second(112), second(112));
         assert!(!schedule.is_failing());
         assert_eq!(schedule.due(), Some(second(122)));
     }
@@ -195,10 +237,38 @@ mod tests {
     }
 
     #[test]
+    fn a_renewal_that_has_proven_little_is_followed_by_another_before_less_is_left_than_is_wanted() {
+        let mut schedule = automatic();
+        schedule.send(second(110));
+        confirm(&mut schedule, second(107), second(110));
+        assert_eq!(schedule.due(), Some(second(117)), "as late after what it counts from as ever");
+        assert!(!schedule.is_failing());
+        schedule.send(second(117));
+        confirm(&mut schedule, second(107), second(117));
+        let due = schedule.due().unwrap();
+        assert!(
+            second(117) < due && due <= second(119),
+            "it has added nothing, and is retried soon: {due:?}"
+        );
+        assert!(schedule.begins_series() && !schedule.begins_series());
+        schedule.send(second(119));
+        confirm(&mut schedule, second(118), second(119));
+        assert_eq!(schedule.due(), Some(second(128)));
+        assert!(!schedule.is_failing() && !schedule.begins_series());
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_often_is_renewed_by_its_interval() {
+        let mut schedule = RenewalSchedule::new(Some(Duration::from_millis(10)), TTL, second(100));
+        confirm(&mut schedule, second(100), second(101));
+        assert!(schedule.is_due(second(101)) && !schedule.is_failing(), "a slow answer is no old one");
+    }
+
+    #[test]
     fn a_lease_that_its_holder_renews_is_never_due() {
         let mut schedule = RenewalSchedule::new(None, TTL, second(100));
         schedule.fail(second(101), TTL, 0);
-        schedule.confirm();
+        confirm(&mut schedule, second(80), second(101));
         assert!(schedule.due().is_none() && !schedule.put_off(second(200), || 0));
     }
 
@@ -209,7 +279,7 @@ mod tests {
         assert_eq!(schedule.due(), Some(second(110)));
         schedule.handoff(Some(Duration::from_secs(5)));
         assert_eq!(schedule.due(), Some(second(105)));
-        schedule.confirm();
+        confirm(&mut schedule, second(100), second(101));
         assert_eq!(schedule.due(), Some(second(105)), "counted from the latest round");
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock_protocol::{
-    Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, Moment, NoNumber, Past, Quarantine, Quorum,
-    Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age, believed, fraction,
-    least_left, node_timeout, offer_life, releases_openly, renewal_every, turn_key,
+    Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, LeaseTiming, Moment, NoNumber, Past,
+    Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
+    believed, fraction, least_left, node_timeout, offer_life, releases_openly, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -169,8 +169,9 @@ fn moments_are_counted_in_both_directions() {
 #[test]
 fn two_renewals_may_fail_before_a_lease_ends() {
     let ttl = Duration::from_secs(30);
-    assert_eq!(renewal_every(ttl), Duration::from_secs(10));
-    assert!(renewal_every(ttl) * 2 < Drift::default().validity(ttl));
+    let timing = LeaseTiming::new(ttl, Drift::default(), Duration::ZERO);
+    assert_eq!(timing.renewal_every(), Duration::from_secs(10));
+    assert!(timing.renewal_every() * 2 < Drift::default().validity(ttl));
 }
 
 #[test]

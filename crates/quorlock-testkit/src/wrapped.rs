@@ -111,6 +111,10 @@ impl Node for WrappedNode {
         self.inner.limits()
     }
 
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        self.inner.grant_age(ttl)
+    }
+
     fn listen(&self, listener: Arc<dyn HintListener>) {
         (self.on_listen)(listener, &self.inner);
     }

@@ -39,6 +39,7 @@ pub(crate) struct Memory {
     pub(crate) cache: Mutex<Cache>,
     pub(crate) seen: Mutex<Seen>,
     pub(crate) ticks: Mutex<Option<Ticks>>,
+    pub(crate) proven: Arc<Mutex<Proven>>,
     generations: AtomicU64,
 }
 
@@ -84,9 +85,19 @@ pub(crate) struct Ticks {
     pub(crate) tick: Duration,
 }
 
+/// What the servers keep of the session, as far as is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proven {
+    /// For how long they keep it.
+    pub(crate) session: Duration,
+    /// How long ago the moment may be from which that is proven.
+    pub(crate) age: Duration,
+}
+
 impl Memory {
     pub(crate) fn new(address: ZooKeeperAddress, seams: Seams) -> Memory {
         let layout = Layout::below(address.path());
+        let proven = Arc::new(Mutex::new(Proven::at_worst(address.session())));
         Memory {
             address,
             local: Local::new(seams),
@@ -96,6 +107,7 @@ impl Memory {
             cache: Mutex::default(),
             seen: Mutex::default(),
             ticks: Mutex::default(),
+            proven,
             generations: AtomicU64::new(0),
         }
     }

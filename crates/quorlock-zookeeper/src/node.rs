@@ -10,12 +10,12 @@ use quorlock::node::{
     AddressError, Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason,
     Responder, Seams, SharedRequest, StatusListener,
 };
-use quorlock::runtime::{BoxFuture, within};
+use quorlock::runtime::{BoxFuture, Mutex, within};
 
 use crate::address::ZooKeeperAddress;
 use crate::doctor::concerns;
 use crate::list;
-use crate::memory::Memory;
+use crate::memory::{Memory, Proven};
 use crate::requests::capabilities;
 
 /// A node that keeps its locks in ZooKeeper, in the layout of Curator's `InterProcessMutex`.
@@ -26,6 +26,7 @@ pub struct ZooKeeperNode {
     name: Arc<str>,
     address: ZooKeeperAddress,
     handle: Handle<Memory>,
+    proven: Arc<Mutex<Proven>>,
     seams: Seams,
 }
 
@@ -50,8 +51,9 @@ impl ZooKeeperNode {
 
     pub(crate) fn of(address: ZooKeeperAddress, seams: &Seams) -> Result<ZooKeeperNode, Reason> {
         let (name, memory) = (address.to_string().into(), Memory::new(address.clone(), seams.clone()));
+        let proven = Arc::clone(&memory.proven);
         let handle = Handle::start(memory, "quorlock-zk")?;
-        Ok(ZooKeeperNode { name, address, handle, seams: seams.clone() })
+        Ok(ZooKeeperNode { name, address, handle, proven, seams: seams.clone() })
     }
 }
 
@@ -70,6 +72,10 @@ impl Node for ZooKeeperNode {
 
     fn limits(&self) -> NodeLimits {
         NodeLimits::default().least_ttl(self.address.session())
+    }
+
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        self.proven.lock().grant_age(ttl)
     }
 
     fn round_trip(&self) -> Option<Duration> {

@@ -86,6 +86,7 @@ impl Session {
         let answered = memory.local.now();
         let is_same = old.as_ref().is_some_and(|old| old.id == granted.id);
         let id = granted.id;
+        let pause = ticks.pause(granted.timeout);
         let generation = memory.connected((granted, is_same), (sent, answered), ticks);
         let opened = Opened { client, memory, id, is_same };
         let (identity, zxid, round_trip) = opened.history().await?;
@@ -107,7 +108,7 @@ impl Session {
             tasks: Mutex::default(),
         });
         let listening = tokio::spawn(listen(Arc::downgrade(&session), heard));
-        let keeping = tokio::spawn(keep(Arc::downgrade(&session), ticks.pause(address.session())));
+        let keeping = tokio::spawn(keep(Arc::downgrade(&session), pause));
         *session.tasks.lock() = vec![listening.abort_handle(), keeping.abort_handle()];
         Ok(session)
     }
@@ -269,7 +270,8 @@ impl Memory {
             self.forget();
         }
         let mut life = self.life.lock();
-        let (generation, tick) = (self.next_generation(), ticks.pause(granted.timeout));
+        let (generation, tick) = (self.next_generation(), ticks.tick);
+        *self.proven.lock() = ticks.proven(granted.timeout);
         match &mut *life {
             Some(life) => {
                 life.generation = generation;

@@ -103,20 +103,19 @@ impl Keeper {
         let reply = match outcome {
             Ok(true) => {
                 debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
-                self.schedule.confirm();
-                self.renew_in_time(&round, self.engine.drift.deadline(round.counts_from(), self.ttl));
+                self.confirmed(self.engine.drift.deadline(round.counts_from(), self.ttl), now);
                 Ok(())
             }
             Ok(false) => {
                 let report = round.report();
                 let resource = &self.state.resource;
-                // Only the first failure of a series is a warning.
-                if self.schedule.is_failing() {
-                    debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
-                } else {
-                    warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
-                }
                 self.schedule.fail(now, left, self.engine.entropy.next_u64());
+                // Only the first failure of a series is a warning.
+                if self.schedule.begins_series() {
+                    warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
+                } else {
+                    debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
+                }
                 let resource = self.state.resource.clone();
                 Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
             }
@@ -129,5 +128,17 @@ impl Keeper {
             drop(waiting.send(reply.clone()));
         }
         outcome.map(|_| ())
+    }
+
+    /// Schedules the renewal after one that is valid until `deadline`.
+    fn confirmed(&mut self, deadline: Moment, now: Moment) {
+        let (engine, left) = (&self.engine, deadline.since(now));
+        let timing = engine.timing(self.ttl);
+        self.schedule.confirm(&timing, (deadline, now), || engine.entropy.next_u64());
+        let is_short = self.schedule.is_failing() && left < timing.warned_below(timing.renewal_every());
+        if is_short && self.schedule.begins_series() {
+            let resource = &self.state.resource;
+            warn!(%resource, ?left, "renewal confirmed, but what it proves is old, trying again: the servers are slow or cut off");
+        }
     }
 }

@@ -156,7 +156,7 @@ impl Keeper {
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A failed renewal is retried when it would have been.
-        self.schedule.handoff(next.renewal.every(self.ttl));
+        self.schedule.handoff(next.renewal.every(&self.engine.timing(self.ttl)));
         let last_round = self.state.take_last_round();
         debug_assert!(self.state.has_ended(), "a lease goes on while the next one begins");
         self.state = LeaseState::new(

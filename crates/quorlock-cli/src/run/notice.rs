@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
+use quorlock::protocol::{LeaseTiming, Moment};
 
 /// How long before the end of validity the command gets SIGTERM and SIGKILL.
 ///
@@ -46,14 +46,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LEAST_MARGIN: Duration = Duration::from_millis(50);
 
 impl Notice {
-    /// Limits `kill_after` to a third of the TTL and of `max_hold`, and to less if the drift is large: a
-    /// renewal that is merely late must not end the command.
-    pub(crate) fn new(kill_after: Duration, ttl: Duration, drift: f64, max_hold: Option<Duration>) -> Notice {
-        // The validity left when a renewal is due.
-        let spare = ttl.mul_f64((2.0 / 3.0 - drift).max(0.0));
-        let most = (ttl / 3).min(spare.mul_f64(0.6)).min(max_hold.unwrap_or(Duration::MAX) / 3);
+    /// Limits `kill_after` to the longest notice of the timing, and to a third of `max_hold`.
+    pub(crate) fn new(kill_after: Duration, timing: &LeaseTiming, max_hold: Option<Duration>) -> Notice {
+        let most = timing.longest_notice().min(max_hold.unwrap_or(Duration::MAX) / 3);
         let term = kill_after.min(most);
-        let kill = LEAST_MARGIN.max(ttl / 50).min(most / 2);
+        let kill = LEAST_MARGIN.max(timing.proven() / 50).min(most / 2);
         Notice { term: term.max(kill), kill }
     }
 
@@ -87,6 +84,8 @@ impl Notice {
 
 #[cfg(test)]
 mod tests {
+    use quorlock::protocol::Drift;
+
     use super::*;
 
     const TTL: Duration = Duration::from_secs(30);
@@ -95,7 +94,7 @@ mod tests {
     }
 
     fn notice() -> Notice {
-        Notice::new(Duration::from_secs(5), TTL, 0.01, None)
+        Notice::new(Duration::from_secs(5), &LeaseTiming::new(TTL, Drift::default(), Duration::ZERO), None)
     }
 
     #[test]
@@ -128,11 +127,17 @@ mod tests {
 
     #[test]
     fn the_grace_leaves_room_for_renewals_whatever_the_settings() {
-        for ttl in [20, 50, 150, 300, 1500, 30_000].map(Duration::from_millis) {
+        let ttls = [20, 50, 150, 300, 1500, 30_000].map(Duration::from_millis);
+        let ages = [0.0, 0.1, 0.3, 0.7];
+        for (ttl, age) in ttls.into_iter().flat_map(|ttl| ages.map(|age| (ttl, ttl.mul_f64(age)))) {
             for drift in [0.0, 0.01, 0.2, 0.5] {
+                let timing = LeaseTiming::new(ttl, Drift::of(drift).unwrap(), age);
                 for kill_after in [Duration::ZERO, Duration::from_secs(5), Duration::MAX] {
-                    let notice = Notice::new(kill_after, ttl, drift, None);
-                    let when_renewal_is_due = ttl.mul_f64(2.0 / 3.0 - drift);
+                    if !timing.has_room() {
+                        continue;
+                    }
+                    let notice = Notice::new(kill_after, &timing, None);
+                    let when_renewal_is_due = timing.left_when_due(timing.renewal_every());
                     assert!(notice.term < when_renewal_is_due, "{notice:?} stops what is being renewed");
                     assert!(notice.kill <= notice.term, "{notice:?} kills before it asks");
                     assert!(notice.kill > Duration::ZERO, "{notice:?} kills too late");

@@ -57,6 +57,7 @@ mod signal_table;
 mod signals;
 mod sqlite;
 mod status;
+mod steady;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -259,9 +260,14 @@ impl Running {
     }
 
     /// As [`end`](Running::end), and looks at its folder before that is removed.
-    pub(crate) async fn end_with(mut self, look: impl FnOnce()) -> Ended {
+    pub(crate) async fn end_with(self, look: impl FnOnce()) -> Ended {
+        self.end_within(patience(), look).await
+    }
+
+    /// As [`end_with`](Running::end_with), for what takes long.
+    pub(crate) async fn end_within(mut self, limit: Duration, look: impl FnOnce()) -> Ended {
         let mut status = None;
-        let ended = eventually("the end of quorlock", patience(), async || {
+        let ended = eventually("the end of quorlock", limit, async || {
             status = self.process.try_wait().expect("quorlock is our child");
             status.is_some()
         });

@@ -9,11 +9,27 @@ use super::CALL_LIMIT;
 use crate::address::{Member, ZooKeeperAddress};
 use crate::client::{Client, Wanted};
 use crate::error::failed;
-use crate::memory::{Memory, Ticks};
+use crate::memory::{Memory, Proven, Ticks};
 
-/// How many writes keep a session in the time of its timeout, unless ticks are longer. What is proven is at most two of these
-/// pauses old.
+/// How many writes keep a session in the time of its timeout, unless ticks are longer.
 const PARTS: u32 = 10;
+/// How many ticks a session lasts at least. Fewer would leave no room for two renewals: with four, 1.5 of them may pass before
+/// a write is proven.
+const LEAST_TICKS: u32 = 4;
+
+impl Proven {
+    /// What is known of a session before the servers were asked for their ticks: those may be as long as it allows.
+    pub(crate) fn at_worst(session: Duration) -> Proven {
+        let tick = session / LEAST_TICKS;
+        Ticks { least: tick, tick }.proven(session)
+    }
+
+    /// Returns by how much a grant or a renewal may count from before it was asked for: nothing lives longer than the session,
+    /// and that it lives is proven with some delay.
+    pub(crate) fn grant_age(self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.session).saturating_add(self.age)
+    }
+}
 
 impl Ticks {
     /// Learns of the length of the servers' ticks what they show: the shortest session that they grant has two, the longest
@@ -35,14 +51,27 @@ impl Ticks {
         Ok(Ticks { least, tick: (least / 2).max(most / 20) })
     }
 
-    /// How long to wait between two writes that keep a session.
+    /// How long to wait between two writes that keep a session: with long ticks half a tick, so that two of these pauses pass
+    /// before a write is proven, and the next proof comes half a tick later.
     pub(super) fn pause(self, session: Duration) -> Duration {
-        self.tick.max(session / PARTS)
+        let part = session / PARTS;
+        if part >= self.tick { part } else { self.tick / 2 }
+    }
+
+    /// Returns how old what is proven of a session may be, between two of the writes that keep it.
+    fn proof_age(self, session: Duration) -> Duration {
+        let pause = self.pause(session);
+        self.tick.max(pause) + pause
+    }
+
+    /// Returns for how long, and from how long ago, a session of this timeout is proven.
+    pub(super) fn proven(self, session: Duration) -> Proven {
+        Proven { session, age: self.proof_age(session) }
     }
 
     /// Refuses a session that is too short for these ticks.
     pub(super) fn allow(self, session: Duration) -> Result<(), NodeError> {
-        let least = self.least.max(self.tick * 4);
+        let least = self.least.max(self.tick * LEAST_TICKS);
         if session >= least {
             return Ok(());
         }
@@ -53,5 +82,62 @@ impl Ticks {
             least.as_millis().div_ceil(1000),
         );
         Err(failed(NodeErrorKind::Misconfigured, words))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock::protocol::{Drift, LeaseTiming, Moment};
+
+    use super::*;
+    use crate::proof::Proof;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The time in which a proof comes must fit twice between a renewal and the notice to a program.
+    #[test]
+    fn two_renewals_prove_more_before_the_last_notice_on_all_ticks_and_ttls_that_are_allowed() {
+        let mut refused = 0;
+        for tick in [10, 500, 1000, 2000, 3000] {
+            for (ticks, ttls) in
+                [(4, 1), (4, 3), (4, 20), (5, 1), (6, 1), (8, 1), (10, 1), (15, 2), (20, 1), (20, 40)]
+            {
+                let ticks_of = Ticks { least: tick * 2 * MS, tick: tick * MS };
+                let session = tick * ticks * MS;
+                ticks_of.allow(session).unwrap();
+                let known = ticks_of.proven(session);
+                let worst = Proven::at_worst(session);
+                assert!(known.age <= worst.age, "{known:?} {worst:?}");
+                let ttl = session * ttls;
+                for proven in [known, worst] {
+                    let timing = LeaseTiming::new(ttl, Drift::default(), proven.grant_age(ttl));
+                    if !timing.has_room() {
+                        refused += 1;
+                        continue;
+                    }
+                    let room = timing.left_by_renewal().saturating_sub(timing.longest_notice());
+                    let pause = ticks_of.pause(session);
+                    assert!(room >= pause * 2, "{room:?} for {pause:?}: {timing:?}");
+                }
+            }
+        }
+        assert!(refused > 0 && refused < 30, "{refused}");
+    }
+
+    #[test]
+    fn a_write_is_proven_after_at_most_this_time() {
+        for (session, tick) in [(30, 2), (10, 2), (8, 2), (12, 2), (4, 1)] {
+            let ticks = Ticks { least: Duration::ZERO, tick: Duration::from_secs(tick) };
+            let (session, round_trip) = (Duration::from_secs(session), 3 * MS);
+            let mut now = Moment::since_origin(1000 * MS);
+            let mut proof = Proof::of_new(now, ticks.tick);
+            for _ in 0..100 {
+                now = now + ticks.pause(session);
+                let age = (now + round_trip).since(proof.from());
+                assert!(age <= ticks.proven(session).age + round_trip * 4, "{session:?} {tick}: {age:?}");
+                proof.committed(now, now + round_trip);
+                now = now + round_trip;
+            }
+        }
     }
 }

@@ -1,0 +1,107 @@
+//! A command is left alone while its servers are sound, for ten TTLs and on each kind of node: no renewal may come so late,
+//! or prove so little, that the command is asked to end before the next (rule I-50).
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use quorlock_testkit::{Engine, EtcdPrograms, Servers, ZooKeeperPrograms, patience};
+
+use crate::support::{Quorlock, servers};
+
+/// The TTLs beside the shortest of each kind, in seconds: `QUORLOCK_STEADY=3,5,10,15` takes three minutes, and a kind refuses
+/// those that it cannot keep.
+fn longer() -> Vec<u64> {
+    let asked = std::env::var("QUORLOCK_STEADY").unwrap_or_default();
+    asked.split(',').filter_map(|seconds| seconds.parse().ok()).collect()
+}
+
+fn tool(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools").join(name)
+}
+
+/// A lock to hold: where, and with which TTL and for how long, in seconds.
+struct Case {
+    url: String,
+    ttl: u64,
+    time: u64,
+}
+
+impl Case {
+    fn new(url: &str, ttl: u64) -> Case {
+        Case { url: url.to_owned(), ttl, time: ttl * 10 }
+    }
+
+    /// On a session that is shorter than the TTL.
+    fn on_session(self, session: u64) -> Case {
+        Case { url: format!("{}?session={session}s", self.url), time: session.min(self.ttl) * 10, ..self }
+    }
+
+    /// Runs a command under a lock of its own. Returns why it ended before.
+    async fn ends_early(&self, number: usize) -> Option<String> {
+        let Case { url, ttl, time } = self;
+        let [name, ttl, time] = [format!("steady/{number}"), format!("{ttl}s"), time.to_string()];
+        let words = ["run", "-v", "-k", "1min", "-t", &ttl, "--max-ttl", "1min", &name, "--", "sleep", &time];
+        let started = Quorlock::new(words).env("QUORLOCK_NODES", url).env("QUORLOCK_RESTART_GUARD", "off");
+        let ended = started.start().end_within(patience() + Duration::from_secs(self.time), || ()).await;
+        (ended.code != Some(0)).then(|| format!("{url} with a TTL of {ttl}: {ended:#?}"))
+    }
+}
+
+async fn all_last(cases: Vec<Case>) {
+    let ended = join_all(cases.iter().enumerate().map(|(number, case)| case.ends_early(number))).await;
+    let ended: Vec<String> = ended.into_iter().flatten().collect();
+    assert!(ended.is_empty(), "{} of {} were ended: {ended:#?}", ended.len(), cases.len());
+}
+
+fn with_longer(url: &str, shortest: u64) -> impl Iterator<Item = Case> {
+    let ttls = [shortest].into_iter().chain(longer().into_iter().filter(move |ttl| *ttl > shortest));
+    ttls.map(|ttl| Case::new(url, ttl)).collect::<Vec<_>>().into_iter()
+}
+
+#[tokio::test]
+async fn i50_a_command_lasts_on_etcd() {
+    let Ok(programs) = EtcdPrograms::at(&tool("etcd")).or_else(|_| EtcdPrograms::find()) else { return };
+    let cluster = programs.start(1).await.unwrap();
+    all_last(with_longer(&cluster.url(), 2).collect()).await;
+}
+
+#[tokio::test]
+async fn i50_a_command_lasts_on_zookeeper() {
+    let Ok(programs) = ZooKeeperPrograms::at(&tool("zookeeper/lib")).or_else(|_| ZooKeeperPrograms::find())
+    else {
+        return;
+    };
+    let mut cases = Vec::new();
+    // Four ticks and more, and a TTL as long as the session, or longer.
+    let short = programs.start_with(1, &["tickTime=500"]).await.unwrap();
+    let url = format!("{}/steady", short.url());
+    for (session, ttl) in [(2, 2), (2, 10), (3, 3), (4, 30)] {
+        cases.push(Case::new(&url, ttl).on_session(session));
+    }
+    let usual = programs.start_with(1, &["tickTime=2000"]).await.unwrap();
+    let url = format!("{}/steady", usual.url());
+    for session in [8, 10, 12].into_iter().filter(|_| !longer().is_empty()) {
+        cases.extend([session, 15, 30].map(|ttl| Case::new(&url, ttl).on_session(session)));
+    }
+    all_last(cases).await;
+}
+
+#[tokio::test]
+async fn i50_a_command_lasts_on_servers_and_databases() {
+    let mut cases = Vec::new();
+    let redis = servers(1).await;
+    for url in redis.iter().flat_map(Servers::urls) {
+        cases.extend(with_longer(&url, 1));
+    }
+    let mut databases = Vec::new();
+    for engine in [Engine::postgres(), Engine::mariadb()].into_iter().flatten() {
+        databases.push(engine.start().await.unwrap());
+    }
+    for database in &databases {
+        cases.extend(with_longer(&database.url(), 1));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    cases.extend(with_longer(&format!("sqlite://{}/locks.db", folder.path().display()), 1));
+    all_last(cases).await;
+}
