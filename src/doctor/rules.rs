@@ -86,6 +86,9 @@ fn needed_to_vote(need: Feature) -> bool {
 /// Returns how long the vote still does not count.
 pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
     let age = age(facts);
+    if facts.age.is_some() {
+        return setting.quarantine.left(age);
+    }
     // As in the handshake (rules T-2 and C-6).
     let promoted_by_others = facts.promoted == Some(true) && (facts.service.is_some() || facts.of_cluster);
     if !setting.guarded() || !promoted_by_others {
@@ -100,14 +103,19 @@ pub(super) fn running(facts: &Facts) -> Duration {
     quorlock_protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
 }
 
-/// Returns the age that the restart guard counts: in whole seconds, up to one more than the true age, and no
-/// longer than the server has been master.
+/// Returns the age that the restart guard counts: that of a vote, where the node was asked as for one, or what follows from its
+/// uptime, and no longer than the server has been master.
 pub(crate) fn age(facts: &Facts) -> Duration {
     let past = match facts.promoted {
         Some(true) => Past::Promoted { master_since: facts.master_since.unwrap_or_default() },
         Some(false) | None => Past::Master,
     };
-    quorlock_protocol::age(running(facts), past, None, Moment::ORIGIN)
+    age_with(facts, running(facts), past)
+}
+
+/// Returns the same for a server that reports this uptime.
+pub(super) fn age_with(facts: &Facts, uptime: Duration, past: Past) -> Duration {
+    facts.age.unwrap_or_else(|| quorlock_protocol::age(uptime, past, None, Moment::ORIGIN))
 }
 
 /// Collects the findings about one subject.

@@ -36,6 +36,9 @@ pub struct Facts {
     pub loading: Option<bool>,
     /// How long its process has been running, by its own wall clock.
     pub uptime: Option<Duration>,
+    /// The least age of its data as votes are judged by it ([`Identity::age_at`](crate::node::Identity::age_at)), if it was asked
+    /// as for a vote. Otherwise that follows from the uptime.
+    pub age: Option<Duration>,
     /// How many cycles its event loop has completed in that time.
     pub turns: Option<u64>,
     /// How long clients have known its process, by their wall clocks, if one of them has recorded it.

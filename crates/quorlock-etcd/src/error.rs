@@ -128,7 +128,7 @@ fn meaning(code: Code) -> (NodeErrorKind, &'static str) {
     match code {
         Code::PermissionDenied => (
             NodeErrorKind::PermissionDenied(Access::Key),
-            "the user may not use the keys of this lock: give its role `readwrite` on the names of the locks and on `quorlock/`, \
+            "the user may not use the keys of this lock: give its role `readwrite` on the names of the locks and on `quorlock`, \
              both with --prefix",
         ),
         Code::Unauthenticated => (

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Findings, duration, needed_to_vote, quarantined, running};
+use super::{Findings, age_with, duration, needed_to_vote, quarantined, running};
 use crate::doctor::finding::{Check, Finding, Severity};
 use crate::doctor::report::RoundTrips;
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
 use crate::node::facts::{Exposure, Facts, Feature, Fsync, Missing, Role};
-use quorlock_protocol::{Moment, Past, RoundTrip, node_timeout};
+use quorlock_protocol::{Past, RoundTrip, node_timeout};
 
 /// The checks of facts from the handshake, which also run at each connection.
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
@@ -131,8 +131,7 @@ fn loading(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(uptime) = facts.uptime.filter(|_| !is_stepped(facts)) else { return };
     let longest = setting.drift.stretch(setting.max_ttl);
-    let age = quorlock_protocol::age(uptime, Past::Master, None, Moment::ORIGIN);
-    let left = longest.saturating_sub(age);
+    let left = longest.saturating_sub(age_with(facts, uptime, Past::Master));
     if facts.role != Some(Role::Master) || left.is_zero() {
         return;
     }

@@ -193,6 +193,20 @@ fn a_volatile_node_without_the_guard_is_unsafe() {
 }
 
 #[test]
+fn a_node_that_was_asked_as_for_a_vote_has_the_age_of_its_vote() {
+    // As etcd reports a history that is old enough: in whole seconds, and no more than that.
+    let is_old =
+        |it: &mut Facts| (it.age, it.uptime) = (Some(Duration::from_secs(31)), Some(Duration::from_secs(31)));
+    let examination = one_with(is_old, &setting(3));
+    assert_eq!((examination.nodes[0].standing.clone(), found(&examination)), (Standing::Votes, Vec::new()));
+    let is_young =
+        |it: &mut Facts| (it.age, it.uptime) = (Some(Duration::from_secs(30)), Some(Duration::from_secs(30)));
+    let examination = one_with(is_young, &setting(3));
+    let left = setting(3).quarantine.left(Duration::from_secs(30));
+    assert_eq!(examination.nodes[0].standing, Standing::Quarantined { left });
+}
+
+#[test]
 fn the_reported_wait_of_a_node_is_that_of_the_guard() {
     let examination = one_with(|it| it.uptime = Some(Duration::from_secs(21)), &setting(3));
     assert_eq!(

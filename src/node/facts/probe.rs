@@ -64,7 +64,8 @@ impl Facts {
             let response = ask(node, Request::inspect(Arc::clone(&key))).await?;
             self.round_trips.push(clock.now().since(sent));
             self.identity = Some(response.identity.voter().into());
-            self.uptime = Some(response.identity.age_at(clock.now()));
+            self.age = Some(response.identity.age_at(clock.now()));
+            self.uptime = self.age;
         }
         self.lock = Some(carry_a_lock(node, seams, key, lock).await);
         Ok(())

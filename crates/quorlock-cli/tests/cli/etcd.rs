@@ -75,3 +75,52 @@ async fn the_demonstration_runs_a_command_on_etcd() {
         Quorlock::new(words).env("QUORLOCK_ETCD", &folder.display().to_string()).end().await.expect(0);
     assert!(ended.stdout.contains("at etcd://"), "{ended:#?}");
 }
+
+/// `doctor` on a history that has just grown old enough, as it stays for later connections.
+#[tokio::test]
+async fn doctor_says_of_an_old_cluster_what_run_does() {
+    let Some(cluster) = cluster(1).await else { return };
+    let guarded = |words: &[&str]| {
+        let new = Quorlock::new(words).env("QUORLOCK_NODES", &cluster.url());
+        new.env("QUORLOCK_MAX_TTL", "2s").env("QUORLOCK_TTL", "2s")
+    };
+    // Until the cluster votes.
+    until("a first lock", async || guarded(&["run", "-n", "job", "--", "true"]).end().await.code == Some(0))
+        .await;
+    for _ in 0..3 {
+        guarded(&["run", "-n", "job", "--", "true"]).end().await.expect(0);
+        let ended = guarded(&["doctor"]).end().await;
+        assert_ne!(ended.code, Some(69), "{ended:#?}");
+        assert!(!ended.stdout.contains("no lock can be acquired"), "{ended:#?}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_tries_a_lock_with_the_documented_rights_and_names_those_that_lack() {
+    let Some(cluster) = cluster(1).await else { return };
+    let ctl = |arguments: &[&str]| {
+        let done = cluster.ctl(arguments).unwrap();
+        assert!(done.status.success(), "{arguments:?}: {done:?}");
+    };
+    ctl(&["user", "add", "root:secret"]);
+    ctl(&["user", "grant-role", "root", "root"]);
+    for (user, own) in [("jobs", "quorlock"), ("few", "quorlock/")] {
+        ctl(&["user", "add", &format!("{user}:pass")]);
+        ctl(&["role", "add", user]);
+        for names in ["jobs/", own] {
+            ctl(&["role", "grant-permission", user, "--prefix=true", "readwrite", names]);
+        }
+        ctl(&["user", "grant-role", user, user]);
+    }
+    ctl(&["auth", "enable"]);
+    let of = |user: &str, words: &[&str]| {
+        let url = cluster.url().replace("://", &format!("://{user}:pass@"));
+        Quorlock::new(words).env("QUORLOCK_NODES", &url).env("QUORLOCK_RESTART_GUARD", "off")
+    };
+    of("jobs", &["run", "jobs/a", "--", "true"]).end().await.expect(0);
+    let ended = of("jobs", &["doctor"]).end().await;
+    assert!(ended.code != Some(69) && !ended.stdout.contains("unresponsive"), "{ended:#?}");
+    of("few", &["run", "jobs/a", "--", "true"]).end().await.expect(0);
+    let ended = of("few", &["doctor"]).end().await;
+    assert!(ended.stdout.contains("readwrite") && !ended.stdout.contains("unresponsive"), "{ended:#?}");
+}

@@ -74,3 +74,26 @@ async fn the_demonstration_runs_a_command_on_zookeeper() {
     let ended = demo.end().await.expect(0);
     assert!(ended.stdout.contains("at zookeeper://"), "{ended:#?}");
 }
+
+/// `doctor` on a history that has just grown old enough, as it stays for later connections.
+#[tokio::test]
+async fn doctor_says_of_an_old_ensemble_what_run_does() {
+    let Some(programs) = programs() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let guarded = |words: &[&str]| {
+        let nodes = format!("{}/locks?session=3s", cluster.url());
+        Quorlock::new(words)
+            .env("QUORLOCK_NODES", &nodes)
+            .env("QUORLOCK_MAX_TTL", "3s")
+            .env("QUORLOCK_TTL", "3s")
+    };
+    // Until the ensemble votes.
+    until("a first lock", async || guarded(&["run", "-n", "job", "--", "true"]).end().await.code == Some(0))
+        .await;
+    for _ in 0..3 {
+        guarded(&["run", "-n", "job", "--", "true"]).end().await.expect(0);
+        let ended = guarded(&["doctor"]).end().await;
+        assert_ne!(ended.code, Some(69), "{ended:#?}");
+        assert!(!ended.stdout.contains("no lock can be acquired"), "{ended:#?}");
+    }
+}
