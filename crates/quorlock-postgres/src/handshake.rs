@@ -24,23 +24,18 @@ use crate::session::Session;
 use crate::settings::Settings;
 use crate::shedlock;
 
+mod backend;
 mod schema;
 mod server;
 
+pub(crate) use backend::Backend;
 use schema::{check_owners, check_schema, create, find_table};
 use server::{SERVER_FACTS, Server};
 
 /// `lock_timeout` is the node timeout divided by this.
 const LOCK_PART: u32 = 2;
-/// How long to wait for the backend of the previous connection to terminate.
-const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
 /// How many messages without a request a server may send during the setup.
 const MOST_UNSOLICITED: u32 = 10_000;
-
-/// The number of an advisory lock that each connection holds in the server while its backend lives. The next
-/// connection waits for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Witness(i64);
 
 /// Connects, checks that the server may vote, and waits (within a bound) until the backend of the previous
 /// connection has terminated, so that nothing sent to it is executed any more.
@@ -50,7 +45,7 @@ pub(crate) struct Witness(i64);
 /// Why there is no connection.
 pub(crate) async fn connect(
     settings: &Settings,
-    predecessor: &mut Option<Witness>,
+    predecessor: &mut Option<Backend>,
 ) -> Result<(Session, Facts), NodeError> {
     let limit = settings.connect_timeout();
     let logging_in = AtomicBool::new(false);
@@ -67,7 +62,7 @@ pub(crate) async fn connect(
 
 async fn greet(
     settings: &Settings,
-    predecessor: &mut Option<Witness>,
+    predecessor: &mut Option<Backend>,
     logging_in: &AtomicBool,
 ) -> Result<(Session, Facts), NodeError> {
     let Opened { client, mut carrier, greeted_by } = open(&settings.url, &settings.seams, logging_in).await?;
@@ -105,8 +100,8 @@ async fn greet(
             }
         }
     };
-    let Introduced { identity, statements, shedlock, max_ttl, witness, round_trip } = session;
-    *predecessor = Some(witness);
+    let Introduced { identity, statements, shedlock, max_ttl, backend, round_trip } = session;
+    *predecessor = Some(backend);
     let max_ttl = max_ttl.map(|record| (record, changed));
     let client = Arc::new(client);
     Ok((Session { client, carrier, statements, shedlock, max_ttl, identity, round_trip }, facts))
@@ -117,7 +112,7 @@ struct Introduced {
     statements: Statements,
     shedlock: Option<shedlock::Prepared>,
     max_ttl: Option<MaxTtlRecord>,
-    witness: Witness,
+    backend: Backend,
     round_trip: Duration,
 }
 
@@ -125,7 +120,7 @@ async fn introduce(
     settings: &Settings,
     client: &Client,
     greeted_by: i32,
-    predecessor: &mut Option<Witness>,
+    predecessor: &mut Option<Backend>,
 ) -> Result<(Introduced, Facts), NodeError> {
     let clock = settings.seams.clock();
     client.batch_execute(&setting_up(settings.limit())).await.map_err(before)?;
@@ -147,24 +142,21 @@ async fn introduce(
     check_owners(client, &server, None).await?;
     check_schema(client).await?;
     if let Some(gone) = *predecessor
-        && !end(client, gone, settings).await?
+        && !gone.end(client, settings).await?
     {
         tracing::warn!(
             node = %settings.url,
             "the backend of the previous connection does not terminate; tombstones refuse its late statements"
         );
     }
-    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let (place, fresh) = (server.place(), format!("{:032x}", settings.seams.entropy().next_u128()));
-    let parameters: [&(dyn ToSql + Sync); 3] = [&witness.0, &place, &fresh];
-    let channel = format!("quorlock_{:016x}", witness.0);
+    let parameters: [&(dyn ToSql + Sync); 2] = [&place, &fresh];
+    // Random, so that no one else can send to it.
+    let channel = format!("quorlock_{:032x}", settings.seams.entropy().next_u128());
     let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
     let asked = format!("SELECT {NOTE}");
     let (begun, history, statements, listening) = futures::join!(
-        client.query_one(
-            "SELECT pg_try_advisory_lock($1), quorlock.known_since($2, $3), quorlock.clock()",
-            &parameters
-        ),
+        client.query_one("SELECT quorlock.known_since($1, $2), quorlock.clock()", &parameters),
         client.query_one(&asked, &[]),
         Statements::prepare(client, channel),
         client.batch_execute(&listen)
@@ -176,8 +168,8 @@ async fn introduce(
         return Err(NodeError::Unreachable { reason: "its lock tables were restored just now".into() });
     };
     listening.map_err(before)?;
-    let since: i64 = begun.try_get(1).map_err(before)?;
-    let now: i64 = begun.try_get(2).map_err(before)?;
+    let since: i64 = begun.try_get(0).map_err(before)?;
+    let now: i64 = begun.try_get(1).map_err(before)?;
     let age = Duration::from_micros(u64::try_from(now.saturating_sub(since)).unwrap_or_default());
     let max_ttl = MaxTtlRecord::of(settings);
     if let Some(record) = &max_ttl {
@@ -187,8 +179,8 @@ async fn introduce(
     facts.identity = Some(voter.as_str().into());
     facts.uptime = Some(age);
     let identity = Arc::new(Identity::new(history.as_str(), sent, age).on_server(voter));
-    let statements = statements.of_history(history);
-    Ok((Introduced { identity, statements, shedlock: None, max_ttl, witness, round_trip }, facts))
+    let (backend, statements) = (server.backend, statements.of_history(history));
+    Ok((Introduced { identity, statements, shedlock: None, max_ttl, backend, round_trip }, facts))
 }
 
 /// The counterpart for `ShedLock`'s table, with which no state of ours is stored.
@@ -197,7 +189,7 @@ async fn introduce_shedlock(
     client: &Client,
     layout: &shedlock::Layout,
     (server, sent, round_trip, mut facts): (Server, Moment, Duration, Facts),
-    predecessor: &mut Option<Witness>,
+    predecessor: &mut Option<Backend>,
 ) -> Result<(Introduced, Facts), NodeError> {
     let table = find_table(client, &layout.table).await?;
     if table.is_some() {
@@ -205,22 +197,19 @@ async fn introduce_shedlock(
     }
     let prepared = layout.prepare(client, table, settings.seams.clock(), &mut facts).await.map_err(unsent)?;
     if let Some(gone) = *predecessor
-        && !end(client, gone, settings).await?
+        && !gone.end(client, settings).await?
     {
         let words = "the backend of the previous connection does not terminate, and the table has no tombstones \
                      against its late statements: end it by `pg_terminate_backend`";
         return Err(NodeError::Unreachable { reason: words.into() });
     }
-    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
-    let locked = client.query_one("SELECT pg_try_advisory_lock($1)", &[&witness.0]).await;
-    locked.map_err(before)?;
     let (identity, age) = (server.voter(), server.data_age());
     facts.identity = Some(identity.as_str().into());
     facts.uptime = Some(age);
     facts.hints = Some(false);
     let (identity, statements) = (Arc::new(Identity::new(identity, sent, age)), Statements::none());
-    let shedlock = Some(prepared);
-    Ok((Introduced { identity, statements, shedlock, max_ttl: None, witness, round_trip }, facts))
+    let (backend, shedlock) = (server.backend, Some(prepared));
+    Ok((Introduced { identity, statements, shedlock, max_ttl: None, backend, round_trip }, facts))
 }
 
 /// Session settings. The server's timeouts are shorter than the client's, so that a row locked by another
@@ -234,7 +223,7 @@ fn setting_up(limit: Duration) -> String {
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
          SET default_transaction_deferrable = off; SET client_min_messages = error; SET plan_cache_mode = force_generic_plan;
          SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
-         SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog;
+         SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog; SET quote_all_identifiers = off;
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
          SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
         limit.as_millis().max(1)
@@ -261,34 +250,6 @@ impl Settings {
         *latest = timeline;
         Ok(())
     }
-}
-
-/// Terminates the backend of the previous connection and waits until it is gone: nothing sent to it is
-/// executed after that. Returns `false` if it is not gone within the bound, as when the process is stopped.
-async fn end(client: &Client, Witness(number): Witness, settings: &Settings) -> Result<bool, NodeError> {
-    let bits = number.cast_unsigned();
-    let halves = [bits >> 32, bits & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or_default());
-    let rows = client
-        .query(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
-                AND classid = $1 AND objid = $2 AND pid <> pg_backend_pid()",
-            &[&halves[0], &halves[1]],
-        )
-        .await
-        .map_err(before)?;
-    if rows.is_empty() {
-        return Ok(true);
-    }
-    let clock = settings.seams.clock();
-    let until = clock.now() + PREDECESSOR_LIMIT;
-    while clock.now() < until {
-        let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&number]).await.map_err(before)?;
-        if row.try_get(0).map_err(before)? {
-            return Ok(true);
-        }
-        clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
-    }
-    Ok(false)
 }
 
 /// Maps an error from before the first request.

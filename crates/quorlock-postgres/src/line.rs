@@ -7,7 +7,7 @@ use futures::future::{Either, select};
 use quorlock::node::{ConnectionState, NodeError};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::handshake::{Witness, connect};
+use crate::handshake::{Backend, connect};
 use crate::job::{Barrier, Job};
 use crate::lines::ConnectionPool;
 use crate::listeners::Listeners;
@@ -25,7 +25,7 @@ pub(crate) struct NodeConnection {
     pub(crate) settings: Settings,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) jobs: UnboundedReceiver<Job>,
-    pub(crate) predecessor: Option<Witness>,
+    pub(crate) predecessor: Option<Backend>,
     pub(crate) lines: Weak<ConnectionPool>,
 }
 

@@ -13,16 +13,15 @@ const VERSION: i32 = 1;
 
 /// Creates the schema.
 pub(super) async fn create(client: &Client, server: &Server) -> Result<(), NodeError> {
-    // One client at a time; the others then find the schema.
+    // Of several clients the others wait for the first at its first statement, and then find the schema.
     let script = format!(
-        "BEGIN; SET LOCAL statement_timeout = '5s'; SET LOCAL lock_timeout = '5s'; SELECT pg_advisory_xact_lock(8102099357864587376);
-         {}; COMMIT",
+        "BEGIN; SET LOCAL statement_timeout = '5s'; SET LOCAL lock_timeout = '5s'; {}; COMMIT",
         crate::SCHEMA
     );
     let Err(error) = client.batch_execute(&script).await else { return Ok(()) };
     drop(client.batch_execute("ROLLBACK").await);
     let code = error.code().cloned();
-    if code == Some(SqlState::DUPLICATE_SCHEMA) {
+    if [SqlState::DUPLICATE_SCHEMA, SqlState::UNIQUE_VIOLATION].map(Some).contains(&code) {
         return Ok(());
     }
     if code == Some(SqlState::INSUFFICIENT_PRIVILEGE) {

@@ -8,6 +8,7 @@ use quorlock::{
 };
 use tokio_postgres::{Error, Row};
 
+use super::backend::Backend;
 use crate::error::unfit;
 use crate::request::micros;
 use crate::url::{DatabaseUrl, Host};
@@ -20,7 +21,6 @@ const OLDEST: i32 = 120_000;
 pub(super) const SERVER_FACTS: &str = "
     SELECT current_setting('server_version_num')::int,
         current_setting('server_version'),
-        pg_backend_pid(),
         pg_is_in_recovery(),
         (SELECT system_identifier FROM pg_control_system()),
         CASE WHEN pg_is_in_recovery() THEN NULL ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END,
@@ -32,13 +32,15 @@ pub(super) const SERVER_FACTS: &str = "
         current_database()::text,
         (SELECT oid || ' ' || current_setting('port') FROM pg_database WHERE datname = current_database()),
         (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'sync'
-            AND sync_state IS DISTINCT FROM 'quorum')";
+            AND sync_state IS DISTINCT FROM 'quorum'),
+        a.pid, a.usesysid, (extract(epoch FROM a.backend_start) * 1000000)::int8
+    FROM pg_stat_get_activity(pg_backend_pid()) a";
 
 /// What the server reports about itself.
 pub(super) struct Server {
     pub(super) version: i32,
     pub(super) version_text: String,
-    pub(super) pid: i32,
+    pub(super) backend: Backend,
     pub(super) in_recovery: bool,
     pub(super) system: i64,
     pub(super) timeline: Option<String>,
@@ -58,18 +60,18 @@ impl Server {
         Ok(Server {
             version: row.try_get(0)?,
             version_text: row.try_get(1)?,
-            pid: row.try_get(2)?,
-            in_recovery: row.try_get(3)?,
-            system: row.try_get(4)?,
-            timeline: row.try_get(5)?,
-            durable: row.try_get(6)?,
-            started: row.try_get(7)?,
-            clock: row.try_get(8)?,
-            has_schema: row.try_get(9)?,
-            user: row.try_get(10)?,
-            database: row.try_get(11)?,
-            spot: row.try_get(12)?,
-            replicas: row.try_get(13)?,
+            in_recovery: row.try_get(2)?,
+            system: row.try_get(3)?,
+            timeline: row.try_get(4)?,
+            durable: row.try_get(5)?,
+            started: row.try_get(6)?,
+            clock: row.try_get(7)?,
+            has_schema: row.try_get(8)?,
+            user: row.try_get(9)?,
+            database: row.try_get(10)?,
+            spot: row.try_get(11)?,
+            replicas: row.try_get(12)?,
+            backend: Backend::read(row, 13)?,
         })
     }
 
@@ -86,11 +88,11 @@ impl Server {
             let words = "it is a standby, which is read-only: give the address of the primary";
             return Err(unfit(NodeErrorKind::ReadOnly, words));
         }
-        if self.pid != greeted_by {
+        if self.backend.pid() != greeted_by {
             let words = format!(
                 "a pooler is in between (the greeting is of process {greeted_by}, and process {} answers), which may give \
                  each statement to another process: give the server's own address; a node keeps few connections",
-                self.pid
+                self.backend.pid()
             );
             return Err(unfit(NodeErrorKind::WrongServer, words));
         }
@@ -155,7 +157,7 @@ pub(super) mod tests {
         Server {
             version: 150_000,
             version_text: "15.0".into(),
-            pid: 7,
+            backend: Backend::of(7),
             in_recovery: false,
             system: -1,
             timeline: Some("0000000A".into()),

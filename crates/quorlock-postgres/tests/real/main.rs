@@ -21,4 +21,5 @@ mod program;
 mod requests;
 mod shedlock;
 mod shedlock_java;
+mod strangers;
 mod support;

@@ -318,6 +318,18 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     assert_error(&refused(&server.url("")).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
 }
 
+/// As monitoring tools and ORMs set it: every name that the server prints is quoted.
+#[tokio::test]
+async fn a_server_that_quotes_all_names_has_the_same_schema() {
+    if server().is_none() {
+        return;
+    }
+    let server = Server::start(&["quote_all_identifiers=on"]);
+    for node in [server.node(), server.node()] {
+        acquire(&*node, &claim("a")).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn synchronous_commit_is_enabled_where_it_is_off() {
     if server().is_none() {
