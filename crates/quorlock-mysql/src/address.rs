@@ -1,6 +1,7 @@
 //! Parses node URLs: the server, and the login.
 
 use std::fmt;
+use std::net::IpAddr;
 #[cfg(feature = "tls")]
 use std::path::Path;
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ pub(crate) struct Database {
     password: Option<String>,
     name: String,
     tls: Encryption,
+    /// Whether a server on this machine may have the password itself without TLS.
+    trusts_loopback: bool,
     shedlock: Option<Layout>,
 }
 
@@ -80,18 +83,20 @@ impl Database {
         let password =
             url.password().map(|password| decoded(password, "has a `%` in its password that is not UTF-8"));
         let mut tls = Encryption::default();
-        let (mut layout, mut table) = (false, None);
+        let (mut layout, mut table, mut trusts_loopback) = (false, None, false);
         for (key, value) in url.query_pairs() {
             match (&*key, &*value) {
                 ("tls", "on" | "off") => (tls.on, tls.off_on_purpose) = (value == "on", value == "off"),
                 ("tls-ca", file) if !file.is_empty() => tls.authority = Some(file.into()),
                 ("tls", _) => return Err(wrong("has a `tls` that is neither `on` nor `off`")),
+                ("cleartext-password", "loopback") => trusts_loopback = true,
                 ("layout", "shedlock") => layout = true,
                 ("layout", _) => return Err(wrong("has a `layout` other than `shedlock`")),
                 ("table", name) => table = Some(name.to_owned()),
                 _ => {
                     return Err(wrong(
-                        "has a parameter other than `tls=on`, `tls-ca=FILE`, `layout=shedlock` and `table=NAME`",
+                        "has a parameter other than `tls=on`, `tls-ca=FILE`, `cleartext-password=loopback`, `layout=shedlock` and \
+                         `table=NAME`",
                     ));
                 }
             }
@@ -111,14 +116,19 @@ impl Database {
                 "asks for TLS, and this program was built without the feature `tls` of quorlock-mysql",
             ));
         }
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        if trusts_loopback && !is_local(&host) {
+            return Err(wrong("has `cleartext-password=loopback`, and its host is not on loopback"));
+        }
         Ok(Database {
             scheme,
-            host: host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase(),
+            host,
             port: url.port().unwrap_or(PORT),
             user,
             password: password.transpose()?,
             name,
             tls,
+            trusts_loopback,
             shedlock,
         })
     }
@@ -150,6 +160,11 @@ impl Database {
         self.tls.on
     }
 
+    /// Whether the server may have the password itself without TLS.
+    pub(crate) fn trusts_loopback(&self) -> bool {
+        self.trusts_loopback
+    }
+
     /// Returns why the program's TLS settings prevent this node: without TLS they would protect nothing.
     #[cfg(feature = "tls")]
     pub(crate) fn refuse_unused_tls(&self, seams: &Seams) -> Result<(), Reason> {
@@ -174,6 +189,11 @@ impl Database {
         let password = self.password.as_deref().or(seams.password());
         (user.unwrap_or_default(), password.unwrap_or_default())
     }
+}
+
+/// Whether only processes of this machine can listen there.
+pub(crate) fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// The displayed name: without user and password.

@@ -26,6 +26,7 @@ mod address;
 mod connection;
 mod error;
 mod handshake;
+mod key;
 mod kind;
 mod list;
 mod login;

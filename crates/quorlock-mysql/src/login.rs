@@ -2,16 +2,14 @@
 //!
 //! A password goes only to whom it belongs. The scrambles of `mysql_native_password`, `client_ed25519` and of
 //! the short path of `caching_sha2_password` do not disclose it. The long path does, and anyone may ask for
-//! it: it takes place inside TLS or, encrypted with a key that the server hands out, on this machine; never
-//! over a network without TLS, where that key may be an attacker's. `mysql_clear_password` and
+//! it: it takes place inside TLS. Without TLS the key that the server hands out to encrypt it may be an
+//! attacker's: on the way over a network, and on this machine that of another user, who listens while the
+//! database is down. So there it takes place only if the URL says `cleartext-password=loopback`. `mysql_clear_password` and
 //! `mysql_old_password` are refused everywhere, and so is the upload of local files, by not announcing it.
 
 use std::io;
-use std::net::IpAddr;
-use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mysql_common::crypto::encrypt;
 use mysql_common::scramble::{create_response_for_ed25519, scramble_native, scramble_sha256};
 use quorlock::{
     node::{NodeError, NodeErrorKind, Reason, Seams},
@@ -19,8 +17,9 @@ use quorlock::{
     transport::Stream,
 };
 
-use crate::address::Database;
+use crate::address::{Database, is_local};
 use crate::error::{ServerError, refused_login};
+use crate::key::sealed;
 use crate::wire::{Fields, Wire, broken};
 
 /// What a client announces, or a server offers, as bits.
@@ -204,14 +203,18 @@ impl Login<'_> {
                 if self.database.is_encrypted() {
                     return Ok(Step::Send([self.password.as_bytes(), &[0]].concat()));
                 }
-                if !is_local(self.database.host()) {
-                    return Err(failed(
-                        NodeErrorKind::Login,
-                        "the server asks for the password itself (`caching_sha2_password`), which an attacker on the way would \
-                         read without TLS: write `?tls=on` in the URL, and `&tls-ca=FILE` for an authority of your own",
-                    ));
+                if self.database.trusts_loopback() {
+                    return Ok(Step::Send(vec![KEY_REQUEST]));
                 }
-                Ok(Step::Send(vec![KEY_REQUEST]))
+                let words = if is_local(self.database.host()) {
+                    "the server asks for the password itself (`caching_sha2_password`), which another user of this machine would \
+                     read without TLS, by listening there while the database is down: write `?tls=on` in the URL (and \
+                     `&tls-ca=FILE` for an authority of your own), or `?cleartext-password=loopback` if you trust all its users"
+                } else {
+                    "the server asks for the password itself (`caching_sha2_password`), which an attacker on the way would read \
+                     without TLS: write `?tls=on` in the URL, and `&tls-ca=FILE` for an authority of your own"
+                };
+                Err(failed(NodeErrorKind::Login, words))
             }
             [1, key @ ..]
                 if self.plugin == CACHING && self.has_disclosed && !self.database.is_encrypted() =>
@@ -243,15 +246,8 @@ impl Login<'_> {
         for (byte, mask) in masked.iter_mut().zip(self.nonce.iter().cycle()) {
             *byte ^= mask;
         }
-        // Panics if that is no key.
-        catch_unwind(|| encrypt(&masked, key))
-            .map_err(|_| unreachable(broken("it sent a key that cannot be used")))
+        sealed(&masked, key).map_err(|words| unreachable(broken(words)))
     }
-}
-
-/// Whether only processes of this machine can listen there.
-pub(crate) fn is_local(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn unsupported(plugin: &[u8]) -> NodeError {
@@ -303,21 +299,36 @@ mod tests {
             let database = Database::parse(&format!("mysql://locks@{host}/locks{options}")).unwrap();
             login(&database, CACHING).next(ASKED).map(|step| sent(Ok(step)))
         };
-        for host in ["db-1", "10.0.0.1", "[2001:db8::1]", "localhost.example"] {
+        let (far, near) = (
+            ["db-1", "10.0.0.1", "[2001:db8::1]", "localhost.example"],
+            ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"],
+        );
+        for host in far.iter().chain(&near) {
             let refused = sealed(host, "").unwrap_err();
             assert_eq!(refused.kind(), NodeErrorKind::Login, "{host}");
             assert!(refused.to_string().contains("`?tls=on`"), "{host}: {refused}");
+            let is_near = near.contains(host);
+            assert_eq!(
+                refused.to_string().contains("?cleartext-password=loopback"),
+                is_near,
+                "{host}: {refused}"
+            );
             #[cfg(feature = "tls")]
             assert_eq!(sealed(host, "?tls=on").unwrap(), b"secret\0", "{host}");
         }
-        for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
-            assert_eq!(sealed(host, "").unwrap(), [2], "{host}: the key first");
+        for host in near {
+            assert_eq!(sealed(host, "?cleartext-password=loopback").unwrap(), [2], "{host}: the key first");
+        }
+        for host in far {
+            let url = format!("mysql://locks@{host}/locks?cleartext-password=loopback");
+            assert!(Database::parse(&url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn a_server_asks_for_the_password_once_and_only_by_its_plugin() {
-        let database = Database::parse("mysql://locks@localhost/locks").unwrap();
+        let url = "mysql://locks@localhost/locks?cleartext-password=loopback";
+        let database = Database::parse(url).unwrap();
         let mut caching = login(&database, CACHING);
         assert!(caching.next(&[1, 0]).is_err(), "a key that was not asked for");
         assert_eq!(sent(caching.next(&[1, 4])), [2]);

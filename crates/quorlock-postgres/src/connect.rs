@@ -12,7 +12,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Connection, NoTls};
 
 use crate::error::of_connecting;
-use crate::guard::{Guard, Way};
+use crate::guard::Guard;
 use crate::url::DatabaseUrl;
 
 /// The task that drives a connection's IO.
@@ -46,8 +46,7 @@ pub(crate) async fn open(
     logging_in.store(true, Ordering::Relaxed);
     let stream = if url.encrypted { encrypt(stream, &endpoint, seams).await? } else { stream };
     let pid = Arc::new(AtomicI32::new(0));
-    let way = if url.encrypted || url.is_local() { Way::Private } else { Way::Public };
-    let stream = Guard::new(stream, way, Arc::clone(&pid));
+    let stream = Guard::new(stream, url.way(), Arc::clone(&pid));
     let mut config = Config::new();
     config.ssl_mode(SslMode::Disable);
     // Defaults as in libpq: the user of the operating system, and a database of the same name.

@@ -14,7 +14,7 @@
 //!   sessions turn notices off. The memory for notifications is limited where they wait, in
 //!   [`session`](crate::session): a busy database sends any number of them.
 //! - Columns and parameters have types that the driver knows. We use no others.
-//! - A server that wants the password itself gets it over TLS, or on this machine.
+//! - A server that wants the password itself gets it over TLS or a Unix socket; on loopback only if the address says so.
 //!
 //! Time is not limited here: callers drop the connection.
 
@@ -44,10 +44,32 @@ const MESSAGE: usize = 128;
 /// Who may read the password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// No one but the server: TLS, or this machine.
+    /// No one but the server: TLS, a Unix socket, or a machine whose users are trusted.
     Private,
+    /// Another user of this machine, who listens while the server is down.
+    Loopback,
     /// An attacker on the way.
-    Public,
+    Network,
+}
+
+impl Way {
+    /// Refuses to send the password itself.
+    fn refuse_password(self) -> Result<(), Refusal> {
+        const OTHERS: &str = "let the server store it for SCRAM (`password_encryption = 'scram-sha-256'`, and that method in pg_hba.conf)";
+        let words = match self {
+            Way::Private => return Ok(()),
+            Way::Loopback => format!(
+                "the server asks for the password itself, which another user of this machine would read without TLS, by listening \
+                 there while the database is down: use its Unix socket (`host=/run/postgresql`), write `sslmode=verify-full` in \
+                 the address, {OTHERS}, or write `cleartext-password=loopback` if you trust all its users"
+            ),
+            Way::Network => format!(
+                "the server asks for the password itself, which an attacker on the way would read without TLS: write \
+                 `sslmode=verify-full` in the address, or {OTHERS}"
+            ),
+        };
+        Err(Refusal { kind: NodeErrorKind::Login, words })
+    }
 }
 
 /// A stream whose messages have limits.
@@ -186,13 +208,7 @@ impl Messages {
         let body = std::mem::take(&mut self.body);
         match std::mem::take(&mut self.kind) {
             // AuthenticationCleartextPassword.
-            b'R' if body == [0, 0, 0, 3] && self.way == Way::Public => Err(Refusal {
-                kind: NodeErrorKind::Login,
-                words: "the server asks for the password itself, which an attacker on the way would read without TLS: write \
-                        `sslmode=verify-full` in the address, or let the server store it for SCRAM (`password_encryption = \
-                        'scram-sha-256'`, and that method in pg_hba.conf)"
-                    .to_owned(),
-            }),
+            b'R' if body == [0, 0, 0, 3] => self.way.refuse_password(),
             // BackendKeyData.
             b'K' => {
                 if let Some(pid) = body.first_chunk() {
@@ -316,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_pid_is_read_however_the_greeting_is_split() {
-        assert_eq!(read(Way::Public, &greeting()), Ok(0x1001));
+        assert_eq!(read(Way::Network, &greeting()), Ok(0x1001));
     }
 
     #[test]
@@ -357,9 +373,12 @@ mod tests {
     fn a_password_is_sent_as_it_is_only_where_none_reads_it() {
         let asked = message(b'R', &[0, 0, 0, 3]);
         assert!(read(Way::Private, &asked).is_ok());
-        let refused = read(Way::Public, &asked).unwrap_err();
-        assert!(refused.contains("sslmode=verify-full"), "{refused}");
-        assert!(read(Way::Public, &message(b'R', &[0, 0, 0, 10])).is_ok(), "SCRAM");
+        for way in [Way::Loopback, Way::Network] {
+            let refused = read(way, &asked).unwrap_err();
+            assert!(refused.contains("sslmode=verify-full"), "{refused}");
+            assert_eq!(refused.contains("cleartext-password=loopback"), way == Way::Loopback, "{refused}");
+            assert!(read(way, &message(b'R', &[0, 0, 0, 10])).is_ok(), "SCRAM");
+        }
     }
 
     #[test]

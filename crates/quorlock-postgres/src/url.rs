@@ -11,6 +11,7 @@ use quorlock::{
 };
 use url::Url;
 
+use crate::guard::Way;
 use crate::shedlock;
 
 /// The location of a database and the login.
@@ -24,6 +25,8 @@ pub(crate) struct DatabaseUrl {
     pub(crate) encrypted: bool,
     /// Whether the address says that there is no TLS.
     pub(crate) plain_on_purpose: bool,
+    /// Whether a server on loopback may have the password itself without TLS.
+    pub(crate) trusts_loopback: bool,
     /// The maximum number of connections.
     pub(crate) connections: usize,
     /// The table of `ShedLock`, if locks are its rows.
@@ -79,6 +82,7 @@ impl DatabaseUrl {
             database: part(url.path().trim_start_matches('/'))?,
             encrypted: false,
             plain_on_purpose: false,
+            trusts_loopback: false,
             connections: MOST_CONNECTIONS,
             shedlock: None,
         };
@@ -90,6 +94,7 @@ impl DatabaseUrl {
                     database.encrypted = encrypted(&value).map_err(|(problem, cure)| wrong(problem, cure))?;
                     database.plain_on_purpose = !database.encrypted;
                 }
+                "cleartext-password" if &*value == "loopback" => database.trusts_loopback = true,
                 "connections" => {
                     let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));
                     database.connections = count
@@ -112,7 +117,8 @@ impl DatabaseUrl {
                 _ => {
                     return Err(wrong(
                         "has an unknown option",
-                        "the options are sslmode, connections, layout, table, host, port, user, password and dbname",
+                        "the options are sslmode, cleartext-password=loopback, connections, layout, table, host, port, user, \
+                         password and dbname",
                     ));
                 }
             }
@@ -142,6 +148,12 @@ impl DatabaseUrl {
         if matches!(database.host, Host::Folder(_)) && database.encrypted {
             return Err(wrong("asks for TLS over a Unix socket", "omit `sslmode`"));
         }
+        if database.trusts_loopback && database.way() == Way::Network {
+            return Err(wrong(
+                "has `cleartext-password=loopback`, and its host is not on loopback",
+                "write sslmode=verify-full instead",
+            ));
+        }
         Ok(database)
     }
 
@@ -153,14 +165,19 @@ impl DatabaseUrl {
         }
     }
 
-    /// Whether only processes of this machine can listen there.
-    pub(crate) fn is_local(&self) -> bool {
+    /// Who may read the password on its way.
+    pub(crate) fn way(&self) -> Way {
         match &self.host {
-            Host::Tcp(host) => {
-                let address = host.parse::<IpAddr>();
-                host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+            Host::Folder(_) => Way::Private,
+            Host::Tcp(_) if self.encrypted => Way::Private,
+            Host::Tcp(host) if is_loopback(host) => {
+                if self.trusts_loopback {
+                    Way::Private
+                } else {
+                    Way::Loopback
+                }
             }
-            Host::Folder(_) => true,
+            Host::Tcp(_) => Way::Network,
         }
     }
 
@@ -178,6 +195,11 @@ impl DatabaseUrl {
             Host::Folder(folder) => format!("{}:{}", folder.display(), self.port),
         }
     }
+}
+
+/// Whether only processes of this machine can listen there.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Whether to encrypt. There is nothing in between: optional encryption may be downgraded.
@@ -300,6 +322,25 @@ mod tests {
         ] {
             let error = DatabaseUrl::parse(url).unwrap_err().to_string();
             assert!(!error.contains("hunter") && !error.contains("ter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_goes_over_loopback_only_if_the_address_says_so() {
+        for (url, way) in [
+            ("postgres://db/x", Way::Network),
+            ("postgres://10.0.0.1/x?sslmode=disable", Way::Network),
+            ("postgres://localhost/x", Way::Loopback),
+            ("postgres://127.0.0.1/x?sslmode=disable", Way::Loopback),
+            ("postgres://[::1]/x?cleartext-password=loopback", Way::Private),
+            ("postgres:///x?host=/run/postgresql", Way::Private),
+        ] {
+            assert_eq!(read(url).way(), way, "{url}");
+        }
+        for wrong in
+            ["postgres://db/x?cleartext-password=loopback", "postgres://localhost/x?cleartext-password=on"]
+        {
+            assert!(DatabaseUrl::parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use quorlock::{
     Coordinator, Wait,
     runtime::{Entropy as _, SystemEntropy},
@@ -84,17 +86,29 @@ fn on_the_login() -> Vec<Attack> {
             .after("locks", packet(2, &[0xfe])),
         login("a plugin of its own", "`dialog`, which this program does not support")
             .after("locks", packet(2, b"\xfedialog\0abc\0")),
-        Attack::new("a key that is none", "a key that cannot be used")
-            .after("", greeting("caching_sha2_password"))
-            .after("locks", packet(2, &[1, 4]))
-            .after(
-                [2],
-                packet(
-                    4,
-                    &[&[1], &b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"[..]].concat(),
-                ),
-            ),
+        key("a key that is none", "a key that cannot be used", "AAAA"),
+        // As large as its lengths of two bytes allow, and the exponent as large: minutes of arithmetic.
+        key("a key of 16,384 bits", "a key that cannot be used", &huge_key()),
     ]
+}
+
+/// A server that asks for the password, and hands out this key to encrypt it.
+fn key(name: &'static str, words: &'static str, text: &str) -> Attack {
+    let text = format!("\x01-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n");
+    let asks = Attack::new(name, words).after("", greeting("caching_sha2_password"));
+    asks.after("locks", packet(2, &[1, 4])).after([2], packet(4, text.as_bytes()))
+}
+
+/// An RSA key with a modulus and an exponent of 16,384 bits.
+fn huge_key() -> String {
+    let element = |tag: u8, content: &[u8]| {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&[tag, 0x82], &length[..], content].concat()
+    };
+    let number = element(2, &[&[0][..], &[0xff; 2048]].concat());
+    let bits = element(3, &[&[0], &*element(0x30, &number.repeat(2))].concat());
+    let rsa = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+    STANDARD.encode(element(0x30, &[element(0x30, &rsa), bits].concat()))
 }
 
 /// Attacks instead of the answer to the first question.
@@ -209,10 +223,9 @@ async fn survive_all() {
     if let Some(server) = &server {
         attacks.extend(on_a_vote(server.address()));
     }
-    let url = |address: SocketAddr| format!("mysql://locks:secret@{address}/locks");
-    // The crate that encrypts panics if a key is none.
-    let is_caught = |panic: &str| panic.contains("crypto/der.rs");
-    hostile::survive_all(attacks, MysqlKind::new(), (url, "secret"), is_caught).await;
+    let url =
+        |address: SocketAddr| format!("mysql://locks:secret@{address}/locks?cleartext-password=loopback");
+    hostile::survive_all(attacks, MysqlKind::new(), (url, "secret")).await;
 }
 
 #[test]
@@ -233,25 +246,28 @@ async fn attacks_with_two_threads() {
     survive_all().await;
 }
 
-/// A server over a network asks for the password, and offers the key of an attacker.
+/// A server asks for the password, and offers the key of an attacker: over a network, and on this machine, where another
+/// user may listen while the database is down.
 #[tokio::test]
-async fn no_password_leaves_this_machine_without_tls() {
+async fn no_password_goes_to_a_server_that_may_be_another_without_tls() {
     let asks = || {
         let attack = Attack::new("a key of its own", "").after("", greeting("caching_sha2_password"));
         attack.after("locks", packet(2, &[1, 4]))
     };
     let server = HostileServer::start(asks()).await.unwrap();
-    let builder = Coordinator::builder().kind(MysqlKind::new()).dial(To(server.address()));
-    let coordinator = builder.nodes(["mysql://locks:secret@db.example/locks"]).build().unwrap();
-    let error = coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err();
-    let error = format!("{error:#}");
-    assert!(
-        error.contains("the server asks for the password itself") && error.contains("`?tls=on`"),
-        "{error}"
-    );
-    // On this machine it would have got the key next.
-    let near = Coordinator::builder().kind(MysqlKind::new()).connect_timeout(Duration::from_millis(300));
-    let near = near.nodes([format!("mysql://locks:secret@{}/locks", server.address())]).build().unwrap();
-    let error = format!("{:#}", near.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err());
+    let refusal = async |url: String| {
+        let builder = Coordinator::builder().kind(MysqlKind::new()).dial(To(server.address()));
+        let coordinator = builder.nodes([url]).connect_timeout(Duration::from_millis(300)).build().unwrap();
+        format!("{:#}", coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err())
+    };
+    for host in ["db.example", "localhost", "127.0.0.1"] {
+        let error = refusal(format!("mysql://locks:secret@{host}/locks")).await;
+        assert!(
+            error.contains("the server asks for the password itself") && error.contains("`?tls=on`"),
+            "{host}: {error}"
+        );
+    }
+    // With this it would have got the key next.
+    let error = refusal("mysql://locks:secret@localhost/locks?cleartext-password=loopback".to_owned()).await;
     assert!(error.contains("the login did not end within"), "{error}");
 }

@@ -21,9 +21,12 @@ async fn mallory(server: &Server, database: &str) -> Client {
 async fn a_stranger_keeps_no_client_from_the_next_connection() {
     let Some(server) = server() else { return };
     let admin = server.client().await;
-    admin.batch_execute("CREATE USER mallory").await.unwrap();
+    // No superuser, which could end mallory's sessions.
+    let made = "CREATE USER mallory; CREATE USER app; GRANT CREATE ON DATABASE postgres TO app";
+    admin.batch_execute(made).await.unwrap();
     admin.batch_execute("CREATE DATABASE elsewhere").await.unwrap();
-    let (node, held) = (node(&server.url("&connections=1")), claim("a"));
+    let url = server.url("&connections=1").replace("postgres@", "app@");
+    let (node, held) = (node(&url), claim("a"));
     assert_eq!(acquire(&*node, &held).await.unwrap().vote, Vote::Granted);
     let (same, other) = (mallory(&server, "postgres").await, mallory(&server, "elsewhere").await);
     let asked = "SELECT (classid::int8 << 32) + objid::int8 FROM pg_locks WHERE locktype = 'advisory'";

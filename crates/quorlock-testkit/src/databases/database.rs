@@ -428,7 +428,13 @@ impl Database {
                 let password = self.folder().join(PASSWORD);
                 fs::write(&password, self.engine.password())?;
                 fs::set_permissions(&password, fs::Permissions::from_mode(0o644))?;
-                command.args(["--auth-local=trust", "--auth-host=password", "-U", "postgres", "--no-sync"]);
+                command.args([
+                    "--auth-local=trust",
+                    "--auth-host=scram-sha-256",
+                    "-U",
+                    "postgres",
+                    "--no-sync",
+                ]);
                 command.arg("--pwfile").arg(password).arg("-D").arg(self.data());
                 if self.disk.is_some() {
                     // Small WAL segments: a full disk is noticed when the next one is created.

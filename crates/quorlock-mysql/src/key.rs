@@ -1,0 +1,157 @@
+//! The RSA key that a server hands out, checked before any arithmetic with it: a large one keeps a processor busy for
+//! minutes, and the crate that encrypts panics if it is none.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mysql_common::crypto::encrypt;
+
+/// The sizes of moduli that servers use, in bits: MySQL creates keys of 2048.
+const LEAST: usize = 2048;
+const MOST: usize = 4096;
+/// The longest text of such a key is half of this, in bytes.
+const LONGEST: usize = 2048;
+/// `rsaEncryption` without parameters.
+const RSA: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+/// What the padding adds (OAEP with SHA-1).
+const PADDING: usize = 42;
+
+/// Encrypts for the owner of this key, the text of a file as the server has it.
+///
+/// # Errors
+///
+/// Why that is impossible.
+pub(crate) fn sealed(secret: &[u8], key: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let octets =
+        octets(key).ok_or("it sent a key that cannot be used: RSA with 2048 to 4096 bits is needed")?;
+    if secret.len() + PADDING > octets {
+        return Err("the password is too long for the key that it sent");
+    }
+    Ok(encrypt(secret, key))
+}
+
+/// Returns the length of what the key encrypts; `None` if it is no key of those sizes with a small exponent.
+fn octets(key: &[u8]) -> Option<usize> {
+    let text = str::from_utf8(key).ok().filter(|text| text.len() <= LONGEST)?.trim_ascii();
+    let body = text.strip_prefix("-----BEGIN PUBLIC KEY-----")?.strip_suffix("-----END PUBLIC KEY-----")?;
+    let body: Vec<u8> = body.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let der = STANDARD.decode(body).ok()?;
+    let [algorithm, bits] = fields([0x30, 3], only(0x30, &der)?)?;
+    let key = bits.strip_prefix(&[0]).filter(|_| algorithm == RSA)?;
+    let [modulus, exponent] = fields([2, 2], only(0x30, key)?)?;
+    let (modulus, exponent) = (odd(modulus)?, odd(exponent)?);
+    let bits = modulus.len() * 8 - usize::try_from(modulus.first()?.leading_zeros()).ok()?;
+    let is_small = exponent.len() <= 4 && exponent != [1];
+    // As the crate that encrypts counts.
+    ((LEAST..=MOST).contains(&bits) && is_small).then_some((bits + 6) / 8)
+}
+
+/// The bytes of a positive odd number, of which the first is not zero.
+fn odd(number: &[u8]) -> Option<&[u8]> {
+    let is_odd = number.first()? & 0x80 == 0 && number.last()? & 1 == 1;
+    let number = number.strip_prefix(&[0]).unwrap_or(number);
+    (is_odd && *number.first()? > 0).then_some(number)
+}
+
+/// The contents of two elements with these tags, and nothing behind them.
+fn fields<'a>(tags: [u8; 2], der: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+    let (first, rest) = element(tags[0], der)?;
+    Some([first, only(tags[1], rest)?])
+}
+
+fn only(tag: u8, der: &[u8]) -> Option<&[u8]> {
+    element(tag, der).and_then(|(content, rest)| rest.is_empty().then_some(content))
+}
+
+/// Splits an element with this tag off: its content, and what follows.
+fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = match der {
+        [found, length @ 0..=0x7f, rest @ ..] if *found == tag => (usize::from(*length), rest),
+        [found, 0x81, length, rest @ ..] if *found == tag => (usize::from(*length), rest),
+        [found, 0x82, high, low, rest @ ..] if *found == tag => {
+            (usize::from(u16::from_be_bytes([*high, *low])), rest)
+        }
+        _ => return None,
+    };
+    rest.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of a key, as OpenSSL writes it.
+    fn key(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+        let element = |tag: u8, content: &[u8]| {
+            let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+            [&[tag, 0x82], &length[..], content].concat()
+        };
+        let numbers = [element(2, &[&[0], modulus].concat()), element(2, exponent)].concat();
+        let bits = element(3, &[&[0], &*element(0x30, &numbers)].concat());
+        let der = element(0x30, &[element(0x30, RSA), bits].concat());
+        let lines: Vec<String> = STANDARD
+            .encode(der)
+            .as_bytes()
+            .chunks(64)
+            .map(|line| String::from_utf8_lossy(line).into())
+            .collect();
+        format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n")).into()
+    }
+
+    const USUAL: &[u8] = &[1, 0, 1];
+
+    #[test]
+    fn a_key_is_used_only_if_it_is_one_of_the_usual_sizes() {
+        for (length, usable) in
+            [(128, false), (255, false), (256, true), (512, true), (513, false), (2048, false)]
+        {
+            let found = octets(&key(&vec![0xff; length], USUAL));
+            assert_eq!(found, usable.then_some(length), "{length} bytes");
+        }
+        let modulus = [0xff; 256];
+        for (exponent, usable) in [
+            (&[3][..], true),
+            (&[1], false),
+            (&[], false),
+            (&[2], false),
+            (&[0xff; 4], false),
+            (&[0x7f; 4], true),
+            (&[0, 0xff, 0xff, 0xff, 0xff], true),
+            (&[1, 0, 0, 0, 1], false),
+            (&[0x7f; 256], false),
+        ] {
+            assert_eq!(octets(&key(&modulus, exponent)).is_some(), usable, "{exponent:?}");
+        }
+        assert_eq!(octets(&key(&[0xfe; 256], USUAL)), None, "an even number");
+        assert_eq!(
+            octets(&key(&[&[0; 256][..], &[1]].concat(), USUAL)),
+            None,
+            "a small number, written long"
+        );
+        assert_eq!(sealed(&[b'p'; 214], &key(&modulus, USUAL)).map(|sealed| sealed.len()), Ok(256));
+        assert!(sealed(&[b'p'; 215], &key(&modulus, USUAL)).is_err());
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_panics_nowhere() {
+        let good = key(&[0xff; 256], USUAL);
+        assert!(sealed(b"secret", &good).is_ok());
+        for length in 0..good.len() - 1 {
+            assert!(sealed(b"secret", &good[..length]).is_err(), "{length} bytes");
+        }
+        for place in 0..good.len() {
+            for byte in [0, b'A', b'/', b'=', b'-', b'\n', 0xff] {
+                let mut changed = good.clone();
+                changed[place] = byte;
+                // Some bits may change and leave a key.
+                drop(sealed(b"secret", &changed));
+            }
+        }
+        for text in [
+            "",
+            "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+            "-----BEGIN RSA PUBLIC KEY-----",
+        ] {
+            assert!(sealed(b"secret", text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
