@@ -6,14 +6,14 @@
 //!
 //! ```text
 //! /tmp/quorlock-UID/             of this user alone
-//!     HASH/                      of the nodes and the name of a lock
+//!     HASH/                      of the nodes and the name of a lock; removed with its last mark
 //!         RANDOM-alive           token, and the names of all locks that are held with it
 //! ```
 //!
 //! Process numbers are not looked at: they may be used again. Everything here may fail without harm: the TTL remains.
 
 use std::convert::Infallible;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -147,19 +147,33 @@ impl Drop for Mark {
 }
 
 fn remove(path: &Path) -> bool {
-    // Another one may have been faster.
+    // Another one may have been faster, and there may be other marks.
     drop(fs::remove_file(path));
+    drop(path.parent().map(fs::remove_dir));
     true
 }
 
+/// How often a folder is created again that was removed with another mark.
+const ATTEMPTS: u32 = 100;
+
 fn make(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        match make_in(folder, text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && attempts.next().is_some() => {}
+            made => return made,
+        }
+    }
+}
+
+fn make_in(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
     for folder in folder.parent().into_iter().chain([folder]) {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if !is_ours(folder) {
+        if !is_ours(&folder.symlink_metadata()?) {
             return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
         }
     }
@@ -176,15 +190,13 @@ fn make(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
 }
 
 /// Whether a folder is of this user, and of no other.
-fn is_ours(folder: &Path) -> bool {
-    folder.symlink_metadata().is_ok_and(|found| {
-        found.is_dir() && found.uid() == geteuid().as_raw() && found.permissions().mode() & 0o777 == 0o700
-    })
+fn is_ours(folder: &Metadata) -> bool {
+    folder.is_dir() && folder.uid() == geteuid().as_raw() && folder.permissions().mode() & 0o777 == 0o700
 }
 
 /// Returns the marks whose holders have died.
 fn dead_in(folder: &Path) -> Vec<PathBuf> {
-    if !folder.parent().is_some_and(is_ours) {
+    if !folder.parent().is_some_and(|base| base.symlink_metadata().is_ok_and(|found| is_ours(&found))) {
         return Vec::new();
     }
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -230,6 +242,24 @@ mod tests {
         drop(seized);
         drop(Mark(vec![(path, File::open("/dev/null").unwrap())]));
         assert!(dead_in(&marks).is_empty());
+    }
+
+    #[test]
+    fn a_folder_is_removed_with_its_last_mark_and_no_mark_is_lost_by_that() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let marks = folder.path().join("a");
+        let (one, other) = (make(&marks, "token\na\n").unwrap(), make(&marks, "other\na\n").unwrap());
+        drop(Mark(vec![one]));
+        assert!(other.0.exists());
+        drop(Mark(vec![other]));
+        assert!(!marks.exists());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..200).for_each(|_| drop(Mark(vec![make(&marks, "token\na\n").unwrap()]))));
+            }
+        });
+        assert!(!marks.exists());
     }
 
     #[test]
