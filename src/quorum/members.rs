@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::board::{NodeMonitor, StatusBoard};
 use super::ordered::in_order;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{Capabilities, Capability, Grants, Node};
+use crate::node::{Capabilities, Capability, Grants, Node, Reach};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
@@ -21,7 +21,8 @@ pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(super) members: Vec<NodeHandle>,
-    /// The capabilities that all of them have; first come, first served, if one of them serves so.
+    /// The capabilities that all of them have; first come, first served, if one of them serves so; of one host, if the
+    /// only one is.
     pub(crate) capabilities: Capabilities,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
@@ -82,6 +83,9 @@ impl Nodes {
         let first_come = |member: &NodeHandle| member.node.capabilities().grants == Grants::FirstCome;
         let capabilities =
             if members.iter().any(first_come) { capabilities.first_come() } else { capabilities };
+        let of_one_host = |member: &NodeHandle| member.node.capabilities().reach == Reach::OneHost;
+        let capabilities =
+            if members.iter().any(of_one_host) { capabilities.of_one_host() } else { capabilities };
         let timers = Timers::new(clock.clone());
         Nodes {
             members,

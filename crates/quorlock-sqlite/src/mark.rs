@@ -11,10 +11,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::fstat;
+use rustix::fs::{OFlags, fstat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 /// The file with the marks.
@@ -73,8 +74,10 @@ impl Marks {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
+/// Opens or creates the file; not one that a symbolic link leads to, which another user may have put there.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().create(true).truncate(false).read(true).write(true).custom_flags(flags).open(path)
 }
 
 fn name_of(file: &File) -> io::Result<String> {

@@ -148,6 +148,7 @@ impl SqliteNode {
         facts.probe(&self, &self.seams, key, ProbeLock::Fenced, LIMIT).await;
         // Only now there are files.
         facts.exposure = place::exposure(&self.path);
+        facts.concerns.extend(place::concern(&self.path));
         // Nothing is older than the boot, though nothing was ever lost.
         let booted = self.seams.clock().now().since(Moment::ORIGIN);
         facts.uptime = facts.uptime.map(|age| age.min(booted));

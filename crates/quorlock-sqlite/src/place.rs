@@ -1,15 +1,15 @@
 //! Checks where the file is: on a disk of this host, whose boots have names.
 
 use std::fs;
-use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use quorlock::node::facts::Exposure;
+use quorlock::node::facts::{Concern, Exposure};
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, access, chmodat, mknodat, statfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 /// Returns the path without symbolic links, so that the files next to the database have only one name.
 ///
@@ -68,9 +68,8 @@ pub(crate) fn place_of(path: &Path) -> Result<String, NodeError> {
 /// Does not open the file: closing any descriptor of it would release SQLite's locks. If this fails, SQLite tries, and
 /// says why.
 pub(crate) fn make(path: &Path) -> bool {
-    const SETGID: u32 = 0o2000;
-    let passes_group = |found: fs::Metadata| found.mode() & SETGID != 0;
-    let shared = path.parent().is_some_and(|folder| fs::metadata(folder).is_ok_and(passes_group));
+    let shared =
+        path.parent().is_some_and(|folder| fs::metadata(folder).is_ok_and(|found| passes_group(&found)));
     let mode = Mode::RUSR | Mode::WUSR;
     let is_new = mknodat(CWD, path, FileType::RegularFile, mode, 0).is_ok();
     if is_new && shared {
@@ -80,9 +79,59 @@ pub(crate) fn make(path: &Path) -> bool {
     is_new
 }
 
+fn passes_group(folder: &fs::Metadata) -> bool {
+    const SETGID: u32 = 0o2000;
+    folder.mode() & SETGID != 0
+}
+
+/// Refuses files that another user may have put there: who owns them decides who gets a lock. Expected are this user, root,
+/// the owner of the folder, and the members of a group that shares it.
+///
+/// # Errors
+///
+/// Which file it is, and what to do.
+pub(crate) fn check_owners(path: &Path) -> Result<(), NodeError> {
+    const OTHERS_WRITE: u32 = 0o2;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let Ok(of_folder) = fs::metadata(folder) else { return Ok(()) };
+    let is_shared = passes_group(&of_folder) && of_folder.mode() & OTHERS_WRITE == 0;
+    let expected = [geteuid().as_raw(), 0, of_folder.uid()];
+    for file in all_files(path) {
+        let Ok(found) = fs::symlink_metadata(&file) else { continue };
+        let shown = file.display();
+        let words = if found.is_symlink() {
+            format!("`{shown}` is a symbolic link, which quorlock and SQLite never make: remove it")
+        } else if !is_shared && !expected.contains(&found.uid()) {
+            format!(
+                "`{shown}` belongs to another user (UID {}), who may have put it there to decide who gets a lock: name a file in a \
+                 folder of your own; or, if you know that user, share a folder with a group (`chmod 2770`), or `chown` the file",
+                found.uid()
+            )
+        } else {
+            continue;
+        };
+        let reason = Reason::new(words);
+        return Err(NodeError::Unfit {
+            kind: NodeErrorKind::PermissionDenied(quorlock::node::Access::Key),
+            reason,
+        });
+    }
+    Ok(())
+}
+
+/// The database and the files next to it.
+fn all_files(path: &Path) -> [PathBuf; 4] {
+    [path.to_owned(), beside(path, "wal"), beside(path, "shm"), beside(path, "alive")]
+}
+
+/// The magic number of a file system, which is signed and has 32 bits on some systems.
+fn magic(kind: impl Into<i64>) -> i64 {
+    kind.into() & 0xffff_ffff
+}
+
 /// Returns the name of a file system that other hosts may share, by its magic number.
-fn shared(magic: impl Into<i64>) -> Option<&'static str> {
-    Some(match magic.into() & 0xffff_ffff {
+fn shared(kind: impl Into<i64>) -> Option<&'static str> {
+    Some(match magic(kind) {
         0x6969 => "NFS",
         0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
         0x0102_1997 => "9p",
@@ -101,12 +150,22 @@ fn shared(magic: impl Into<i64>) -> Option<&'static str> {
     })
 }
 
+/// Returns what is said of a file in a layer that a container has for itself: each container has another file at the path.
+pub(crate) fn concern(path: &Path) -> Option<Concern> {
+    const OVERLAY: i64 = 0x794c_7630;
+    let path = found(path).ok()?;
+    let system = statfs(path.parent()?).ok()?;
+    let evidence = "is on an overlay file system, as the own layer of a container is: a program in another container has another \
+                    file at this path, and gets the same locks";
+    let cure = "if programs of several containers are to exclude each other, mount a directory of the host into all of them, and \
+                name a file there";
+    (magic(system.f_type) == OVERLAY).then(|| Concern::new(evidence, cure))
+}
+
 /// Returns what other users can do with the database at `path` and the files next to it.
 pub(crate) fn exposure(path: &Path) -> Option<Exposure> {
     let path = found(path).ok()?;
-    let files = ["wal", "shm", "alive"].map(|what| beside(&path, what));
-    let files = iter::once(&path).chain(&files).map(PathBuf::as_path);
-    Exposure::of(path.parent()?, files)
+    Exposure::of(path.parent()?, all_files(&path).iter().map(PathBuf::as_path))
 }
 
 /// Returns the path of a file next to the database.

@@ -1,6 +1,6 @@
 //! The database: opens and creates it, and runs one transaction per request.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::failure::Failure;
-use crate::mark::{Mark, Marks};
+use crate::mark::{self, Mark, Marks};
 use crate::place;
 use crate::table::Table;
 
@@ -43,7 +43,8 @@ const SCHEMA: &str = "
 
 /// How far ahead the reserve is: numbers up to it need no flush to disk.
 const RESERVE: Duration = Duration::from_secs(10 * 60);
-/// A number further ahead than this, from a client with a wrong clock, is itself flushed to disk.
+/// A number further ahead than this of the clock and of the reserve, from a client with a wrong clock, is itself flushed to
+/// disk.
 const FAR_AHEAD: Duration = Duration::from_secs(60 * 60);
 /// The number of pages in the write-ahead log at which it is checkpointed: the next process to open the
 /// database reads the whole log.
@@ -161,6 +162,9 @@ impl Store {
         let outcome = table.apply(request).map_err(explain)?;
         let (largest, wall) = (table.largest, table.wall);
         let mut reserve = self.about.reserve;
+        // What a clock that was ahead has drawn is below the reserve, though no clock explains it any more.
+        let near = wall.max(Duration::from_micros(reserve.get())).saturating_add(FAR_AHEAD);
+        let is_near = largest.get() <= micros(near);
         if largest > reserve {
             if !durably {
                 // `synchronous` can be set only outside of a transaction.
@@ -170,7 +174,7 @@ impl Store {
                 drop(set_durable(&self.database, false));
                 return outcome;
             }
-            if largest.get() <= micros(wall + FAR_AHEAD) {
+            if is_near {
                 let ahead = largest.get().saturating_add(micros(RESERVE));
                 reserve = FencingToken::new(ahead).unwrap_or(FencingToken::MAX);
                 let moved =
@@ -208,6 +212,7 @@ impl Store {
 
 fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     place::make(path);
+    place::check_owners(path)?;
     // The path has no symbolic links, and one that appears now was not put there by us.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -356,8 +361,7 @@ fn open_marks(path: &Path) -> Result<Marks, Failure> {
 /// Waits until no other process is creating the tables.
 fn turn(path: &Path) -> Result<File, Failure> {
     let marks = place::beside(path, "alive");
-    let file = OpenOptions::new().read(true).write(true).open(&marks);
-    let file = file.map_err(|_| Failure::Node(place::unopened(&marks)))?;
+    let file = mark::open(&marks).map_err(|_| Failure::Node(place::unopened(&marks)))?;
     let mut pauses = 0;
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if !wait(pauses) {

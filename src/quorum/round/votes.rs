@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::responses::{Responses, Slot, State};
 use super::{Expect, Round};
-use crate::node::{NodeError, NodeErrorKind, QueueListing, Response, Vote};
+use crate::node::{NodeError, NodeErrorKind, QueueListing, Reach, Response, Vote};
 use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
 use crate::runtime::clock::Clock;
 use quorlock_protocol::{FenceVotes, FencingToken, Moment};
@@ -88,9 +88,10 @@ impl Round {
         }
     }
 
-    /// Whether no clock explains the fencing token (rule F-11).
+    /// Whether no clock explains the fencing token (rule F-11). Those of a store of one host were drawn by the clock of this
+    /// host, which may have been set since, and whoever may write there may take the locks away anyway.
     fn is_implausible(&self, answer: &Response) -> bool {
-        let number = answer.fencing_token;
+        let number = answer.fencing_token.filter(|_| self.nodes.capabilities.reach != Reach::OneHost);
         number.is_some_and(|number| number.is_implausible(|| self.nodes.clock.wall()))
     }
 

@@ -3,5 +3,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod calendar;
 mod contract;
+mod files;
 mod node;

@@ -1,11 +1,8 @@
 //! Properties of SQLite nodes: boots, power loss, bad files, and other programs that use the file.
 
-use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
+use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +10,11 @@ use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
     Coordinator,
-    node::facts::Exposure,
     node::{
         AddressError, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
         Vote, ask,
     },
-    runtime::{Clock, Entropy as _, SystemClock, SystemEntropy},
+    runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
 use quorlock_testkit::{Disk, eventually};
@@ -27,20 +23,20 @@ use tempfile::TempDir;
 
 const TTL: Duration = Duration::from_secs(60);
 
-fn node(path: &Path) -> SqliteNode {
+pub(crate) fn node(path: &Path) -> SqliteNode {
     booted(path, "this")
 }
 
-fn booted(path: &Path, boot: &str) -> SqliteNode {
+pub(crate) fn booted(path: &Path, boot: &str) -> SqliteNode {
     SqliteNode::booted_as(boot, "sqlite", path.to_owned(), &Seams::default()).unwrap()
 }
 
-fn claim(key: &str) -> Arc<Claim> {
+pub(crate) fn claim(key: &str) -> Arc<Claim> {
     Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
 /// Acquires for a client whose clock is right.
-async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
+pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
     acquire_at(node, claim, SystemClock::default().wall()).await
 }
 
@@ -200,7 +196,7 @@ async fn expired_rows_are_deleted_over_time() {
     assert_eq!(before, 0);
 }
 
-async fn refused(path: &Path) -> NodeError {
+pub(crate) async fn refused(path: &Path) -> NodeError {
     let error = acquire(&node(path), &claim("a")).await.unwrap_err();
     assert!(!error.may_have_acted(), "{error:#}");
     error
@@ -333,78 +329,3 @@ fn urls_are_read_and_written() {
         assert_eq!(error, AddressError::malformed("sqlite://…", problem, cure), "{url}");
     }
 }
-
-/// Returns the modes of the database and the files next to it, without the type.
-fn modes(path: &Path) -> Vec<u32> {
-    let name = path.file_name().unwrap().to_str().unwrap();
-    let files = ["", "-wal", "-shm", "-alive"].map(|what| path.with_file_name(format!("{name}{what}")));
-    files.iter().map(|file| fs::metadata(file).unwrap().permissions().mode() & 0o777).collect()
-}
-
-#[tokio::test]
-async fn the_files_belong_to_their_user_or_to_the_group_of_a_shared_folder() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
-    let own = node(&path);
-    acquire(&own, &claim("a")).await.unwrap();
-    assert_eq!(modes(&path), [0o600; 4]);
-    assert_eq!(own.examine("b".into()).await.unwrap().exposure, None);
-
-    let shared = directory.path().join("shared");
-    fs::create_dir(&shared).unwrap();
-    fs::set_permissions(&shared, Permissions::from_mode(0o2770)).unwrap();
-    let path = shared.join("locks.db");
-    acquire(&node(&path), &claim("a")).await.unwrap();
-    assert_eq!(modes(&path), [0o660; 4], "whatever the umask");
-}
-
-#[tokio::test]
-async fn another_user_can_neither_read_nor_lock_the_files() {
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    let path = directory.path().join("locks.db");
-    let node = node(&path);
-    acquire(&node, &claim("a")).await.unwrap();
-    let memory = path.with_file_name("locks.db-shm");
-    // The lock that a reader of the file could take: of the byte that writers of the log lock.
-    let lock = "import fcntl, struct, sys; f = open(sys.argv[1], 'rb'); \
-                fcntl.fcntl(f, fcntl.F_SETLK, struct.pack('hhqqi', fcntl.F_RDLCK, 0, 120, 1, 0)); print('locked', flush=True); \
-                sys.stdin.read()";
-    let attack = || {
-        let mut python = Command::new("python3");
-        python.args(["-c", lock]).arg(&memory).uid(NOBODY).gid(NOBODY);
-        python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
-    };
-    let mut attacker = match attack() {
-        Ok(attacker) => attacker,
-        Err(error) => {
-            return drop(writeln!(
-                std::io::stderr(),
-                "skipped: no program can be run as another user: {error}"
-            ));
-        }
-    };
-    let locked = |attacker: &mut std::process::Child| {
-        BufReader::new(attacker.stdout.as_mut().unwrap()).lines().next().is_some()
-    };
-    assert!(!locked(&mut attacker), "it was refused");
-    attacker.wait().unwrap();
-    acquire(&node, &claim("b")).await.unwrap();
-
-    // Of a file that someone has opened to all, the check-up tells, since nobody gets a lock then.
-    fs::set_permissions(&memory, Permissions::from_mode(0o644)).unwrap();
-    let exposure = node.examine("c".into()).await.unwrap().exposure;
-    assert!(
-        matches!(&exposure, Some(Exposure::Readable(file)) if file.contains("locks.db-shm")),
-        "{exposure:?}"
-    );
-    let mut attacker = attack().unwrap();
-    assert!(locked(&mut attacker), "the attack is real");
-    let refused = acquire(&node, &claim("d")).await;
-    drop(attacker.stdin.take());
-    attacker.wait().unwrap();
-    assert!(refused.is_err(), "{refused:?}");
-    acquire(&node, &claim("d")).await.unwrap();
-}
-
-const NOBODY: u32 = 65_534;
