@@ -14,7 +14,7 @@ use crate::connection::{Connection, Row};
 use crate::error::Failure;
 use crate::server::Server;
 use crate::shedlock::{self, Predecessor};
-use crate::table::{COLUMNS, CREATE, HISTORY, Known, LOCKS, NOW, bytes, literal, number, text, unread};
+use crate::table::{COLUMNS, CREATE, HISTORY, Known, LOCKS, MARK, NOW, bytes, literal, number, text, unread};
 
 /// A connection that may vote.
 pub(crate) struct Ready {
@@ -86,7 +86,7 @@ async fn introduce(
         let shedlock::Introduced { table, identity } = Box::pin(introducing).await?;
         facts.identity = Some(identity.id.as_ref().into());
         facts.uptime = Some(identity.age);
-        let known = Known { expression: String::new(), value: String::new() };
+        let known = Known::default();
         return Ok(Introduced { identity, known, facts, round_trip, shedlock: Some(table) });
     }
     create_tables(connection, &server, database).await?;
@@ -340,7 +340,7 @@ async fn note_history(
     let durable = u8::from(server.durable());
     let (place, followed) = (server.place(), server.followed());
     let read = format!(
-        "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT {place}, {followed}"
+        "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT {place}, {followed}, {MARK}"
     );
     // Several clients may see the server for the first time at the same time; one of them writes.
     for _ in 0..8 {
@@ -352,10 +352,17 @@ async fn note_history(
         })?;
         let note = sets.first().and_then(|set| set.first());
         let here = sets.get(1).and_then(|set| set.first());
-        let here = here.and_then(|row| Some((text(row, 0)?, text(row, 1)?)));
-        let (here, position) =
+        let here = here.and_then(|row| Some((text(row, 0)?, text(row, 1)?, number(row, 2))));
+        let (here, position, mark) =
             here.ok_or_else(|| unread("the place of its data").before_anything_changed())?;
-        let id = here.clone().into_bytes();
+        let Some(mark) = mark else {
+            let (nonce, last) = (seams.entropy().next_u64(), u64::MAX);
+            let insert =
+                format!("INSERT IGNORE INTO {LOCKS} SET name = x'', nonce = {nonce}, dead_at = {last}");
+            connection.run(insert).await.map_err(Failure::into_node_error)?;
+            continue;
+        };
+        let id = format!("{here} {mark}").into_bytes();
         let values = (literal(&id), server.started(), server.now);
         let Some(note) = note else {
             let (id, started, now) = values;
@@ -394,6 +401,7 @@ async fn note_history(
                     "CONCAT_WS(' ', (SELECT history FROM {HISTORY} WHERE id = 1), {place}, {followed})"
                 ),
                 value: format!("{history} {here} {position}"),
+                mark,
             };
             return Ok((note, known));
         }

@@ -59,12 +59,18 @@ pub(crate) const COLUMNS: [[&str; 4]; 16] = [
     [HISTORY, "noted_at", "bigint unsigned", ""],
 ];
 
+/// The expression for the mark in the table of locks: the nonce of a row that no lock has, and that goes with the others
+/// (`TRUNCATE`). The creation time of the table stays.
+pub(crate) const MARK: &str = "(SELECT nonce FROM quorlock_locks WHERE name = x'')";
+
 /// What a connection knows of the data: which history they are, where they are, and what other servers have written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// The expression for it, and its value when the connection was made.
     pub(crate) expression: String,
     pub(crate) value: String,
+    /// The value of [`MARK`]. A write need not compare it: it replaces a row of the same data.
+    pub(crate) mark: u64,
 }
 
 /// Reads the rows of these keys and then the clock, in one statement. Fails if the data are not those that are known:
@@ -77,15 +83,17 @@ pub(crate) async fn read(
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
     let statement = format!(
         "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters, NULL FROM {LOCKS} WHERE name IN ({}) \
-         UNION ALL SELECT NULL, NULL, {}, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}",
+         UNION ALL SELECT NULL, {MARK}, {}, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}",
         names.join(", "),
         known.expression
     );
     let mut found = connection.run(statement).await?.into_iter().next().unwrap_or_default();
     let of_clock = found.iter().position(|row| bytes(row, 0).is_none());
     let about = of_clock.map(|place| found.swap_remove(place));
-    if about.as_ref().is_some_and(|about| bytes(about, 2) != Some(known.value.as_bytes())) {
-        let words = "its lock tables were restored or moved, or it follows another server, since the connection was made";
+    let are_known =
+        |about: &Row| number(about, 1) == Some(known.mark) && bytes(about, 2) == Some(known.value.as_bytes());
+    if about.as_ref().is_some_and(|about| !are_known(about)) {
+        let words = "its lock tables were emptied, restored or moved, or it follows another server, since the connection was made";
         return Err(Failure::Lost(Reason::new(words)));
     }
     let now = about.and_then(|about| number(&about, 9));
@@ -137,8 +145,9 @@ pub(crate) async fn swap(
     nonce: u64,
     known: Option<&Known>,
 ) -> Result<bool, Failure> {
-    let only =
-        |Known { expression, value }: &Known| format!(" AND {expression} = {}", literal(value.as_bytes()));
+    let only = |Known { expression, value, .. }: &Known| {
+        format!(" AND {expression} = {}", literal(value.as_bytes()))
+    };
     let only = known.map(only).unwrap_or_default();
     let done = match changes {
         [change] => swap_one(connection, change, nonce, &only).await,

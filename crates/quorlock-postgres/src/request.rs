@@ -76,10 +76,12 @@ const FUNCTIONS: [(&str, &[Type]); 16] = [
     ("list_waiters", &[Type::BYTEA]),
 ];
 
-/// The name in the note, as it is now; `NULL` if that row was restored. So a connection that was open when the data
-/// were replaced notices with its next answer.
+/// The name in the note and the file of the table of locks, as they are now; `NULL` if that row was restored. So a
+/// connection that was open when the data were replaced notices with its next answer. The file is of the moment after the
+/// request, which may have waited for the replacement; the name is of the moment before.
 pub(crate) const NOTE: &str =
-    "(SELECT CASE WHEN h.writer = h.xmin THEN h.name END FROM quorlock.history h WHERE h.one)";
+    "(SELECT CASE WHEN h.writer = h.xmin THEN h.name || ' ' || pg_relation_filenode('quorlock.locks') END
+    FROM quorlock.history h WHERE h.one)";
 
 /// The functions, prepared on one connection.
 pub(crate) struct Statements {

@@ -867,10 +867,11 @@ BEGIN
 END $$;
 
 -- Returns since when the data are known. Begins a new history, with this name, if they are others than those of the
--- note: tables without one, a copy, or a restored dump.
-CREATE FUNCTION quorlock.known_since(here text, fresh text) RETURNS bigint
+-- note: tables without one, a copy, a restored dump, or rows in another file of the table (TRUNCATE and COPY).
+CREATE FUNCTION quorlock.known_since(server text, fresh text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    here text := server || ' ' || pg_relation_filenode('quorlock.locks');
     noted bigint;
 BEGIN
     SELECT since INTO noted FROM quorlock.history WHERE one AND place = here AND writer = xmin;

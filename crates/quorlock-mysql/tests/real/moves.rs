@@ -65,6 +65,17 @@ async fn a_remembered_row_is_not_written_into_restored_tables() {
     is_new(&server, &node, &before).await;
 }
 
+/// Nothing else of the table changes: neither its creation time nor the note.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_table_is_a_new_history() {
+    let Some(server) = Server::start(&[]).await else { return };
+    for emptied in ["TRUNCATE locks.quorlock_locks", "DELETE FROM locks.quorlock_locks"] {
+        let (node, before) = client(&server).await;
+        server.sql(emptied).await;
+        is_new(&server, &node, &before).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_tables_are_created_again_and_are_a_new_history() {
     let Some(server) = Server::start(&[]).await else { return };

@@ -53,6 +53,39 @@ async fn rows_that_are_written_back_into_the_tables_are_a_new_history() {
     is_new(&server, &client).await;
 }
 
+/// The note is another table, and is not replaced.
+const OLDER_ROWS: &str = "CREATE TABLE public.kept AS SELECT * FROM quorlock.locks; TRUNCATE quorlock.locks;
+    INSERT INTO quorlock.locks SELECT * FROM public.kept";
+
+#[tokio::test]
+async fn older_rows_in_place_of_truncated_ones_are_a_new_history() {
+    let Some(server) = server() else { return };
+    let client = client(&server).await;
+    server.client().await.batch_execute(OLDER_ROWS).await.unwrap();
+    is_new(&server, &client).await;
+}
+
+/// It waits for the transaction, and then finds the older rows.
+#[tokio::test]
+async fn a_request_that_has_waited_for_older_rows_grants_nothing() {
+    let Some(server) = server() else { return };
+    let (node, before) = client(&server).await;
+    let (other, observer) = (server.client().await, server.client().await);
+    other.batch_execute(&format!("BEGIN; {OLDER_ROWS}")).await.unwrap();
+    let waiting = claim("d");
+    let (granted, ()) = futures::join!(acquire(&*node, &waiting), async {
+        until("the request waits for the table", async || {
+            let waits = "SELECT FROM pg_stat_activity WHERE application_name = 'quorlock' AND wait_event_type = 'Lock'";
+            !observer.query(waits, &[]).await.unwrap().is_empty()
+        })
+        .await;
+        other.batch_execute("COMMIT").await.unwrap();
+    });
+    // Or it has waited too long, on a busy machine.
+    assert!(granted.is_err(), "{granted:?}");
+    is_new(&server, &(node, before)).await;
+}
+
 #[tokio::test]
 async fn dropped_tables_are_created_again_and_are_a_new_history() {
     let Some(server) = server() else { return };
