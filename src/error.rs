@@ -157,6 +157,12 @@ pub enum ConfigError {
         /// What is wrong.
         problem: Reason,
     },
+    /// The file with the password cannot be read.
+    #[error(transparent)]
+    Password {
+        /// Why.
+        problem: Reason,
+    },
     /// A resource name that cannot be a key.
     #[error(transparent)]
     Resource(#[from] ResourceError),

@@ -53,6 +53,7 @@ mod kinds;
 pub(crate) mod lists;
 pub(crate) mod max_ttls;
 mod observers;
+pub(crate) mod password;
 pub mod places;
 pub mod record;
 mod request;

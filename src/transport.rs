@@ -10,5 +10,6 @@ mod tls;
 pub use dial::{Dial, SystemDial};
 pub(crate) use no_tls::TlsFailure;
 pub use stream::Stream;
+pub(crate) use thread::on_thread;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -95,6 +95,7 @@ def connect(
     label: str | None = None,
     username: str | None = None,
     password: str | None = None,
+    password_file: str | os.PathLike[str] | None = None,
     quorum: int | None = None,
     node_timeout: Duration | None = None,
     connect_timeout: Duration | None = None,
@@ -114,7 +115,8 @@ def connect(
 
     `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (30 s) the longest TTL of any client;
     all clients must agree on it, and restarted nodes do not vote for so long. `restart_guard=False` is for servers that
-    were just started for the first time. Every setting is explained at `Builder` in the documentation of the library.
+    were just started for the first time. `password_file` has the password in its first line, and is read again for each
+    connection, since it may change. Every setting is explained at `Builder` in the documentation of the library.
     """
     connection = _settings.connect(
         nodes,
@@ -124,6 +126,7 @@ def connect(
         label=label,
         username=username,
         password=password,
+        password_file=password_file,
         quorum=quorum,
         node_timeout=node_timeout,
         connect_timeout=connect_timeout,

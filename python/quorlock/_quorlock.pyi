@@ -61,6 +61,7 @@ class Connection:
         label: str | None = None,
         username: str | None = None,
         password: str | None = None,
+        password_file: str | None = None,
         quorum: int | None = None,
         node_timeout: float | None = None,
         connect_timeout: float | None = None,

@@ -48,6 +48,7 @@ struct Settings {
     label: Option<String>,
     username: Option<String>,
     password: Option<String>,
+    password_file: Option<String>,
     quorum: Option<usize>,
     node_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
@@ -78,6 +79,7 @@ impl Settings {
             label,
             username,
             password,
+            password_file,
             quorum,
             node_timeout,
             connect_timeout,
@@ -148,7 +150,7 @@ pub(crate) fn close_all(py: Python<'_>, connections: Vec<Py<Connection>>, timeou
 impl Connection {
     #[new]
     #[pyo3(signature = (
-        nodes, *, ttl=None, max_ttl=None, key_prefix=None, label=None, username=None, password=None, quorum=None,
+        nodes, *, ttl=None, max_ttl=None, key_prefix=None, label=None, username=None, password=None, password_file=None, quorum=None,
         node_timeout=None, connect_timeout=None, drift=None, restart_guard=true, tls_ca=None, tls_cert=None,
         tls_key=None, tls_server_name=None
     ))]
@@ -162,6 +164,7 @@ impl Connection {
         label: Option<String>,
         username: Option<String>,
         password: Option<String>,
+        password_file: Option<String>,
         quorum: Option<usize>,
         node_timeout: Option<f64>,
         connect_timeout: Option<f64>,
@@ -172,6 +175,9 @@ impl Connection {
         tls_key: Option<String>,
         tls_server_name: Option<String>,
     ) -> PyResult<Connection> {
+        if password.is_some() && password_file.is_some() {
+            return Err(error::config(py, "password and password_file: give the one that has the password"));
+        }
         let mut tls = Tls::new();
         if let Some(file) = tls_ca {
             tls = tls.authority(file);
@@ -198,6 +204,7 @@ impl Connection {
             label,
             username,
             password,
+            password_file,
             quorum,
             node_timeout: duration("node_timeout", node_timeout)?,
             connect_timeout: duration("connect_timeout", connect_timeout)?,

@@ -1,6 +1,8 @@
 //! The settings of a coordinator, and the check that they can work.
 
 use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use crate::error::ConfigError;
 use crate::lease::TEN_YEARS;
 use crate::node::lists::NodeLists;
 use crate::node::max_ttls::MaxTtls;
+use crate::node::password::Password;
 use crate::node::{Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
 use crate::redis::RedisKind;
@@ -155,7 +158,27 @@ impl Builder {
 
     /// The password for nodes whose URL has none. It appears in no message.
     pub fn password(mut self, password: impl Into<String>) -> Builder {
-        self.seams.password = Some(Into::<String>::into(password).into());
+        self.seams.password = Password::Fixed(Into::<String>::into(password).into());
+        self
+    }
+
+    /// The password for nodes whose URL has none, from the first line of a file. It is read again for each new
+    /// connection, as the files of [`Tls`](crate::transport::Tls) are: a password that has changed is used without a
+    /// restart, and connections that are open stay.
+    pub fn password_file(mut self, file: impl Into<PathBuf>) -> Builder {
+        self.seams.password = Password::from_file(file.into());
+        self
+    }
+
+    /// The password for nodes whose URL has none, from a function that is called for new connections, such as one that
+    /// asks a secrets manager. It may block for up to 5 s, on a thread of its own; connections that begin within a second
+    /// of each other share one call, and there is no second call before the first has returned. While it fails, no
+    /// connection is made, and nodes that are connected stay. Its errors must not have the password in their text.
+    pub fn password_source(
+        mut self,
+        read: impl Fn() -> io::Result<String> + Send + Sync + 'static,
+    ) -> Builder {
+        self.seams.password = Password::from_source(read);
         self
     }
 
@@ -290,6 +313,7 @@ impl Builder {
         if self.seams.node_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the node timeout" });
         }
+        self.seams.password.check().map_err(|problem| ConfigError::Password { problem })?;
         #[cfg(feature = "tls")]
         self.seams.tls.check().map_err(|problem| ConfigError::Tls { problem })?;
         let count = self.urls.len() + self.custom.len();

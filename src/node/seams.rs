@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::NodeError;
 use super::lists::NodeLists;
 use super::max_ttls::MaxTtlNotes;
+use super::password::Password;
 use crate::reason::Reason;
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::entropy::{Entropy, SystemEntropy};
@@ -27,7 +29,7 @@ pub struct Seams {
     #[cfg(feature = "tls")]
     pub(crate) tls: Tls,
     pub(crate) username: Option<Arc<str>>,
-    pub(crate) password: Option<Arc<str>>,
+    pub(crate) password: Password,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) guards_restarts: bool,
@@ -48,7 +50,7 @@ impl Default for Seams {
             #[cfg(feature = "tls")]
             tls: Tls::default(),
             username: None,
-            password: None,
+            password: Password::None,
             connect_timeout: None,
             node_timeout: None,
             guards_restarts: true,
@@ -97,10 +99,39 @@ impl Seams {
         self.username.as_deref()
     }
 
-    /// Returns the password to log in with, if the address has none. It must not appear in any message.
-    #[must_use]
-    pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
+    /// Returns the password to log in with: that of the address, or else that of the program, which is read for each
+    /// connection, since it [may change](crate::Builder::password_source). It must not appear in any message, and is not
+    /// kept for a later connection.
+    ///
+    /// # Errors
+    ///
+    /// The password cannot be read now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub async fn password(&self, of_address: Option<&str>) -> Result<Option<Arc<str>>, NodeError> {
+        match of_address {
+            Some(password) => Ok(Some(password.into())),
+            None => self.password.read(&*self.clock).await,
+        }
+    }
+
+    /// Returns why an address without TLS is refused where the program has settings for TLS: they would protect nothing.
+    /// `cure` says how the address is written with TLS.
+    ///
+    /// # Errors
+    ///
+    /// There are such settings.
+    #[cfg(feature = "tls")]
+    pub fn refuse_unused_tls(&self, cure: &str) -> Result<(), Reason> {
+        if !self.tls.is_set() {
+            return Ok(());
+        }
+        Err(Reason::new(format!(
+            "there are TLS settings (authority, certificate, server name), and the address has no TLS, so that they would \
+             protect nothing: {cure}"
+        )))
     }
 
     /// Returns the timeout for making a connection, if it was set. Otherwise the node chooses.
@@ -195,8 +226,7 @@ impl fmt::Debug for Seams {
             .field("entropy", entropy)
             .field("dial", dial)
             .field("username", &self.username)
-            // Never shown.
-            .field("password", &self.password.as_ref().map(|_| "(hidden)"))
+            .field("password", &self.password)
             .field("connect_timeout", connect_timeout)
             .field("node_timeout", node_timeout)
             .field("guards_restarts", guards_restarts)

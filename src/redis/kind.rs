@@ -6,8 +6,6 @@ use super::{ClusterNode, RedisNode, Settings};
 #[cfg(feature = "tls")]
 use crate::address::Endpoint;
 use crate::address::{Address, AddressError, CLUSTER_SCHEMES, ClusterAddress, SCHEMES};
-#[cfg(feature = "tls")]
-use crate::node::facts::Location;
 use crate::node::{Node, NodeAddress, NodeKind, Seams};
 use crate::reason::Reason;
 
@@ -55,7 +53,7 @@ impl NodeAddress for Address {
         #[cfg(feature = "tls")]
         refuse_unused_tls([self], seams)?;
         let mut address = self.clone();
-        fill_in_credentials(&mut address, seams);
+        fill_in_user(&mut address, seams);
         Ok(Arc::new(RedisNode::with(address, Settings::of(seams))))
     }
 }
@@ -69,12 +67,12 @@ impl NodeAddress for ClusterAddress {
         #[cfg(feature = "tls")]
         refuse_unused_tls(self.seeds(), seams)?;
         let mut cluster = self.clone();
-        cluster.each_seed(|seed| fill_in_credentials(seed, seams));
+        cluster.each_seed(|seed| fill_in_user(seed, seams));
         Ok(Arc::new(ClusterNode::with(cluster, Settings::of(seams))))
     }
 }
 
-/// Returns why the program's TLS settings prevent the node: without TLS they would protect nothing. Loopback needs none.
+/// Returns why the program's TLS settings prevent the node. A socket of this host needs none.
 #[cfg(feature = "tls")]
 fn refuse_unused_tls<'a>(
     addresses: impl IntoIterator<Item = &'a Address>,
@@ -87,29 +85,16 @@ fn refuse_unused_tls<'a>(
                 std::slice::from_ref(endpoint)
             }
         };
-        let is_open = |endpoint: &Endpoint| {
-            matches!(endpoint, Endpoint::Tcp { host, .. }
-                if !Location::new(Some(host.clone()), Vec::new(), false).is_here())
-        };
-        if seams.tls().is_set() && endpoints.iter().any(is_open) {
-            return Err(Reason::new(
-                "there are TLS settings (authority, certificate, server name), and the address has no TLS, so that they \
-                 would protect nothing: write `rediss://`, or leave the settings out",
-            ));
+        if endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Tcp { .. })) {
+            seams.refuse_unused_tls("write `rediss://`, or leave the settings out")?;
         }
     }
     Ok(())
 }
 
-/// Fills in the credentials of the builder where the address has none.
-fn fill_in_credentials(address: &mut Address, seams: &Seams) {
-    if address.password().is_some() {
-        return;
-    }
-    if let (None, Some(username)) = (address.user(), seams.username()) {
+/// Fills in the user of the builder where the address has no login. The password is read for each connection.
+fn fill_in_user(address: &mut Address, seams: &Seams) {
+    if let (None, None, Some(username)) = (address.user(), address.password(), seams.username()) {
         address.set_user(username);
-    }
-    if let Some(password) = seams.password() {
-        address.set_password(password);
     }
 }

@@ -11,6 +11,7 @@ use super::error::{Peer, SentCommand, explain, failed, unconnected, unexpected};
 use super::server_error::{ServerError, ServerErrorKind};
 use super::settings::Settings;
 use crate::address::{Address, Endpoint};
+use crate::node::password::{Password, READ_WITHIN};
 use crate::node::{NodeError, NodeErrorKind};
 
 /// Logs in at one address, and remembers the protocol version of its server.
@@ -38,7 +39,8 @@ impl Login {
 
     /// Dials and logs in, with the newest protocol version that the server supports.
     pub(super) async fn hello(&mut self) -> Result<Connection, NodeError> {
-        if self.address.user().is_some() && self.address.password().is_none() {
+        let is_without = matches!(self.settings.password, Password::None) || self.peer == Peer::Sentinel;
+        if self.address.user().is_some() && self.address.password().is_none() && is_without {
             // The message omits the user: it may be a password without its colon.
             let message = "its address has a user but no password; write `user:password@`, or `:password@`";
             return Err(failed(NodeErrorKind::Login, message));
@@ -88,7 +90,8 @@ impl Login {
             Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
-        let password = self.address.password();
+        let password = self.password().await.map_err(Refusal::Error)?;
+        let password = password.as_deref();
         if self.protocol == ProtocolVersion::RESP3 {
             asked.push("HELLO");
             login.cmd("HELLO").arg(3);
@@ -129,6 +132,18 @@ impl Login {
             connection.client = connection.client.or(client_in(answer));
         }
         Ok(connection)
+    }
+
+    /// Returns the password as it is now. What the address of a Sentinel lacks, it has none of.
+    async fn password(&self) -> Result<Option<Arc<str>>, NodeError> {
+        match (self.address.password(), self.peer) {
+            (Some(password), _) => Ok(Some(password.into())),
+            (None, Peer::Sentinel) => Ok(None),
+            (None, Peer::Server) => {
+                self.steps.next_within(READ_WITHIN);
+                self.settings.password.read(&*self.settings.clock).await
+            }
+        }
     }
 
     pub(super) fn asked(&self, command: &'static str) -> SentCommand<'_> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::connect_timeout::ConnectTimeout;
 use crate::node::lists::NodeLists;
+use crate::node::password::Password;
 use crate::node::{MaxTtlNotes, Seams};
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) gate: Option<Arc<str>>,
     /// Compares the `max_ttl` of other clients, as the node reports it, with ours.
     pub(crate) max_ttls: Option<MaxTtlNotes>,
+    /// For addresses of servers that have none.
+    pub(crate) password: Password,
     /// Compares the lists of nodes of other clients, as the node reports them, with ours.
     pub(crate) lists: Option<Arc<NodeLists>>,
 }
@@ -64,6 +67,7 @@ impl Settings {
             key_prefix: Arc::clone(&seams.key_prefix),
             gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
             max_ttls: seams.max_ttls.clone(),
+            password: seams.password.clone(),
             lists: seams.lists.clone(),
         }
     }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 /// Runs `work`, which blocks and cannot be cancelled, on its own thread. A blocking thread of the
 /// runtime would delay the runtime's shutdown, and with it the program's exit, until a lookup on an
 /// unresponsive name server times out after ten seconds or more.
-pub(super) async fn on_thread<T: Send + 'static>(
+pub(crate) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (sender, done) = oneshot::channel();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::acquiring;
+use futures::FutureExt as _;
 use quorlock::{
     Builder, ConfigError, Coordinator, RestartGuard, Wait,
     node::{
@@ -222,7 +223,8 @@ async fn every_node_gets_the_settings_of_the_builder() {
     let made = toys.made.lock().unwrap().clone();
     for seams in &made {
         assert_eq!((seams.clock().now(), seams.clock().wall()), (clock.now(), clock.wall()));
-        assert_eq!((seams.username(), seams.password()), (Some("anna"), Some("hunter2")));
+        let password = seams.password(None).now_or_never().unwrap().unwrap();
+        assert_eq!((seams.username(), password.as_deref()), (Some("anna"), Some("hunter2")));
         assert_eq!(seams.connect_timeout(), Some(Duration::from_secs(3)));
         assert_eq!(seams.node_timeout(), Some(Duration::from_millis(40)));
         assert_eq!((seams.key_prefix(), seams.label()), ("locks:", "billing"));

@@ -35,6 +35,7 @@ mod redisson;
 mod restart;
 mod rights;
 mod rivals;
+mod rotation;
 mod runtimes;
 mod secrets;
 mod semaphore;

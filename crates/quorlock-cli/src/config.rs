@@ -1,6 +1,5 @@
 //! The settings: flags override environment variables, which override the file, which overrides the defaults.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,19 +13,21 @@ use crate::report;
 use crate::values::{Switch, WaitArg};
 
 mod layer;
+mod password;
 mod trust;
 mod written;
 
 #[cfg(test)]
 pub(crate) use layer::KEYS;
 use layer::Layer;
+use password::Password;
 use trust::Opened;
 
 /// All settings, not yet validated against each other.
 // No Debug: addresses and password are secret.
 pub(crate) struct Settings {
     given: Layer,
-    password: Option<String>,
+    password: Option<Password>,
     kinds: Kinds,
 }
 
@@ -75,6 +76,7 @@ impl Settings {
             max_ttl: args.max_ttl,
             username: args.username,
             password_file: args.password_file,
+            password_command: args.password_command,
             tls_ca: args.tls_ca,
             tls_cert: args.tls_cert,
             tls_key: args.tls_key,
@@ -85,8 +87,7 @@ impl Settings {
             ..Layer::default()
         };
         // A password in the environment overrides every file but one named by a flag.
-        let password =
-            if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
+        let password = if flags.names_password() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
         let given = flags.or(Layer::of_environment(&kinds)?);
         let known = !given.nodes.is_empty();
         let given = given.or(Layer::of_file(args.config.as_deref(), known, &kinds)?);
@@ -94,8 +95,8 @@ impl Settings {
             return Err(no_nodes());
         }
         let password = match password {
-            Some(password) => Some(password),
-            None => given.password_file.as_deref().map(read_password).transpose()?,
+            Some(password) => Some(Password::Fixed(password)),
+            None => Password::of(&given)?,
         };
         Ok(Settings { given, password, kinds })
     }
@@ -189,7 +190,7 @@ impl Settings {
             builder = builder.username(username);
         }
         if let Some(password) = &self.password {
-            builder = builder.password(password);
+            builder = password.apply(builder);
         }
         builder
     }
@@ -251,29 +252,6 @@ fn no_nodes() -> Failure {
     ))
 }
 
-/// Reads the first line of a file, without its line break.
-fn read_password(path: &Path) -> Result<String, Failure> {
-    let read = || {
-        let opened = Opened::at(path)?;
-        warn_of_readers("the password file", path, &opened);
-        opened.text()
-    };
-    let text = read().map_err(|error: io::Error| {
-        Failure::Config(format!(
-            "cannot read {}: {error}; that setting names a file, the password itself goes into the variable \
-             QUORLOCK_PASSWORD",
-            layer::shown("the password file", path)
-        ))
-    })?;
-    match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(Failure::Config(format!(
-            "the password file {} begins with an empty line; its first line is the password",
-            path.display()
-        ))),
-    }
-}
-
 /// Warns of a secret of this user that others can read.
 fn warn_of_readers(what: &str, path: &Path, opened: &Opened) {
     if let Some(readers) = opened.readers() {
@@ -289,6 +267,7 @@ mod tests {
     use std::sync::Arc;
 
     use clap::Parser as _;
+    use futures::FutureExt as _;
     use proptest::prelude::*;
     use quorlock::node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
     use quorlock_testkit::MemoryNode;
@@ -335,7 +314,8 @@ mod tests {
         }
 
         fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
-            let logged_in = (seams.username(), seams.password()) == (Some("anna"), Some("s3cret"));
+            let password = seams.password(None).now_or_never().unwrap().unwrap();
+            let logged_in = (seams.username(), password.as_deref()) == (Some("anna"), Some("s3cret"));
             logged_in.then(|| Arc::new(MemoryNode::new(&self.0)) as _).ok_or("it wants a login".into())
         }
     }
@@ -357,8 +337,10 @@ mod tests {
         by_file.deployment.config = Some(file.path().to_owned());
         for args in [by_flags, by_file] {
             let deployment = DeploymentArgs { kinds: Kinds::default().with(Pairs), ..args.deployment };
-            let settings =
-                Settings { password: Some("s3cret".to_owned()), ..Settings::load(deployment).unwrap() };
+            let settings = Settings {
+                password: Some(Password::Fixed("s3cret".to_owned())),
+                ..Settings::load(deployment).unwrap()
+            };
             let coordinator = settings.coordinator().unwrap();
             let health = coordinator.health().now();
             assert!(health.iter().map(|node| &*node.node).eq(expected), "{health:?}");

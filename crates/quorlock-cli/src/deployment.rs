@@ -55,6 +55,15 @@ pub(crate) struct DeploymentArgs {
     /// File with the password in its first line; or set the environment variable QUORLOCK_PASSWORD
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+    /// Command of the shell that prints the password, within 5 s; it runs again for each connection, as the file is read
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_name = "COMMAND",
+        conflicts_with = "password_file"
+    )]
+    pub(crate) password_command: Option<String>,
     /// CA certificates (PEM) to trust for TLS, instead of those of the system [default: those of the
     /// system]
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]

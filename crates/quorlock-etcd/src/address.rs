@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use quorlock::node::{AddressError, Seams, percent_decoded};
+use quorlock::node::{AddressError, NodeError, Seams, percent_decoded};
 use url::Url;
 
 /// A parsed node URL: `etcd://user:password@a:2379,b,c`.
@@ -76,10 +76,19 @@ impl EtcdAddress {
         &self.members
     }
 
+    /// Returns the user, if there is one. That of the program applies if the URL has none.
+    pub(crate) fn user<'a>(&'a self, seams: &'a Seams) -> Option<&'a str> {
+        self.user.as_deref().or(seams.username())
+    }
+
     /// Returns user and password, if there is a user. Those of the program apply if the URL has none.
-    pub(crate) fn login<'a>(&'a self, seams: &'a Seams) -> Option<(&'a str, &'a str)> {
-        let user = self.user.as_deref().or(seams.username())?;
-        Some((user, self.password.as_deref().or(seams.password()).unwrap_or_default()))
+    pub(crate) async fn login<'a>(
+        &'a self,
+        seams: &'a Seams,
+    ) -> Result<Option<(&'a str, Arc<str>)>, NodeError> {
+        let Some(user) = self.user(seams) else { return Ok(None) };
+        let password = seams.password(self.password.as_deref()).await?;
+        Ok(Some((user, password.unwrap_or_default())))
     }
 }
 
@@ -120,13 +129,15 @@ impl fmt::Debug for EtcdAddress {
 mod tests {
     use super::*;
 
-    #[test]
-    fn members_and_login_are_parsed_and_the_login_is_hidden() {
+    #[tokio::test]
+    async fn members_and_login_are_parsed_and_the_login_is_hidden() {
         let address = EtcdAddress::parse("ETCD://ann:s%40cret@A,b:2380,[::1]").unwrap();
         assert_eq!(address.to_string(), "etcd://a:2379,b:2380,[::1]:2379");
-        assert_eq!(address.login(&Seams::default()), Some(("ann", "s@cret")));
+        let seams = Seams::default();
+        let login = address.login(&seams).await.unwrap();
+        assert_eq!(login, Some(("ann", "s@cret".into())));
         assert!(!format!("{address:?}").contains("cret"));
-        assert!(EtcdAddress::parse("etcd://a").unwrap().login(&Seams::default()).is_none());
+        assert!(EtcdAddress::parse("etcd://a").unwrap().user(&Seams::default()).is_none());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "tls")]
 use quorlock::node::Reason;
-use quorlock::node::{AddressError, Seams, percent_decoded};
+use quorlock::node::{AddressError, NodeError, Seams, percent_decoded};
 use url::Url;
 
 /// A parsed node URL: `mysql://user:password@host:3306/database`.
@@ -168,13 +168,10 @@ impl Database {
     /// Returns why the program's TLS settings prevent this node: without TLS they would protect nothing.
     #[cfg(feature = "tls")]
     pub(crate) fn refuse_unused_tls(&self, seams: &Seams) -> Result<(), Reason> {
-        if self.tls.on || self.tls.off_on_purpose || !seams.tls().is_set() {
+        if self.tls.on || self.tls.off_on_purpose {
             return Ok(());
         }
-        Err(Reason::new(
-            "there are TLS settings (authority, certificate, server name), and the URL has no TLS, so that they would protect \
-             nothing: write `?tls=on`, or `?tls=off` for a network that you trust",
-        ))
+        seams.refuse_unused_tls("write `?tls=on`, or `?tls=off` for a network that you trust")
     }
 
     /// The file with the trusted authorities, if the URL names one.
@@ -184,10 +181,13 @@ impl Database {
     }
 
     /// Returns user and password. Those of the program apply if the URL has none.
-    pub(crate) fn credentials<'a>(&'a self, seams: &'a Seams) -> (&'a str, &'a str) {
+    pub(crate) async fn credentials<'a>(
+        &'a self,
+        seams: &'a Seams,
+    ) -> Result<(&'a str, Arc<str>), NodeError> {
         let user = self.user.as_deref().or(seams.username());
-        let password = self.password.as_deref().or(seams.password());
-        (user.unwrap_or_default(), password.unwrap_or_default())
+        let password = seams.password(self.password.as_deref()).await?;
+        Ok((user.unwrap_or_default(), password.unwrap_or_default()))
     }
 }
 

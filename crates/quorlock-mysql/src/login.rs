@@ -77,9 +77,14 @@ pub(crate) async fn log_in(
         let stream = encrypted(database, seams, wire.into_plain().map_err(unreachable)?).await?;
         wire = Wire::new(stream).numbered_from(number);
     }
-    let (user, password) = database.credentials(seams);
-    let mut login =
-        Login { database, password, plugin: Vec::new(), nonce: greeting.nonce, has_disclosed: false };
+    let (user, password) = database.credentials(seams).await?;
+    let mut login = Login {
+        database,
+        password: &password,
+        plugin: Vec::new(),
+        nonce: greeting.nonce,
+        has_disclosed: false,
+    };
     // Any other plugin is named once more by the server.
     login.plugin = if greeting.plugin == CACHING { CACHING.into() } else { NATIVE.into() };
     let proof = login.proof()?;

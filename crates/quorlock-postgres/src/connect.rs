@@ -51,9 +51,9 @@ pub(crate) async fn open(
     config.ssl_mode(SslMode::Disable);
     // Defaults as in libpq: the user of the operating system, and a database of the same name.
     let user = url.user.as_deref().or(seams.username()).unwrap_or("postgres");
-    let password = url.password.as_deref().or(seams.password());
+    let password = seams.password(url.password.as_deref()).await?;
     config.user(user).dbname(url.database.as_deref().unwrap_or(user));
-    if let Some(password) = password {
+    if let Some(password) = password.as_deref() {
         config.password(password);
     }
     let label = seams.label();

@@ -46,11 +46,10 @@ impl NodeAddress for Database {
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
         #[cfg(feature = "tls")]
-        if seams.tls().is_set() && self.0.is_plain_by_omission() {
-            return Err(Reason::new(
-                "there are TLS settings (authority, certificate, server name), and the address has no TLS, so that they would \
-                 protect nothing: write `sslmode=verify-full`, or `sslmode=disable` for a network that you trust",
-            ));
+        if self.0.is_plain_by_omission() {
+            seams.refuse_unused_tls(
+                "write `sslmode=verify-full`, or `sslmode=disable` for a network that you trust",
+            )?;
         }
         Ok(Arc::new(PostgresNode::new(self.0.clone(), seams)?))
     }

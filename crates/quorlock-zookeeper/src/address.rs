@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{AddressError, Seams, percent_decoded};
+use quorlock::node::{AddressError, NodeError, Seams, percent_decoded};
 use url::Url;
 
 use crate::layout::escaped;
@@ -94,10 +94,19 @@ impl ZooKeeperAddress {
         self.session
     }
 
+    /// Returns the user, if there is one. That of the program applies if the URL has none.
+    pub(crate) fn user<'a>(&'a self, seams: &'a Seams) -> Option<&'a str> {
+        self.user.as_deref().or(seams.username())
+    }
+
     /// Returns user and password, if there is a user. Those of the program apply if the URL has none.
-    pub(crate) fn login<'a>(&'a self, seams: &'a Seams) -> Option<(&'a str, &'a str)> {
-        let user = self.user.as_deref().or(seams.username())?;
-        Some((user, self.password.as_deref().or(seams.password()).unwrap_or_default()))
+    pub(crate) async fn login<'a>(
+        &'a self,
+        seams: &'a Seams,
+    ) -> Result<Option<(&'a str, Arc<str>)>, NodeError> {
+        let Some(user) = self.user(seams) else { return Ok(None) };
+        let password = seams.password(self.password.as_deref()).await?;
+        Ok(Some((user, password.unwrap_or_default())))
     }
 }
 
@@ -172,16 +181,18 @@ impl fmt::Debug for ZooKeeperAddress {
 mod tests {
     use super::*;
 
-    #[test]
-    fn members_path_and_login_are_parsed_and_the_login_is_hidden() {
+    #[tokio::test]
+    async fn members_path_and_login_are_parsed_and_the_login_is_hidden() {
         let address =
             ZooKeeperAddress::parse("ZOOKEEPER://ann:s%40cret@A,b:2180,[::1]/my/locks?session=20s").unwrap();
         assert_eq!(address.to_string(), "zookeeper://a:2181,b:2180,[::1]:2181/my/locks");
-        assert_eq!(address.login(&Seams::default()), Some(("ann", "s@cret")));
+        let seams = Seams::default();
+        let login = address.login(&seams).await.unwrap();
+        assert_eq!(login, Some(("ann", "s@cret".into())));
         assert_eq!((&**address.path(), address.session()), ("/my/locks", Duration::from_secs(20)));
         assert!(!format!("{address:?}").contains("cret"));
         let plain = ZooKeeperAddress::parse("zookeeper://a").unwrap();
-        assert!(plain.login(&Seams::default()).is_none());
+        assert!(plain.user(&Seams::default()).is_none());
         assert_eq!((&**plain.path(), plain.session()), ("", SESSION));
     }
 

@@ -121,13 +121,14 @@ impl Client {
         events: UnboundedSender<Event>,
     ) -> Result<(Client, Granted), NodeError> {
         let mut stream = dial(address, member, seams).await?;
+        // Before the session begins, whose time would pass.
+        let login = address.login(seams).await?;
         let granted = greet(&mut stream, &wanted).await.map_err(|error| no_zookeeper(error, member))?;
         let (reader, writer) = tokio::io::split(stream);
         let (sender, messages) = unbounded_channel();
         let state = Arc::<Mutex<State>>::default();
         let reading = tokio::spawn(read(reader, Arc::clone(&state), events));
         let writing = tokio::spawn(write(writer, messages, Arc::clone(&state)));
-        let login = address.login(seams);
         let access = if login.is_some() { Access::Creator } else { Access::Everyone };
         let (clock, tasks) = (Arc::clone(seams.clock()), [reading.abort_handle(), writing.abort_handle()]);
         let client = Client(Arc::new(Inner { sender, state, clock, limit, access, tasks }));

@@ -51,11 +51,8 @@ impl NodeAddress for Cluster {
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
         #[cfg(feature = "tls")]
-        if seams.tls().is_set() && !self.0.is_encrypted() {
-            return Err(Reason::new(
-                "there are TLS settings (authority, certificate, server name), and the URL has no TLS, so that they would \
-                 protect nothing: write `zookeepers://`",
-            ));
+        if !self.0.is_encrypted() {
+            seams.refuse_unused_tls("write `zookeepers://`")?;
         }
         Ok(Arc::new(ZooKeeperNode::of(self.0.clone(), seams)?))
     }

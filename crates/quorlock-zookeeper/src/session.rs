@@ -94,7 +94,7 @@ impl Session {
             opened.reconcile().await.map_err(Failure::before_anything_changed)?;
         }
         let client = opened.client;
-        let user = address.login(seams).map(|(user, _)| user);
+        let user = address.user(seams);
         let connection = Connection::new(identity, round_trip, user);
         let session = Arc::new(Session {
             client,

@@ -26,6 +26,7 @@ pub(super) struct Layer {
     pub(super) max_ttl: Option<Duration>,
     pub(super) username: Option<String>,
     pub(super) password_file: Option<PathBuf>,
+    pub(super) password_command: Option<String>,
     pub(super) tls_ca: Option<PathBuf>,
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
@@ -39,7 +40,7 @@ pub(super) struct Layer {
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-pub(crate) const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 17] = [
     "nodes",
     "key-prefix",
     "node-timeout",
@@ -47,6 +48,7 @@ pub(crate) const KEYS: [&str; 16] = [
     "max-ttl",
     "username",
     "password-file",
+    "password-command",
     "tls-ca",
     "tls-cert",
     "tls-key",
@@ -88,8 +90,15 @@ impl Layer {
         Ok(layer)
     }
 
+    /// Whether it says where the password is.
+    pub(super) fn names_password(&self) -> bool {
+        self.password_file.is_some() || self.password_command.is_some()
+    }
+
     /// Fills what is not set here from `other`.
     pub(super) fn or(self, other: Layer) -> Layer {
+        let login = if self.names_password() { &self } else { &other };
+        let (password_file, password_command) = (login.password_file.clone(), login.password_command.clone());
         Layer {
             nodes: if self.nodes.is_empty() { other.nodes } else { self.nodes },
             key_prefix: self.key_prefix.or(other.key_prefix),
@@ -97,7 +106,8 @@ impl Layer {
             drift: self.drift.or(other.drift),
             max_ttl: self.max_ttl.or(other.max_ttl),
             username: self.username.or(other.username),
-            password_file: self.password_file.or(other.password_file),
+            password_file,
+            password_command,
             tls_ca: self.tls_ca.or(other.tls_ca),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
@@ -173,6 +183,7 @@ impl Layer {
             "max-ttl" => self.max_ttl = Some(duration(key, value)?),
             "username" => self.username = Some(string(key, value)?),
             "password-file" => self.password_file = Some(string(key, value)?.into()),
+            "password-command" => self.password_command = Some(string(key, value)?),
             "tls-ca" => self.tls_ca = Some(string(key, value)?.into()),
             "tls-cert" => self.tls_cert = Some(string(key, value)?.into()),
             "tls-key" => self.tls_key = Some(string(key, value)?.into()),
@@ -315,7 +326,7 @@ mod tests {
     fn the_file_may_have_every_setting() {
         let file = parse(
             "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-timeout = '20ms'\ndrift = 0.02\n\
-             max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
+             max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\npassword-command = 'pass locks'\nrestart-guard = 'off'\n\
              ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
              tls-server-name = 'locks.internal'\n\
              metrics = '9464'\nmetrics-file = 'job.prom'",

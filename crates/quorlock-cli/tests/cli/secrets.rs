@@ -1,6 +1,8 @@
 //! A password opens the nodes, and appears nowhere.
 
-use quorlock_testkit::Server;
+use std::fs;
+
+use quorlock_testkit::{Server, Servers, until};
 
 use crate::support::{Ended, Quorlock, servers_with_password};
 
@@ -36,6 +38,60 @@ async fn it_may_come_from_the_address_the_environment_or_a_file() {
 
     let missing = bare_run().end().await.expect(69);
     assert!(missing.stderr.contains("password"), "the cure is named: {missing:?}");
+}
+
+/// Gives the user this password alone, and ends the connections that it has.
+async fn replace(servers: &Servers, password: &str) {
+    for server in servers.iter() {
+        let words = ["ACL", "SETUSER", "locks", "reset", "on", "~*", "&*", "+@all", &format!(">{password}")];
+        assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_file_and_a_command_are_read_again_when_a_connection_has_ended() {
+    let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
+    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
+    for option in [["--password-file", "secret"], ["--password-command", "cat secret"]] {
+        replace(&servers, "first").await;
+        let words = ["run", "--username", "locks", "job", "--", "sh", "-c"];
+        let work = "echo in; while [ ! -e enough ]; do sleep 0.1; done";
+        let running = Quorlock::new([&words[..1], &option, &words[1..], &[work]].concat())
+            .on(&servers)
+            .env("QUORLOCK_NODES", &bare.join(","))
+            .file("secret", "first\n")
+            .start();
+        running.lines(1).await;
+        fs::write(running.path("next"), "second\n").unwrap();
+        fs::rename(running.path("next"), running.path("secret")).unwrap();
+        replace(&servers, "second").await;
+        for server in servers.iter() {
+            until("the next connection", async || {
+                let clients = server.command(&["CLIENT", "LIST"]).await.unwrap().to_string();
+                clients.contains("user=locks")
+            })
+            .await;
+        }
+        fs::write(running.path("enough"), "").unwrap();
+        running.end().await.expect(0);
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_says_no_password_is_named_and_not_shown() {
+    for command in ["exit 3", "echo; echo Qq7Zz9-open", "echo Qq7Zz9-open; exit 1"] {
+        let refused = Quorlock::new(["run", "-n", "--password-command", command, "job", "--", "true"])
+            .env("QUORLOCK_NODES", "redis://127.0.0.1:1")
+            .end()
+            .await
+            .expect(78);
+        assert!(refused.stderr.contains("the password-command"), "{refused:?}");
+        assert_hidden(&refused);
+    }
+    let both = "password-file = 'secret'\npassword-command = 'cat secret'\nnodes = 'redis://127.0.0.1:1'";
+    let refused = Quorlock::new(["status", "job"]).file("quorlock.toml", both).end().await.expect(78);
+    assert!(refused.stderr.contains("keep the one"), "{refused:?}");
 }
 
 #[tokio::test]

@@ -96,9 +96,12 @@ fn run(url: &str, options: &[&str]) -> Quorlock {
 async fn settings_for_tls_beside_an_address_without_are_refused() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     let ca = world.path("ca.pem");
-    for plain in
-        ["redis://192.0.2.1", "redis+sentinel://192.0.2.1:26379/main", "redis+cluster://192.0.2.1:6379"]
-    {
+    for plain in [
+        "redis://192.0.2.1",
+        "redis://:secret@127.0.0.1:6379",
+        "redis+sentinel://192.0.2.1:26379/main",
+        "redis+cluster://192.0.2.1:6379",
+    ] {
         let ended = run(plain, &["--tls-ca", &ca]).end().await;
         assert!(ended.stderr.contains("would protect nothing: write `rediss"), "{plain}: {ended:?}");
     }

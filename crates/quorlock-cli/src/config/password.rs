@@ -1,0 +1,144 @@
+//! Where the password comes from. What may change is read again for each connection.
+
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use quorlock::Builder;
+use quorlock::runtime::Mutex;
+
+use super::layer::{self, Layer};
+use super::trust::Opened;
+use super::warn_of_readers;
+use crate::child::signal_group;
+use crate::failure::Failure;
+use crate::parent_death::die_with_parent;
+
+/// How long the command may take: as long as a connection waits for it.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The most that is read of its output.
+const LONGEST: u64 = 1 << 16;
+
+// No Debug: it is secret.
+pub(super) enum Password {
+    Fixed(String),
+    File(PathBuf),
+    /// A line for the shell, and what it has said when the settings were read.
+    Command(String, String),
+}
+
+impl Password {
+    /// Reads what these settings name, so that a mistake shows before anything is asked.
+    pub(super) fn of(given: &Layer) -> Result<Option<Password>, Failure> {
+        match (&given.password_file, &given.password_command) {
+            (Some(_), Some(_)) => Err(Failure::Config(
+                "there are a password-file and a password-command: keep the one that has the password"
+                    .to_owned(),
+            )),
+            (Some(file), None) => check(file).map(|()| Some(Password::File(file.clone()))),
+            (None, Some(line)) => {
+                let first = output_of(line).map_err(|error| Failure::Config(error.to_string()))?;
+                Ok(Some(Password::Command(line.clone(), first)))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    pub(super) fn apply(&self, builder: Builder) -> Builder {
+        match self {
+            Password::Fixed(password) => builder.password(password),
+            Password::File(file) => builder.password_file(file),
+            Password::Command(line, first) => {
+                let (line, first) = (line.clone(), Mutex::new(Some(first.clone())));
+                // It has just been asked for the first connection.
+                builder.password_source(move || first.lock().take().map_or_else(|| output_of(&line), Ok))
+            }
+        }
+    }
+}
+
+/// Reads the first line of the file, and warns of others who can.
+fn check(path: &Path) -> Result<(), Failure> {
+    let read = || {
+        let opened = Opened::at(path)?;
+        warn_of_readers("the password file", path, &opened);
+        opened.text()
+    };
+    let text = read().map_err(|error: io::Error| {
+        Failure::Config(format!(
+            "cannot read {}: {error}; that setting names a file, the password itself goes into the variable \
+             QUORLOCK_PASSWORD",
+            layer::shown("the password file", path)
+        ))
+    })?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(()),
+        _ => Err(Failure::Config(format!(
+            "the password file {} begins with an empty line; its first line is the password",
+            path.display()
+        ))),
+    }
+}
+
+/// Runs the command, and returns the first line of its output. Its standard error is that of this program.
+fn output_of(line: &str) -> io::Result<String> {
+    // Neither the line nor its output is repeated: either may have a secret.
+    let wrong = |why: String| io::Error::other(format!("the password-command {why}"));
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    die_with_parent(&mut command);
+    let mut child =
+        command.spawn().map_err(|error| wrong(format!("cannot be started by /bin/sh: {error}")))?;
+    let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    let (over, end) = channel::<()>();
+    let watch = thread::spawn(move || {
+        let is_late = end.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout);
+        if is_late {
+            signal_group(group, Signal::SIGKILL);
+        }
+        is_late
+    });
+    let mut output = String::new();
+    let read = child.stdout.take().map(|stdout| stdout.take(LONGEST).read_to_string(&mut output));
+    // Whoever collects all children of `quorlock run` may have been faster.
+    let status = child.wait().ok();
+    drop(over);
+    if watch.join().unwrap_or_default() {
+        return Err(wrong(format!("takes longer than {}", quorlock::duration::format(ENDS_WITHIN))));
+    }
+    if let Some(status) = status.filter(|status| !status.success()) {
+        return Err(wrong(format!("has failed: {status}")));
+    }
+    read.transpose().map_err(|error| wrong(format!("says what is no text: {error}")))?;
+    match output.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        _ => Err(wrong("says nothing; the first line of its output is the password".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_a_command_says_is_the_password() {
+        assert_eq!(output_of("echo one; echo two").unwrap(), "one");
+        for (line, words) in [
+            ("exit 3", "exit status: 3"),
+            ("true", "says nothing"),
+            ("echo; echo Qq7Zz9", "says nothing"),
+            ("echo Qq7Zz9; exit 1", "has failed"),
+            ("printf '\\377Qq7Zz9'", "no text"),
+            ("exec sleep 600", "takes longer than 5s"),
+        ] {
+            let error = output_of(line).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains("Qq7Zz9"), "{line}: {error}");
+        }
+    }
+}
