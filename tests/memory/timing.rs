@@ -135,12 +135,12 @@ async fn i50_a_program_is_never_asked_to_end_while_its_servers_are_sound() {
                 // Renewals have until then.
                 let spare =
                     timing.left_when_due(timing.renewal_every()).saturating_sub(timing.longest_notice());
-                let least = timing.longest_notice() + spare * 9 / 10;
+                let bound = timing.longest_notice() + spare * 9 / 10;
                 let end = bench.clock.now() + ttl * 10;
                 while bench.clock.now() < end {
                     bench.pass(ttl / 200).await;
                     let left = lease.remaining();
-                    assert!(left >= least, "{left:?} left of {timing:?}: {keeping:?}, {phase} ms");
+                    assert!(left >= bound, "{left:?} left of {timing:?}: {keeping:?}, {phase} ms");
                 }
             }
         }
