@@ -24,5 +24,6 @@ pub(crate) mod queue;
 pub(crate) mod readers;
 mod recently_contended;
 mod subscription;
+mod take_up;
 pub(crate) mod throttle;
 pub(crate) mod wait;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::address::Layout;
@@ -42,6 +43,7 @@ use crate::node::{
     Capabilities, Capability, HintListener, KeyPages, ListedKeys, Node, NodeError, Responder, SharedRequest,
     StatusListener,
 };
+use crate::transport::reading_past_the_runtime;
 
 mod admission;
 mod catch_panic;
@@ -145,13 +147,21 @@ impl Node for RedisNode {
                 return responder.send(Err(error));
             }
         };
+        let is_immediate = request.is_immediate();
         if let Err(unsent) = self.queue.send(PendingRequest { request, responder, permit, step: None }) {
             let reason = "the node was dropped";
-            unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
+            return unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
+        }
+        if is_immediate {
+            self.home.poll_here();
         }
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        if Handle::try_current().is_err() {
+            // The thread that reads for a blocked runtime, which keeps its connection (rule O-12).
+            reading_past_the_runtime(|| self.home.poll_here());
+        }
         let begun = self.home.wake();
         let (inner, state) = (Arc::clone(&self.inner), Arc::clone(&self.state));
         Box::pin(async move {

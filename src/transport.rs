@@ -2,6 +2,7 @@
 
 mod dial;
 mod no_tls;
+mod socket;
 mod stream;
 mod thread;
 #[cfg(feature = "tls")]
@@ -9,6 +10,7 @@ mod tls;
 
 pub use dial::{Dial, SystemDial};
 pub(crate) use no_tls::TlsFailure;
+pub(crate) use socket::reading_past_the_runtime;
 pub use stream::Stream;
 pub(crate) use thread::on_thread;
 #[cfg(feature = "tls")]

@@ -361,8 +361,10 @@ async fn downgrade(slot: &Mutex<Option<Held>>, watch: &LeaseWatch) -> Result<(),
 /// Waits until the lease is over, or its remaining validity is `notice` or less: `None` then.
 async fn until_notice(watch: &LeaseWatch, notice: Duration) -> Option<Lost> {
     let clock = SystemClock::default();
+    // A lease from an offer begins with a second, and has its TTL after a round trip.
+    let mut notice_for_now = notice.min(watch.remaining() / 2);
     loop {
-        let left = watch.remaining().saturating_sub(notice);
+        let left = watch.remaining().saturating_sub(std::mem::replace(&mut notice_for_now, notice));
         if let Err(lost) = watch.check() {
             return Some(lost);
         }

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::Coordinator;
 use crate::engine::context::{EngineContext, context};
-use crate::engine::offer_inbox::{Inbox, Offers};
+use crate::engine::offer_inbox::{Inbox, Offers, Time};
 use crate::engine::options::Options;
 use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::ConfigError;
@@ -62,6 +62,7 @@ pub struct Builder {
     ttl: Option<Duration>,
     max_ttl: Option<Duration>,
     guard: RestartGuard,
+    time: Time,
 }
 
 /// A URL, which may have a password in it.
@@ -92,6 +93,7 @@ impl Default for Builder {
             ttl: None,
             max_ttl: None,
             guard: RestartGuard::On,
+            time: Time::Real,
         }
     }
 }
@@ -271,6 +273,7 @@ impl Builder {
     /// Replaces the clock, in tests and simulations.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
         self.seams.clock = Arc::new(clock);
+        self.time = Time::Simulated;
         self
     }
 
@@ -357,7 +360,7 @@ impl Builder {
             .node_timeout
             .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(TIMEOUTS_IN_A_TTL)));
         let (queues, readers) = (Arc::<WaitQueues>::default(), Arc::<WaitQueues>::default());
-        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64())));
+        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64()), self.time));
         for (node, listened) in nodes.iter().enumerate() {
             for queues in [&queues, &readers] {
                 listened.listen(Arc::new(HintSink { queues: Arc::downgrade(queues), node }));

@@ -19,6 +19,7 @@
 //!
 //! | event | effect |
 //! |---|---|
+//! | the lease is from an offer | The offer is taken up: a renewal is sent before the holder learns of the lease (`renewing`). |
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`repair`). |
@@ -120,9 +121,6 @@ pub(crate) struct Keeper {
     streak: HandoffStreak,
 }
 
-/// An offered lease is first renewed after this fraction (one third) of its remaining time.
-const FIRST_RENEWAL: u32 = 3;
-
 pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
@@ -163,8 +161,7 @@ impl Keeper {
         }
         let now = engine.now();
         let mut keeper = Keeper::of(engine, acquisition, claim, &round, fence, (now, deadline));
-        // It has less than its TTL, so it is renewed early if it is held for long enough.
-        keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
+        keeper.take_up(now, deadline);
         keeper
     }
 
@@ -286,7 +283,7 @@ impl Keeper {
         loop {
             let event = self.next_event().await?;
             let now = self.engine.now();
-            let running = self.state.term.remaining(now).is_some();
+            let running = self.state.runs_until(now).is_some();
             let outcome = match event {
                 Event::Commands(HolderCommands { retain: Some(wanted), .. }) if running => {
                     return Some(Ended::Retained(wanted));
@@ -319,6 +316,9 @@ impl Keeper {
                 Event::Verdict(verdict) => self.apply_verdict(verdict, now),
                 Event::Closing => Err(LossReason::Closed),
                 Event::Time => {
+                    if let Some(deadline) = self.state.was_taken_up() {
+                        self.confirmed(deadline, now);
+                    }
                     if self.renewing.is_none() && self.schedule.is_due(now) && !self.put_off(now) {
                         self.renew(Vec::new());
                     } else if self.is_repair_due(now) {
@@ -365,7 +365,8 @@ impl Keeper {
 
     /// When there will be work.
     fn wake(&self, now: Moment) -> Moment {
-        let end = self.state.term.remaining(now).unwrap_or(now);
+        // Not judged: an answer may be about to be counted.
+        let end = self.state.deadline().unwrap_or(now);
         if self.renewing.is_some() {
             return end;
         }

@@ -21,7 +21,7 @@ use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
 use quorlock_protocol::KeyState;
-use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token, Verdict};
 
 /// The state that a lease, its watchers and its keeper share.
 #[derive(Debug)]
@@ -32,7 +32,12 @@ pub(crate) struct LeaseState {
     pub(crate) fence: Option<FencingToken>,
     /// The store's own number of this lease, where one node is the whole deployment.
     pub(crate) store_revision: Option<NonZeroU64>,
-    pub(crate) term: Term,
+    /// Read by [`runs_until`](LeaseState::runs_until).
+    term: Term,
+    /// The renewal that takes up an offer.
+    take_up: Mutex<TakeUp>,
+    /// Whether it is in flight.
+    takes_up: AtomicBool,
     /// The claim's mode, until the holder downgrades.
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
@@ -88,6 +93,18 @@ struct Mailbox {
     keeper: Option<Waker>,
 }
 
+/// The renewal by which an offered lease is taken up (rule O-12).
+#[derive(Default, Debug)]
+enum TakeUp {
+    /// There is none.
+    #[default]
+    None,
+    /// It is in flight, and would make the lease valid until this moment.
+    Asked(Arc<Round>, Moment),
+    /// A quorum has confirmed it until this moment, which the keeper does not know yet.
+    Confirmed(Moment),
+}
+
 /// What the latest round left on the nodes.
 #[derive(Default)]
 pub(crate) enum LastRound {
@@ -139,6 +156,8 @@ impl LeaseState {
             store_revision,
             mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.min(deadline)),
+            take_up: Mutex::default(),
+            takes_up: AtomicBool::new(false),
             hold_until,
             capabilities,
             timers: timers.clone(),
@@ -160,6 +179,59 @@ impl LeaseState {
         self.mode.lock()
     }
 
+    /// Returns the deadline, if the lease is still valid at `now`. One from an offer is valid for a second at most until its
+    /// first renewal is confirmed, so the answers are counted before.
+    pub(crate) fn runs_until(&self, now: Moment) -> Option<Moment> {
+        if self.takes_up.load(Ordering::Acquire) {
+            self.count_take_up(now);
+        }
+        self.term.remaining(now)
+    }
+
+    /// Returns the deadline, whether or not it has passed.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        self.term.deadline()
+    }
+
+    /// Records that `round` takes up the offer that the lease is from, and if confirmed makes it valid until `deadline`.
+    pub(crate) fn take_up(&self, round: &Arc<Round>, deadline: Moment) {
+        *self.take_up.lock() = TakeUp::Asked(round.clone(), deadline);
+        self.takes_up.store(true, Ordering::Release);
+    }
+
+    /// Returns until when the renewal that took up the offer is valid, once.
+    pub(crate) fn was_taken_up(&self) -> Option<Moment> {
+        let mut take_up = self.take_up.lock();
+        let TakeUp::Confirmed(until) = *take_up else { return None };
+        *take_up = TakeUp::None;
+        Some(until)
+    }
+
+    /// Reads what has arrived about the renewal that takes up an offer, on this thread, since the runtime may be blocked.
+    /// Returns whether more may arrive in time.
+    pub(crate) fn read_answers(&self) -> bool {
+        let round = match &*self.take_up.lock() {
+            TakeUp::Asked(round, _) => round.clone(),
+            TakeUp::None | TakeUp::Confirmed(_) => return false,
+        };
+        // Without the mutex: what is read may be about this lease.
+        round.wake_silent();
+        self.runs_until(self.timers.now()).is_some() && self.takes_up.load(Ordering::Acquire)
+    }
+
+    fn count_take_up(&self, now: Moment) {
+        let mut take_up = self.take_up.lock();
+        if let TakeUp::Asked(round, until) = &*take_up
+            && round.tally(now).verdict() == Some(Verdict::Won)
+        {
+            let until = until.back(round.sent.since(round.counts_from()));
+            // If that is in time, as for any renewal (rule I-9).
+            self.renew(until, now);
+            *take_up = TakeUp::Confirmed(until);
+            self.takes_up.store(false, Ordering::Release);
+        }
+    }
+
     /// Applies a renewal, confirmed by a quorum at `now`, that is valid until `deadline`. Returns
     /// whether the lease is still valid.
     pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
@@ -168,12 +240,12 @@ impl LeaseState {
 
     /// Returns how much longer the lease is valid at `now`.
     pub(crate) fn left(&self, now: Moment) -> Duration {
-        self.term.remaining(now).unwrap_or(now).since(now)
+        self.runs_until(now).unwrap_or(now).since(now)
     }
 
     /// Whether the deadline is the end of the longest hold, which no renewal moves.
     pub(crate) fn is_at_max_hold(&self, now: Moment) -> bool {
-        self.term.remaining(now).is_some_and(|deadline| deadline >= self.hold_until)
+        self.runs_until(now).is_some_and(|deadline| deadline >= self.hold_until)
     }
 
     /// Returns why a lease ended whose deadline has passed by `now`.
@@ -201,7 +273,7 @@ impl LeaseState {
 
     /// Whether the lease was ended, or was seen to end.
     pub(crate) fn has_ended(&self) -> bool {
-        self.term.remaining(Moment::ORIGIN).is_none()
+        self.term.deadline().is_none()
     }
 
     /// Returns the loss, with the reason that was recorded first.

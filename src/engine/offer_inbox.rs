@@ -24,9 +24,19 @@ use quorlock_protocol::{
 pub(crate) struct Offers {
     /// Where nodes send offers.
     pub(super) inbox: InboxId,
+    pub(super) time: Time,
     /// Whether any offer was ever expected or possible; if not, a release skips all this.
     used: AtomicBool,
     inside: Mutex<Inner>,
+}
+
+/// The clock of a coordinator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Time {
+    /// The machine's.
+    Real,
+    /// That of a test or a simulation, which no thread may disturb.
+    Simulated,
 }
 
 struct Inner {
@@ -60,7 +70,7 @@ const LEAST_ROOM: usize = 64;
 const MOST: usize = 1024;
 
 impl Offers {
-    pub(crate) fn new(inbox: InboxId) -> Offers {
+    pub(crate) fn new(inbox: InboxId, time: Time) -> Offers {
         let inside = Inner {
             open: NodeSet::default(),
             requests: HashMap::new(),
@@ -68,7 +78,7 @@ impl Offers {
             next: HashMap::new(),
             others: Contended::remembering(OTHERS_FOR),
         };
-        Offers { inbox, used: AtomicBool::new(false), inside: Mutex::new(inside) }
+        Offers { inbox, time, used: AtomicBool::new(false), inside: Mutex::new(inside) }
     }
 
     /// Marks the random part of a token as this process's.

@@ -90,7 +90,7 @@ impl<F> LeaseWatch<F> {
     ///
     /// [`Lost`] once the lease is over.
     pub fn check(&self) -> Result<(), Lost> {
-        match self.state.term.remaining(self.state.timers.now()) {
+        match self.state.runs_until(self.state.timers.now()) {
             Some(_) => Ok(()),
             None => Err(self.state.lapse()),
         }
@@ -100,7 +100,7 @@ impl<F> LeaseWatch<F> {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let now = self.state.timers.now();
-        self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
+        self.state.runs_until(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
     /// Returns whether [`remaining`](LeaseWatch::remaining) ends because the lock may be held no longer
@@ -130,7 +130,7 @@ impl<F> LeaseWatch<F> {
             tokio::pin!(over);
             over.as_mut().enable();
             let now = self.state.timers.now();
-            let Some(deadline) = self.state.term.remaining(now) else {
+            let Some(deadline) = self.state.runs_until(now) else {
                 return self.state.lapse();
             };
             let last_call = deadline.back(TIMER_SLACK);

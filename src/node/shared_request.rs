@@ -12,7 +12,16 @@ use super::Request;
 ///
 /// It dereferences to the request, and clones cheaply.
 #[derive(Clone)]
-pub struct SharedRequest(Arc<Inner>);
+pub struct SharedRequest(Arc<Inner>, Sending);
+
+/// When the bytes of a request leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    /// When the node's task runs, which sends those of other callers as well.
+    Together,
+    /// Before [`Node::ask`](super::Node::ask) returns, if the connection can take them.
+    Immediate,
+}
 
 struct Inner {
     request: Request,
@@ -24,6 +33,16 @@ struct Inner {
 const USUAL: usize = 384;
 
 impl SharedRequest {
+    /// The same request, sent before [`Node::ask`](super::Node::ask) returns: the caller may block the thread afterwards.
+    pub(crate) fn immediate(self) -> SharedRequest {
+        SharedRequest(self.0, Sending::Immediate)
+    }
+
+    /// Whether it is to be sent before `ask` returns.
+    pub(crate) fn is_immediate(&self) -> bool {
+        self.1 == Sending::Immediate
+    }
+
     /// Returns the encoded request, if the first server used this `form`.
     pub(crate) fn encoded(&self, form: u8) -> Option<&[u8]> {
         self.0.encoded.get().filter(|(kept, _)| *kept == form).map(|(_, bytes)| bytes.as_slice())
@@ -38,7 +57,7 @@ impl SharedRequest {
 
 impl From<Request> for SharedRequest {
     fn from(request: Request) -> SharedRequest {
-        SharedRequest(Arc::new(Inner { request, encoded: OnceLock::new() }))
+        SharedRequest(Arc::new(Inner { request, encoded: OnceLock::new() }), Sending::Together)
     }
 }
 

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `begin` | if there is no work, starts it, and spawns its driver on the caller's runtime. Otherwise one atomic load |
 //! | `wake` | also starts a probe, if the work runs on another runtime. A round calls it for nodes that are silent |
+//! | `poll_here` | polls the work on the caller's thread, in place of its driver, for a caller that may block the driver's thread |
 //! | the probe | wakes the driver, and waits for a poll. If none comes, drops the work and starts it on its own runtime |
 //! | the work panics | logs it, drops the work, and starts it in the same driver, which then waits as for a node that is down (I-31) |
 //! | the driver is dropped | the work is over, or its runtime has shut down: drops the work and reports `ended`. The next call starts it again |
@@ -99,6 +100,8 @@ struct Run {
     work: Option<BoxFuture<'static, ()>>,
     /// The waker of the task that drives it.
     driver: Option<Waker>,
+    /// The runtime of that task, on which the work makes its timers. Only while it is driven.
+    runtime: Option<Handle>,
 }
 
 #[derive(Default)]
@@ -157,6 +160,40 @@ impl Home {
         Ok(())
     }
 
+    /// Polls the work on this thread, as its driver would: the requests in the queue are sent, and what can be read is
+    /// delivered. Does nothing before its first poll by the driver, or while it is polled: then its runtime is driven.
+    pub(super) fn poll_here(&self) {
+        let Some(mut run) = self.idle() else { return };
+        let (Some(driver), Some(runtime)) = (run.driver.clone(), run.runtime.clone()) else { return };
+        let _entered = runtime.enter();
+        let context = &mut Context::from_waker(&driver);
+        // Twice, because a session lets other tasks add their requests before it sends those in the queue.
+        for _ in 0..2 {
+            if self.poll_work(&mut run, context).is_ready() {
+                // The driver finds it gone, and reports that.
+                run.work = None;
+                driver.wake_by_ref();
+                return;
+            }
+        }
+    }
+
+    /// Polls the work, and starts it anew if it panics.
+    fn poll_work(&self, run: &mut Run, context: &mut Context<'_>) -> Poll<()> {
+        let Some(work) = &mut run.work else { return Poll::Ready(()) };
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(polled) => polled,
+            Err(panic) => {
+                let panic = words(&*panic);
+                error!(node = %self.name, panic, "the task of the node panicked; reconnecting");
+                drop(run.work.take());
+                run.work = self.work.begin(Some(panic));
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
     /// Takes over the work if it does not react.
     async fn probe(self: &Arc<Self>, here: &Handle) {
         let mut polled = pin!(self.polled.notified());
@@ -202,6 +239,7 @@ impl Home {
             return None;
         }
         run.number += 1;
+        (run.driver, run.runtime) = (None, None);
         run.work.take()
     }
 
@@ -211,7 +249,7 @@ impl Home {
         debug_assert!(run.work.is_none(), "two instances of the work would send in no order (rule I-30)");
         let work = self.work.begin(None)?;
         run.number += 1;
-        run.driver = None;
+        (run.driver, run.runtime) = (None, None);
         run.work = Some(work);
         Some(Driver { home: Arc::clone(self), number: run.number })
     }
@@ -253,19 +291,9 @@ impl Future for Driver {
         }
         if run.driver.as_ref().is_none_or(|driver| !driver.will_wake(context.waker())) {
             run.driver = Some(context.waker().clone());
+            run.runtime = Handle::try_current().ok();
         }
-        let Some(work) = &mut run.work else { return Poll::Ready(()) };
-        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-            Ok(polled) => polled,
-            Err(panic) => {
-                let panic = words(&*panic);
-                error!(node = %home.name, panic, "the task of the node panicked; reconnecting");
-                drop(run.work.take());
-                run.work = home.work.begin(Some(panic));
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-        }
+        home.poll_work(&mut run, context)
     }
 }
 
@@ -277,6 +305,7 @@ impl Drop for Driver {
             return;
         }
         run.number += 1;
+        (run.driver, run.runtime) = (None, None);
         let work = run.work.take();
         drop(run);
         // New requests wait in the queue meanwhile.

@@ -7,6 +7,7 @@ use futures::future::select_ok;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
+use super::socket::Socket;
 use super::stream::Stream;
 use super::thread::on_thread;
 #[cfg(feature = "tls")]
@@ -104,7 +105,7 @@ impl Dial for SystemDial {
             }),
             #[cfg(unix)]
             Endpoint::Unix { path } => Box::pin(async move {
-                Ok(Box::new(tokio::net::UnixStream::connect(path).await?) as Box<dyn Stream>)
+                Ok(Box::new(Socket(tokio::net::UnixStream::connect(path).await?)) as Box<dyn Stream>)
             }),
             #[cfg(not(unix))]
             Endpoint::Unix { .. } => {
@@ -120,7 +121,7 @@ fn unsupported(what: &str) -> io::Error {
 
 /// Connects to the first of the host's addresses that answers, in parallel: an unreachable one must
 /// not use up the time of the others.
-async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn connect_tcp(host: &str, port: u16) -> io::Result<Socket<TcpStream>> {
     let addresses = look_up(host, port).await?;
     let attempts: Vec<_> =
         addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -142,7 +143,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    Ok(stream)
+    Ok(Socket(stream))
 }
 
 /// Resolves a host name by the operating system.

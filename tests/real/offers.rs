@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, Token, WaiterId, preferred_node};
 use quorlock::{
     Coordinator, Lease, Lock, Wait,
@@ -11,7 +12,7 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_testkit::{Server, Servers, patience, scaled, until};
+use quorlock_testkit::{Proxy, Server, Servers, Way, patience, scaled, until};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -84,25 +85,31 @@ async fn a_lock_is_offered_from_client_to_client() {
     }
 }
 
-/// As on a machine with one processor: while the work blocks the only thread, nothing renews its lease.
+/// As on a machine with one processor: while the work blocks the only thread, nothing renews its lease, and nothing reads
+/// the answers to the renewal that has left with it: they take 20 ms.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the work blocks its thread")]
-fn work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
-    const LONG: Duration = Duration::from_secs(6);
+fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
+    const LONG: Duration = Duration::from_secs(8);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let servers = runtime().block_on(Servers::start(5)).unwrap();
-    if !servers.kind().is_real() {
-        return println!("skipped: {} ends with the runtime that started it", servers.kind());
-    }
-    let client = || Coordinator::builder().nodes(servers.urls()).ttl(LONG).max_ttl(LONG).build().unwrap();
+    let outside = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let servers = outside.block_on(Servers::start(5)).unwrap();
+    let proxies = outside.block_on(join_all(servers.iter().map(Proxy::before)));
+    let proxies: Vec<Proxy> = proxies.into_iter().map(Result::unwrap).collect();
+    proxies.iter().for_each(|proxy| proxy.delay(Way::Both, Duration::from_millis(10)));
+    let client = |urls| Coordinator::builder().nodes(urls).ttl(LONG).max_ttl(LONG).build().unwrap();
     let ended = AtomicBool::new(false);
     let blocks = async || {
-        let (client, mut short) = (client(), 0);
+        let (client, mut short) = (client(proxies.iter().map(Proxy::url).collect::<Vec<_>>()), 0);
         for _ in 0..8 {
+            if short == 2 {
+                break;
+            }
             let lease = lock(&client).acquire().await.unwrap();
             let (begun, left) = (SystemClock::default().now(), lease.remaining());
-            short += usize::from(left < LONG / 2);
-            std::thread::sleep(LONG / 6);
+            // Offered, and no answer was read yet.
+            short += usize::from(left < LONG / 4);
+            std::thread::sleep(LONG * 5 / 8);
             let blocked = SystemClock::default().now().since(begun);
             assert_eq!(lease.check(), Ok(()), "it began with {left:?}, and blocked for {blocked:?}");
             lease.release().await.unwrap();
@@ -110,10 +117,10 @@ fn work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
         short
     };
     let passes_on = async || {
-        let client = client();
+        let client = client(servers.urls());
         while !ended.load(Ordering::Relaxed) {
             let lease = lock(&client).acquire().await.unwrap();
-            pause(Duration::from_millis(50)).await;
+            pause(Duration::from_millis(300)).await;
             lease.release().await.unwrap();
         }
     };
@@ -124,6 +131,107 @@ fn work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
         working.unwrap()
     });
     assert!(short > 0, "no lease was offered");
+}
+
+/// What happens to the first waiter just before the release.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// Its process is stopped: nothing drives its runtime, and its connections stay open.
+    Stopped,
+    /// What is sent to it and by it does not arrive.
+    CutOff,
+    /// Its connections are closed.
+    Killed,
+}
+
+/// Returns how long the lock was free after a release by a holder whose first waiter met this `fate` so long `before`.
+async fn free_after(
+    urls: (Vec<String>, Arc<Vec<Proxy>>),
+    name: String,
+    ttl: Duration,
+    (fate, before): (Fate, Duration),
+) -> Duration {
+    let client =
+        |urls: Vec<String>| Coordinator::builder().nodes(urls).ttl(ttl).max_ttl(ttl).build().unwrap();
+    let holder = client(urls.0.clone());
+    let held = holder.lock(name.as_str()).wait(Wait::UpTo(patience())).acquire().await.unwrap();
+    let way: Vec<_> = urls.1.iter().map(Proxy::url).collect();
+    let (lose, lost) = tokio::sync::oneshot::channel::<()>();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let first = {
+        let (name, client) = (name.clone(), client(way));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let lock = client.lock(name.as_str()).wait(Wait::Forever);
+            let mut waiting = Box::pin(lock.acquire());
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = &mut waiting => panic!("the lock is held"),
+                    _ = lost => {}
+                }
+                if let Fate::CutOff = fate {
+                    drop(waiting.await);
+                }
+            });
+            if let Fate::Killed = fate {
+                return runtime.shutdown_background();
+            }
+            drop(ended.recv());
+        })
+    };
+    let queued =
+        async |many| holder.lock(name.as_str()).waiters().await.is_ok_and(|seen| seen.waiters.len() == many);
+    until("the first waiter", async || queued(1).await).await;
+    let follows = client(urls.0);
+    let next = {
+        let lock = follows.lock(name.as_str()).wait(Wait::Forever);
+        tokio::spawn(async move { lock.acquire().await.unwrap() })
+    };
+    until("the second waiter", async || queued(2).await).await;
+    pause(Duration::from_millis(700)).await;
+    if let Fate::CutOff = fate {
+        urls.1.iter().for_each(|proxy| proxy.hold(Way::Both));
+    }
+    drop(lose.send(()));
+    pause(before).await;
+    held.release().await.unwrap();
+    let released = SystemClock::default().now();
+    let lease = next.await.unwrap();
+    let free = SystemClock::default().now().since(released);
+    drop(lease.release().await);
+    urls.1.iter().for_each(|proxy| proxy.release(Way::Both));
+    drop(end);
+    if !matches!(fate, Fate::CutOff) {
+        first.join().unwrap();
+    }
+    free
+}
+
+/// For half of `max_ttl` as long as offers lived that long.
+#[tokio::test(flavor = "multi_thread")]
+async fn o7_a_first_waiter_that_is_stopped_cut_off_or_killed_holds_up_the_next_for_its_offer_alone() {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let (trials, ttl) = (number("QUORLOCK_TRIALS").unwrap_or(4), number("QUORLOCK_SECONDS").unwrap_or(16));
+    let ttl = Duration::from_secs(ttl);
+    let servers = Servers::start(5).await.unwrap();
+    let first = Coordinator::builder().nodes(servers.urls()).ttl(ttl).max_ttl(ttl).build().unwrap();
+    until("a vote", async || lock(&first).try_acquire().await.is_ok_and(|it| it.is_some())).await;
+    for fate in [Fate::Stopped, Fate::CutOff, Fate::Killed] {
+        let mut all = Vec::new();
+        for trial in 0..trials {
+            let proxies = join_all(servers.iter().map(Proxy::before)).await;
+            let proxies: Vec<Proxy> = proxies.into_iter().map(Result::unwrap).collect();
+            let before =
+                Duration::from_secs(1) * u32::try_from(trial).unwrap() / u32::try_from(trials).unwrap();
+            let urls = (servers.urls(), Arc::new(proxies));
+            all.push(free_after(urls, format!("{fate:?}{trial}"), ttl, (fate, before)));
+        }
+        let mut free = join_all(all).await;
+        free.sort_unstable();
+        println!("{fate:?}: {free:?}");
+        let longest = free.last().copied().unwrap_or_default();
+        assert!(longest < ttl / 4, "{fate:?}: {free:?}");
+    }
 }
 
 /// A user without channel rights, and one with them, hold the same lock in turn.

@@ -264,20 +264,21 @@ fn decimal(digits: &[u8]) -> Option<u64> {
         .ok()
 }
 
+/// The longest time for which an offer is stored. A waiter that was stopped or cut off just before a release holds up the
+/// others for as long, since no node can tell it from one that is slow. One that takes the offer up renews in the same
+/// step (rule O-12).
+const OFFER_LIFE: Duration = Duration::from_millis(1_200);
 /// An accepted offer must have at least this fraction (a tenth) of its life left, or three round
 /// trips, so that it can be renewed.
 const LEAST_LEFT: u32 = 10;
-/// The longest pause before the waiters at the front of the queue ask again, if they accept offers.
-const HEARTBEAT: Duration = Duration::from_millis(600);
-/// A holder offers the lock to a waiter of which it has heard within this time: longer than a heartbeat and its way.
-const FRESH_FOR: Duration = Duration::from_secs(2);
 
-/// Returns how long an offer is stored, in whole milliseconds, for a waiter that wants the lock for `ttl`: as long as any
-/// other vote, so that what was offered need not be renewed sooner. It is at most half of `max_ttl`, the time for which
-/// restarted nodes do not vote: that is the limit of attempts that draw a fencing token.
+/// Returns how long an offer is stored, in whole milliseconds, for a waiter that wants the lock for `ttl`: 1.2 s, and no
+/// longer than the TTL and half of `max_ttl`. The latter is the limit of attempts that draw a fencing token, as restarted
+/// nodes do not vote for `max_ttl`.
 #[must_use]
 pub fn offer_life(ttl: Duration, max_ttl: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(ttl.min(max_ttl / 2).as_millis()).unwrap_or(u64::MAX))
+    let longest = ttl.min(max_ttl / 2).min(OFFER_LIFE);
+    Duration::from_millis(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns how much of an offer with this `life` must be left to accept it.
@@ -289,23 +290,22 @@ pub fn least_left(life: Duration, round_trip: Duration) -> Duration {
 /// Returns the longest pause before the first two waiters in the queue ask again if they accept offers of this `life`.
 #[must_use]
 pub fn offer_heartbeat(life: Duration) -> Duration {
-    (life / 8).min(HEARTBEAT)
+    life / 2
 }
 
 /// Returns after how long a waiter names a new token when it asks again. An offer counts from the request that first
-/// named its token (rule O-3). The token is as old as this, a heartbeat, and what the holder knows of it, an eighth of the
-/// life each and a quarter at most: so at least half of an offer is left when it is made, also by a holder whose work has
-/// blocked its thread.
+/// named its token (rule O-3). That is older than the last request by this at most, and the last request is no older than
+/// what the holder knows of it ([`is_fresh`]): so a quarter of an offer is left when it is made, usually more than half.
 #[must_use]
 pub fn offer_renamed_after(life: Duration) -> Duration {
     life / 8
 }
 
 /// Returns whether a holder may still offer the lock to a waiter whose terms it has known for this
-/// long.
+/// long: longer than a heartbeat and its way.
 #[must_use]
 pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
-    known_for < (life / 4).min(FRESH_FOR)
+    known_for < life * 5 / 8
 }
 
 /// One of this many releases is open: the lock is free for a moment, for clients outside the queue.

@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::Keeper;
+use crate::engine::offer_inbox::Time;
+use crate::engine::take_up::read_in_time;
 use crate::engine::throttle::InFlight;
 use crate::error::{LossReason, RenewError};
 use crate::node::{Request, SharedRequest};
@@ -27,7 +29,34 @@ pub(super) struct Renewing {
 
 type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 
+/// The renewal that takes up an offer is repeated after this fraction (one third) of what is left, unless it is confirmed.
+const TAKEN_UP_AGAIN: u32 = 3;
+
 impl Keeper {
+    /// Takes up an offer, whose lease is valid until `deadline`, by a renewal for a full TTL that leaves before the holder
+    /// learns of the lease (rule O-12): it may block the thread next. No task waits for the answers; they are counted when
+    /// the lease is asked for its deadline.
+    pub(super) fn take_up(&mut self, now: Moment, deadline: Moment) {
+        self.cancel_repair();
+        self.key_states = self.settle();
+        let round = self.ask_to_renew(SharedRequest::immediate);
+        self.state.take_up(&round, self.engine.drift.deadline(round.sent, self.ttl));
+        self.state.follow(&round);
+        if self.engine.offers.as_ref().is_some_and(|offers| offers.time == Time::Real) {
+            read_in_time(&self.state);
+        }
+        self.schedule.begin_at(now + deadline.since(now) / TAKEN_UP_AGAIN);
+    }
+
+    /// Asks every node for a full TTL.
+    fn ask_to_renew(&mut self, sending: impl FnOnce(SharedRequest) -> SharedRequest) -> Arc<Round> {
+        let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
+        let request = sending(Request::Renew { claim, ttl, fencing_token }.into());
+        let round = Round::start(&self.engine.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
+        self.schedule.send(round.sent);
+        round
+    }
+
     /// Postpones a due renewal while many others are in flight. Returns whether it did.
     pub(super) fn put_off(&mut self, now: Moment) -> bool {
         let engine = &self.engine;
@@ -44,10 +73,7 @@ impl Keeper {
         self.cancel_repair();
         // Abandon the previous round so that an unsent request cannot follow a release.
         self.key_states = self.settle();
-        let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
-        let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.engine.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
-        self.schedule.send(round.sent);
+        let round = self.ask_to_renew(|request| request);
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });
         let counted = self.engine.renewals.begin();
@@ -131,7 +157,7 @@ impl Keeper {
     }
 
     /// Schedules the renewal after one that is valid until `deadline`.
-    fn confirmed(&mut self, deadline: Moment, now: Moment) {
+    pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
         let (engine, left) = (&self.engine, deadline.since(now));
         let timing = engine.timing(self.ttl);
         self.schedule.confirm(&timing, (deadline, now), || engine.entropy.next_u64());

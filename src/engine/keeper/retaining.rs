@@ -33,7 +33,7 @@ impl Keeper {
             self.release().await;
             return wanted.reply(Ok(()));
         }
-        let end = self.state.term.remaining(now).unwrap_or(now);
+        let end = self.state.runs_until(now).unwrap_or(now);
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
         let before = self.settle();

@@ -140,7 +140,7 @@ impl Keeper {
     ) -> Result<(), Option<ReleaseReply>> {
         let now = self.engine.now();
         let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
-        let end = self.state.term.remaining(now).unwrap_or(now);
+        let end = self.state.runs_until(now).unwrap_or(now);
         let lasts = self.schedule.due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
         // A manually renewed lease has nothing due.
         let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;

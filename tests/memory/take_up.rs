@@ -1,0 +1,171 @@
+//! A lock that was offered is taken up, or goes to the next.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use quorlock::node::{
+    Capabilities, HintListener, Node, NodeError, Request, Responder, Response, SharedRequest, ask,
+};
+use quorlock::runtime::{BoxFuture, Clock};
+use quorlock::{Coordinator, Lease};
+use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock};
+
+use crate::common::{Bench, TTL, VALIDITY, acquiring, another, bench, forever};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn client(bench: &Bench) -> Coordinator {
+    another(&bench.clock, &bench.nodes, |builder| builder)
+}
+
+fn offers(bench: &Bench) -> usize {
+    bench.nodes.iter().map(|node| node.requests().offer).sum()
+}
+
+/// A process that was stopped: nothing polls its future any more. Its connections stay open, so the nodes take it for one
+/// that waits.
+#[tokio::test(start_paused = true)]
+async fn o7_a_first_waiter_that_is_stopped_before_the_release_holds_up_the_next_for_its_offer_alone() {
+    let (mut offered, mut longest) = (0, Duration::ZERO);
+    for before in (0..40).map(|step| step * 25 * MS) {
+        let bench = bench(5);
+        bench.delay(5 * MS, 5 * MS);
+        let (holder, stops, follows) = (client(&bench), client(&bench), client(&bench));
+        let held = forever(&holder).acquire().await.unwrap();
+        let lock = forever(&stops);
+        let mut stopped = pin!(lock.acquire());
+        let stopping = bench.clock.sleep_until(bench.clock.now() + Duration::from_secs(2));
+        drop(futures::future::select(stopped.as_mut(), stopping).await);
+        // The second in the queue.
+        let next = acquiring(forever(&follows));
+        let stopping = bench.clock.sleep_until(bench.clock.now() + Duration::from_secs(1));
+        drop(futures::future::select(stopped.as_mut(), stopping).await);
+        bench.pass(before).await;
+        let made = offers(&bench);
+        let released = bench.clock.now();
+        held.release().await.unwrap();
+        drop(next.await.unwrap().unwrap());
+        offered += usize::from(offers(&bench) > made);
+        longest = longest.max(bench.clock.now().since(released));
+    }
+    assert!(offered > 5 && longest <= Duration::from_millis(1_500), "{longest:?}, {offered} offers");
+}
+
+/// A node whose answers to renewals stay unread until something reads them, as while a task blocks the only thread.
+#[derive(Debug, Clone)]
+struct Unread {
+    node: MemoryNode,
+    arrived: Arc<Mutex<Vec<(Responder, Result<Response, NodeError>)>>>,
+}
+
+impl Node for Unread {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        let renews = matches!(*request, Request::Renew { .. });
+        match renews.then(|| ask(&self.node, (*request).clone()).now_or_never()).flatten() {
+            Some(answer) => self.arrived.lock().unwrap().push((responder, answer)),
+            None => self.node.ask(request, responder),
+        }
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        let arrived = std::mem::take(&mut *self.arrived.lock().unwrap());
+        arrived.into_iter().for_each(|(responder, answer)| responder.send(answer));
+        self.node.ready()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.node.listen(listener);
+    }
+}
+
+/// Returns a lease from an offer to a client whose clock and nodes these are.
+async fn offered_to(bench: &Bench, clock: &Arc<SkewedClock>, nodes: &[Unread]) -> Lease {
+    let waits: Arc<dyn Clock> = clock.clone();
+    let builder = Coordinator::builder().custom_nodes(nodes.to_vec()).clock(waits).ttl(TTL);
+    let waiter = builder.entropy(SeededEntropy::new(7)).build().unwrap();
+    let holder = client(bench);
+    loop {
+        let held = forever(&holder).acquire().await.unwrap();
+        let waiting = acquiring(forever(&waiter));
+        bench.pass(Duration::from_secs(1)).await;
+        let made = offers(bench);
+        held.release().await.unwrap();
+        let lease = waiting.await.unwrap().unwrap();
+        if offers(bench) > made {
+            return lease;
+        }
+        lease.release().await.unwrap();
+    }
+}
+
+fn unread(bench: &Bench) -> Vec<Unread> {
+    let node = |node: &MemoryNode| Unread { node: node.clone(), arrived: Arc::default() };
+    bench.nodes.iter().map(node).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn o12_the_renewal_that_takes_up_an_offer_leaves_before_the_holder_has_the_lease() {
+    let bench = bench(5);
+    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
+    let lease = offered_to(&bench, &clock, &nodes).await;
+    let left = lease.remaining();
+    assert!(left < Duration::from_millis(1_200), "{left:?} are left before an answer is read");
+    let waits = nodes.iter().all(|node| node.arrived.lock().unwrap().len() == 1);
+    assert!(waits, "it left with the lease, and once");
+    nodes.iter().for_each(|node| drop(node.ready()));
+    // No task has run meanwhile.
+    let left = lease.remaining();
+    assert!(left > VALIDITY - 100 * MS, "{left:?} are left of a renewal");
+    clock.jump_forward(Duration::from_secs(5));
+    assert_eq!(lease.check(), Ok(()));
+    bench.pass(50 * MS).await;
+    assert_eq!(lease.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn o12_i9_answers_that_are_counted_after_the_end_of_an_offer_are_too_late() {
+    let bench = bench(5);
+    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
+    let lease = offered_to(&bench, &clock, &nodes).await;
+    clock.jump_forward(Duration::from_secs(5));
+    nodes.iter().for_each(|node| drop(node.ready()));
+    assert!(lease.check().is_err(), "another client may have held the lock meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn o12_i8_an_offer_that_a_minority_has_renewed_ends() {
+    let bench = bench(5);
+    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
+    let lease = offered_to(&bench, &clock, &nodes).await;
+    for node in &nodes[..3] {
+        node.arrived.lock().unwrap().clear();
+    }
+    nodes.iter().for_each(|node| drop(node.ready()));
+    assert!(lease.remaining() < Duration::from_millis(1_200));
+    clock.jump_forward(Duration::from_secs(2));
+    assert!(lease.check().is_err(), "two nodes have confirmed");
+}
+
+/// The answers are still on their way.
+#[tokio::test(start_paused = true)]
+async fn o12_a_lease_that_is_released_before_it_is_confirmed_leaves_no_key() {
+    let bench = bench(5);
+    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
+    let lease = offered_to(&bench, &clock, &nodes).await;
+    lease.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 0);
+    nodes.iter().for_each(|node| drop(node.ready()));
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 0);
+}
