@@ -53,6 +53,16 @@ pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     if is_too_long(text) {
         return Err(ParseDurationError("that is too long".to_owned()));
     }
+    if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        let one = format!("1{text}");
+        let hint = if humantime::parse_duration(&one).is_ok() {
+            format!(": for one, write `{one}`")
+        } else {
+            String::new()
+        };
+        let cure = "write a duration such as `10s`, `5min` or `1day`, or a number of seconds";
+        return Err(ParseDurationError(format!("it begins without a number{hint}; {cure}")));
+    }
     humantime::parse_duration(text).map_err(|error| {
         let cure = "write a duration such as `10s` or `5min`, or a number of seconds";
         ParseDurationError(format!("{error}; {cure}"))
@@ -120,6 +130,15 @@ mod tests {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains("too long") || error.contains("number of seconds"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_unit_without_a_number_is_answered_by_one_of_it() {
+        for (text, one) in [("day", "`1day`"), ("hour", "`1hour`"), ("min", "`1min`"), (" h ", "`1h`")] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(one), "{text}: {error}");
+        }
+        assert!(!parse("daily").unwrap_err().to_string().contains("1daily"), "that is no unit");
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! | `notice`, `run/requests` | when a command is stopped, and which signals count. Pure: `now` is an argument |
 //! | `signals`, `terminal`, `child`, `closed` | what belongs to the operating system |
 //! | `report`, `failure`, `exit` | what a person or a program reads: sentences, JSON, exit codes |
+//! | `habits` | the line to type in answer to one of another tool |
 //! | `help`, `completions`, `man`, `reference` | all from one definition of the command line |
 //!
 //! All runs on one thread: the kernel kills a command with the thread that started it.
@@ -50,6 +51,7 @@ mod deployment;
 mod doctor;
 mod exit;
 mod failure;
+mod habits;
 mod help;
 mod hold;
 mod init;
@@ -136,10 +138,13 @@ fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
 fn explain(answer: &clap::Error) -> u8 {
     // What it quotes of the words is among its own lines, so the same words are parsed again, escaped; and this
     // definition is laid out for the terminal.
-    let words = env::args_os().map(|word| printable(&word.to_string_lossy()).to_string());
+    let words: Vec<_> = env::args_os().map(|word| printable(&word.to_string_lossy()).to_string()).collect();
     // The reader may have gone.
-    drop(match help::command().try_get_matches_from(words) {
-        Err(escaped) => escaped.print(),
+    drop(match help::command().try_get_matches_from(&words) {
+        Err(mut escaped) => {
+            habits::advise(&mut escaped, &words);
+            escaped.print()
+        }
         Ok(_) => answer.print(),
     });
     if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS }

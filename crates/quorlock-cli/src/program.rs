@@ -97,10 +97,13 @@ fn executable(path: &Path) -> io::Result<()> {
 fn refused(path: &Path, source: io::Error) -> Failure {
     if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         let path = path.display().to_string();
+        let is_variable = path.split_once('=').is_some_and(|(name, _)| !name.contains('/'));
         let cure = if path.contains(char::is_whitespace) {
             "to run a command line of several words, use -c, or `sh -c`"
+        } else if is_variable {
+            "to set a variable for the command, write `env` before it, or use -c"
         } else {
-            "give its path, or a name in PATH"
+            "give its path, or a name in PATH; for a function, an alias or a word of the shell use -c, or `sh -c`"
         };
         Failure::NotFound(format!("{path} was not found; {cure}"))
     } else {

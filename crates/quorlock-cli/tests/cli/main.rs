@@ -27,6 +27,7 @@ mod first_process;
 mod freeing;
 #[cfg(target_os = "linux")]
 mod guarding;
+mod habits;
 mod holding;
 #[cfg(target_os = "linux")]
 mod keys_of_terminal;
