@@ -209,9 +209,17 @@ impl Response {
     /// Returns the fencing number of the holder. A refusal carries the counter, which other clients may have
     /// raised since; then the number in the holder's token is preferred. An inspection has looked up the
     /// holder's number.
+    ///
+    /// A holder of another program has drawn none: the number is that of our last one. Only where the layout is that
+    /// program's own, so that the depth is counted, may it be the holder's.
     pub(crate) fn holder_number(&self, inspected: bool) -> Option<FencingToken> {
         let Vote::Held(holding) = &self.vote else { return self.fencing_token };
-        if inspected { self.fencing_token } else { holding.token.number().or(self.fencing_token) }
+        let is_foreign = !holding.token.is_ours() && !holding.token.is_marker() && holding.depth.is_none();
+        match holding.token.number() {
+            _ if is_foreign => None,
+            Some(number) if !inspected => Some(number),
+            Some(_) | None => self.fencing_token,
+        }
     }
 
     /// Sets the fencing number.

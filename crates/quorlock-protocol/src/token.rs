@@ -1,6 +1,8 @@
 //! The value under the key of a lock, which proves who holds it.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -160,6 +162,15 @@ impl Token {
         (is_uuid && is_thread).then_some(str::from_utf8(&self.bytes).ok()?)
     }
 
+    /// Whether it is an IP address, which proves nothing: Curator writes that of the holder's host into its node.
+    fn is_address(&self) -> bool {
+        self.text().parse::<IpAddr>().is_ok()
+    }
+
+    fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
     /// Returns the first digits of the random part: enough to tell two attempts apart. For another
     /// program's token that is not text, returns its first bytes in hexadecimal.
     #[must_use]
@@ -186,6 +197,7 @@ impl fmt::Display for Token {
             None if self.is_marker() => f.write_str("readers"),
             None => match self.redisson_owner() {
                 Some(owner) => write!(f, "Redisson {owner}"),
+                None if self.is_address() => write!(f, "another program at {}", printable(&self.text())),
                 None => write!(f, "another program ({}…)", self.short()),
             },
         }
@@ -226,6 +238,15 @@ mod tests {
             let shown = Token::found(other.as_bytes()).to_string();
             assert!(shown.starts_with("another program"), "{shown}");
         }
+    }
+
+    #[test]
+    fn the_host_of_a_holder_of_curator_is_shown_whole() {
+        for host in ["127.0.0.1", "203.0.113.250", "fd00::1:2:3"] {
+            assert_eq!(Token::found(host.as_bytes()).to_string(), format!("another program at {host}"));
+        }
+        let secret = Token::found(b"203.0.113.250-secret").to_string();
+        assert!(!secret.contains("secret"), "the whole token may release the lock: {secret}");
     }
 
     #[test]

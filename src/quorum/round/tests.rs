@@ -483,3 +483,19 @@ fn a_refusal_reports_the_holders_number_not_the_counter() {
     assert_eq!(answer.holder_number(false), Some(wanted));
     assert_eq!(answer.holder_number(true), counter, "an inspection returns the number drawn for the holder");
 }
+
+/// The counter is that of our last holder.
+#[test]
+fn a_holder_of_another_program_has_no_number_unless_its_layout_counts() {
+    let number = |token: &[u8], depth| {
+        let holding = Holding { depth, ..Holding::new(Token::found(token), Expiry::Never) };
+        let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
+        let answer = Response::new(Vote::from(holding), identity).with_fencing_token(FencingToken::new(99));
+        [false, true].map(|inspected| answer.holder_number(inspected))
+    };
+    assert_eq!(number(b"127.0.0.1", None), [None; 2], "Curator has drawn none");
+    assert_eq!(number(b"", None), [None; 2], "etcdctl has drawn none");
+    assert_eq!(number(b"8743c9c0-0795-4907-87fd-6c719a6b4586:31", Some(1)), [FencingToken::new(99); 2]);
+    let ours = Token::new(7, "db-7:4121");
+    assert_eq!(number(ours.as_bytes(), None), [FencingToken::new(99); 2]);
+}
