@@ -195,9 +195,9 @@ impl Settings {
         builder
     }
 
-    /// Returns a configuration file with these settings.
-    pub(crate) fn in_toml(&self) -> String {
-        self.given.in_toml()
+    /// Returns a configuration file with these settings: the `template`, filled in, if one is given.
+    pub(crate) fn in_toml(&self, template: Option<&str>) -> String {
+        self.given.in_toml(template)
     }
 
     /// Whether a node is a program, and so a child of this process.
@@ -241,6 +241,13 @@ impl Settings {
         let farthest = nodes.iter().filter_map(|node| node.round_trip).max().unwrap_or_default();
         farthest.saturating_mul(4).clamp(LEAST_PATIENCE, LONGEST_PATIENCE)
     }
+}
+
+/// Returns the text of a file that sets nothing, and has the nodes as a comment: the packages bring such a file.
+pub(crate) fn file_to_fill(path: &Path) -> Option<String> {
+    let text = Opened::at(path).and_then(Opened::text).ok()?;
+    let sets_nothing = text.parse::<toml::Table>().is_ok_and(|table| table.is_empty());
+    (sets_nothing && text.lines().any(|line| line.starts_with("#nodes = "))).then_some(text)
 }
 
 fn no_nodes() -> Failure {

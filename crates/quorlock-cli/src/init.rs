@@ -10,7 +10,7 @@ use quorlock::doctor::{Report as Examination, Summary};
 use quorlock::{Wait, duration};
 use serde_json::json;
 
-use crate::config::Settings;
+use crate::config::{Settings, file_to_fill};
 use crate::deployment::DeploymentArgs;
 use crate::doctor;
 use crate::exit;
@@ -25,9 +25,12 @@ pub(crate) struct InitArgs {
     /// The file to write; `-` is stdout
     #[arg(long, value_name = "FILE", default_value = "quorlock.toml")]
     file: PathBuf,
-    /// Write the file immediately, even if the check finds something unsafe or no quorum, and over a file that exists
+    /// Write over a file that exists
     #[arg(long)]
     force: bool,
+    /// Write the file without checking the nodes, such as before they are set up
+    #[arg(long)]
+    no_check: bool,
     /// Report on stdout as JSON, in one line
     #[arg(long)]
     pub(crate) json: bool,
@@ -46,6 +49,8 @@ Examples:
   quorlock init --nodes redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1
   sudo quorlock init --file /etc/quorlock.toml --key-prefix locks: --nodes redis://10.0.0.1,…
 
+A file that sets nothing, such as the one that the package brings, is filled in; its comments stay.
+
 The check is that of `quorlock doctor`. Nodes that were just started do not vote for max-ttl, 30 s:
 if a quorum lacks only those, it waits for them. The settings that are given as options, in the
 environment or in an earlier file are written, and the others as comments with their defaults. Not
@@ -60,38 +65,21 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
             "stdout is either the file or the report: omit --json or --file -".to_owned(),
         ));
     }
-    if !to_stdout {
-        is_writable(args)?;
-    }
+    let template = if to_stdout { None } else { template(args)? };
     let settings = Settings::load_to_write(deployment)?;
-    let report = Report::to(args.json, quiet);
-    let examination = block_on(check(args, &settings, report))?;
-    let code = doctor::exit_code(&examination, false);
-    if report == Report::Words {
-        notice(&format!("checked the nodes:\n{}", doctor::summarized(&examination)));
-    }
-    if code != exit::SUCCESS && !args.force {
-        let why = match examination.summary() {
-            Summary::NoQuorum => "no lock could be acquired on these nodes now",
-            Summary::Sound | Summary::Unsafe | Summary::Unclear | _ => {
-                "locks on these nodes would not be safe"
-            }
-        };
-        if args.json {
-            print(&json_line(&json!({ "event": "checked", "written": false, "exit_code": code })))?;
-        } else {
-            notice(&format!(
-                "nothing is written, because {why}; `quorlock doctor` says how to fix it, --force writes it anyway"
-            ));
+    if !args.no_check {
+        let code = refusal(args, &settings, Report::to(args.json, quiet))?;
+        if code != exit::SUCCESS {
+            return Ok(code);
         }
-        return Ok(code);
     }
-    let text = settings.in_toml();
+    let text = settings.in_toml(template.as_deref());
     if to_stdout {
         print(&text)?;
         return Ok(exit::SUCCESS);
     }
-    write(args, &text, settings.has_secret()).map_err(|error| {
+    let replaces = args.force || template.is_some();
+    write(&args.file, &text, (settings.has_secret(), replaces)).map_err(|error| {
         Failure::Config(format!("cannot write {}: {error}; give another --file", args.file.display()))
     })?;
     if args.json {
@@ -104,15 +92,40 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     Ok(exit::SUCCESS)
 }
 
+/// Checks the nodes, says why nothing is written if they are not sound, and returns the exit code.
+fn refusal(args: &InitArgs, settings: &Settings, report: Report) -> Result<u8, Failure> {
+    let examination = block_on(check(settings, report))?;
+    let code = doctor::exit_code(&examination, false);
+    if report == Report::Words {
+        notice(&format!("checked the nodes:\n{}", doctor::summarized(&examination)));
+    }
+    if code != exit::SUCCESS {
+        let why = match examination.summary() {
+            Summary::NoQuorum => "no lock could be acquired on these nodes now",
+            Summary::Sound | Summary::Unsafe | Summary::Unclear | _ => {
+                "locks on these nodes would not be safe"
+            }
+        };
+        if args.json {
+            print(&json_line(&json!({ "event": "checked", "written": false, "exit_code": code })))?;
+        } else {
+            notice(&format!(
+                "nothing is written, because {why}; `quorlock doctor` says how to fix it, --no-check writes it anyway"
+            ));
+        }
+    }
+    Ok(code)
+}
+
 /// Checks the nodes, and waits for those that have just been started, if they are all that is missing.
-async fn check(args: &InitArgs, settings: &Settings, report: Report) -> Result<Examination, Failure> {
+async fn check(settings: &Settings, report: Report) -> Result<Examination, Failure> {
     let coordinator = settings.examiner()?;
     let first = coordinator.doctor().await;
-    let Some(left) = doctor::votes_in(&first).filter(|_| !args.force) else { return Ok(first) };
+    let Some(left) = doctor::votes_in(&first) else { return Ok(first) };
     let in_the_way = |examination: &Examination| {
         let left = duration::format(doctor::votes_in(examination)?);
         Some(format!(
-            "the nodes were started recently, and enough of them vote in {left}; --force writes the file now"
+            "the nodes were started recently, and enough of them vote in {left}; --no-check writes the file now"
         ))
     };
     // Ages are read in whole seconds.
@@ -120,35 +133,38 @@ async fn check(args: &InitArgs, settings: &Settings, report: Report) -> Result<E
     Ok(doctor::examine(&coordinator, Wait::UpTo(longest), report, in_the_way).await)
 }
 
-/// Checks what is at the place of the file. A link is not followed: in a folder of others it could lead anywhere.
-fn is_writable(args: &InitArgs) -> Result<(), Failure> {
-    let Ok(present) = symlink_metadata(&args.file) else { return Ok(()) };
+/// Checks what is at the place of the file, and returns its text if it is to be filled in. A link is not followed: in a
+/// folder of others it could lead anywhere.
+fn template(args: &InitArgs) -> Result<Option<String>, Failure> {
+    let Ok(present) = symlink_metadata(&args.file) else { return Ok(None) };
     let why = if present.is_symlink() {
         "is a symbolic link, which is not followed: give --file the file itself"
     } else if !present.is_file() {
         "is not a regular file; give another --file"
+    } else if let Some(text) = file_to_fill(&args.file) {
+        return Ok(Some(text));
     } else if args.force {
-        return Ok(());
+        return Ok(None);
     } else {
         "exists; give another --file, or --force to write over it"
     };
     Err(Failure::Usage(format!("{} {why}", args.file.display())))
 }
 
-/// Writes the file, for its owner only if it has a `secret`. Not over a file that has appeared meanwhile, unless with
-/// `--force`: then a new file takes its place, whatever it has become.
-fn write(args: &InitArgs, text: &str, secret: bool) -> io::Result<()> {
+/// Writes the file, for its owner only if it has a `secret`. Not over a file that has appeared meanwhile, unless it
+/// `replaces` one: then a new file takes its place, whatever it has become.
+fn write(path: &Path, text: &str, (secret, replaces): (bool, bool)) -> io::Result<()> {
     let mode = if secret { 0o600 } else { 0o644 };
-    if !args.force {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&args.file)?;
+    if !replaces {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         return file.write_all(text.as_bytes());
     }
-    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".quorlock-init.")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder.unwrap_or(Path::new(".")))?;
     file.write_all(text.as_bytes())?;
-    file.persist(&args.file)?;
+    file.persist(path)?;
     Ok(())
 }

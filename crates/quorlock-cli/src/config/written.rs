@@ -7,23 +7,34 @@ use humantime::format_duration;
 use quorlock::Wait;
 use serde_json::Value;
 
-use super::layer::Layer;
+use super::layer::{KEYS, Layer};
 use crate::values::{Switch, WaitArg};
 
 /// All settings with their meanings, as comments. The packages install it as `/etc/quorlock.toml`.
 const TEMPLATE: &str = include_str!("quorlock.toml");
 
 impl Layer {
-    /// Returns a file with these settings, and the others as comments.
-    pub(super) fn in_toml(&self) -> String {
-        let line = |line: &str| {
+    /// Returns a file with these settings, and the others as comments: `template` if it is given, such as the file of a
+    /// package, in which the comments stay as they are.
+    pub(super) fn in_toml(&self, template: Option<&str>) -> String {
+        let mut left: Vec<&str> = KEYS.to_vec();
+        let mut line = |line: &str| {
             let key = line.strip_prefix('#').and_then(|rest| rest.split_once(" = ")).map(|(key, _)| key);
-            match key.and_then(|key| Some((key, self.value(key)?))) {
-                Some((key, value)) => format!("{key} = {value}\n"),
+            let place = key.and_then(|key| left.iter().position(|other| *other == key));
+            match place.and_then(|place| Some((place, self.line(left.get(place)?)?))) {
+                Some((place, set)) => {
+                    left.remove(place);
+                    set
+                }
                 None => format!("{line}\n"),
             }
         };
-        TEMPLATE.lines().map(line).collect()
+        let text: String = template.unwrap_or(TEMPLATE).lines().map(&mut line).collect();
+        left.into_iter().filter_map(|key| self.line(key)).fold(text, |text, line| text + &line)
+    }
+
+    fn line(&self, key: &str) -> Option<String> {
+        Some(format!("{key} = {}\n", self.value(key)?))
     }
 
     /// Returns the value of a setting as it is written in TOML, if it is set.
@@ -89,7 +100,6 @@ mod tests {
     use quorlock::node::Kinds;
 
     use super::*;
-    use crate::config::KEYS;
 
     fn read(file: &str) -> Layer {
         Layer::parse(file, Path::new("/etc/quorlock.toml"), &Kinds::default())
@@ -118,7 +128,7 @@ mod tests {
             metrics: Some("9464".to_owned()),
             metrics_file: Some("/job.prom".into()),
         };
-        let file = layer.in_toml();
+        let file = layer.in_toml(None);
         let back = read(&file);
         for key in KEYS {
             assert!(layer.value(key).is_some(), "{key} is not written");
@@ -128,7 +138,7 @@ mod tests {
 
     #[test]
     fn settings_that_are_not_set_stay_comments_whose_examples_work() {
-        let file = Layer { nodes: vec!["redis://a".to_owned()], ..Layer::default() }.in_toml();
+        let file = Layer { nodes: vec!["redis://a".to_owned()], ..Layer::default() }.in_toml(None);
         assert_eq!(read(&file).nodes, ["redis://a"]);
         let settings =
             file.lines().filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')));

@@ -145,7 +145,7 @@ async fn init_follows_no_link_and_replaces_no_other_thing() {
     assert_eq!(fs::read_dir(target.path()).unwrap().count(), 1, "nothing was made behind a link");
 
     // A file is replaced by a new one, so a process that has the old one open sees no more of it.
-    let init = Quorlock::new(["init", "--force", "--nodes", "redis://:Qq7Zz9@127.0.0.1:1"])
+    let init = Quorlock::new(["init", "--force", "--no-check", "--nodes", "redis://:Qq7Zz9@127.0.0.1:1"])
         .file("quorlock.toml", "old");
     let place = init.path("quorlock.toml");
     set_mode(&place, 0o666);

@@ -63,12 +63,12 @@ async fn servers_that_were_just_started_are_waited_for_and_no_variable_turns_the
 
     // In an earlier file it is a decision for all programs, and the check tells of it.
     let file = format!("nodes = {:?}\nrestart-guard = 'off'\n", servers.urls());
-    let kept = Quorlock::new(["init", "--file", "-", "--force", "-q"]).file("quorlock.toml", &file);
+    let kept = Quorlock::new(["init", "--file", "-", "--no-check", "-q"]).file("quorlock.toml", &file);
     assert!(kept.end().await.expect(0).stdout.contains("\nrestart-guard = \"off\"\n"));
 }
 
 #[tokio::test]
-async fn on_a_terminal_the_wait_is_counted_down_and_force_ends_it() {
+async fn on_a_terminal_the_wait_is_counted_down_and_no_check_skips_it() {
     let Some(servers) = servers(3).await else { return };
     // Longer than the test: it does not end by itself.
     let words = ["--max-ttl", "1h", "--file", "-"];
@@ -77,7 +77,7 @@ async fn on_a_terminal_the_wait_is_counted_down_and_force_ends_it() {
     let terminal = OnTerminal::start(init);
     terminal.shows_times("enough of them vote in ", 2).await;
     drop(terminal);
-    let forced = Quorlock::new([&["init", "--force"], &words[..]].concat()).env("QUORLOCK_NODES", &nodes);
+    let forced = Quorlock::new([&["init", "--no-check"], &words[..]].concat()).env("QUORLOCK_NODES", &nodes);
     let forced = forced.end().await.expect(0);
     assert!(!forced.stderr.contains("waiting:"), "{forced:?}");
 }
@@ -102,6 +102,9 @@ async fn without_a_quorum_it_writes_nothing() {
     let ended = ended.expect(69);
     assert!(file.is_none() && ended.stderr.contains("nothing is written"), "{}", ended.stderr);
     let (ended, file) = init(&servers, &["--force"]).await;
+    ended.expect(69);
+    assert!(file.is_none(), "--force is about the file, not about the nodes");
+    let (ended, file) = init(&servers, &["--no-check"]).await;
     ended.expect(0);
     assert!(file.is_some());
 }
@@ -111,11 +114,11 @@ async fn a_password_in_an_address_is_for_the_owner_only() {
     let Some(servers) = servers_with_password(3, "secret").await else { return };
     let urls: Vec<String> =
         servers.iter().map(|server| format!("redis://:secret@127.0.0.1:{}", server.port())).collect();
-    let (ended, file) = init(&servers, &["--force", "--nodes", &urls.join(",")]).await;
+    let (ended, file) = init(&servers, &["--no-check", "--nodes", &urls.join(",")]).await;
     ended.expect(0);
     assert_eq!(file.expect("a file").1, 0o600);
     // A file that others could read before is written over.
-    let init = ["init", "--force", "--nodes", &urls.join(",")];
+    let init = ["init", "--force", "--no-check", "--nodes", &urls.join(",")];
     let running = Quorlock::new(init).file("quorlock.toml", "ttl = '10s'\n").start();
     let path = running.path("quorlock.toml");
     let mut mode = 0;
@@ -125,10 +128,31 @@ async fn a_password_in_an_address_is_for_the_owner_only() {
     // A user alone is no secret.
     let urls: Vec<String> =
         servers.iter().map(|server| format!("redis://default@127.0.0.1:{}", server.port())).collect();
-    let init = ["init", "--force", "--nodes", &urls.join(",")];
+    let init = ["init", "--force", "--no-check", "--nodes", &urls.join(",")];
     let running = Quorlock::new(init).env("QUORLOCK_PASSWORD", "secret").start();
     let path = running.path("quorlock.toml");
     let ended = running.end_with(|| mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777).await;
     ended.expect(0);
     assert_eq!(mode, 0o644);
+}
+
+/// The file that the packages install.
+const OF_PACKAGE: &str = include_str!("../../src/config/quorlock.toml");
+
+#[tokio::test]
+async fn the_file_of_the_package_is_filled_in_without_force() {
+    let own = OF_PACKAGE.replace("#drift = 0.01\n", "# Ours: ask Ann first.\n");
+    for (before, kept) in [(OF_PACKAGE, "#drift = 0.01\n"), (&own, "# Ours: ask Ann first.\n")] {
+        let words = ["init", "--no-check", "--nodes", "redis://a,redis://b,redis://c", "--drift", "0.02"];
+        let running = Quorlock::new(words).file("quorlock.toml", before).start();
+        let (path, mut text) = (running.path("quorlock.toml"), String::new());
+        running.end_with(|| text = fs::read_to_string(&path).unwrap()).await.expect(0);
+        assert!(
+            text.contains("\nnodes = [\"redis://a\",") && text.matches("\ndrift = 0.02\n").count() == 1,
+            "{text}"
+        );
+        assert_eq!(text.contains(kept), before == own, "{text}");
+        let set = Quorlock::new(["init", "--no-check", "--nodes", "redis://d"]).file("quorlock.toml", &text);
+        assert!(set.end().await.expect(64).stderr.contains("exists"), "it sets something now");
+    }
 }
