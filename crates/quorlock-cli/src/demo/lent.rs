@@ -1,8 +1,9 @@
 //! Servers for trying `quorlock` out: for one command, or until a signal.
 
 use std::env;
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::ExitStatus;
 
@@ -30,9 +31,25 @@ pub(super) async fn to_command(
     let mut command = Program::Command(words).find_in(&path)?.command();
     command.envs(settings(servers)).env("PATH", path).env("PS1", prompt());
     let name = command.get_program().to_owned();
+    if !is_quorlock_or_script(&name) {
+        stderr::say(NEW_SERVERS);
+    }
     let child = Child::start(command, signals).map_err(|error| not_started(Path::new(&name), error))?;
     let status = Beside { child, terminal: Terminal::of_stdin() }.until_ended(signals).await;
     Ok(code_of(status.map_err(Failure::to("watch the command"))?))
+}
+
+/// The library reads no variable for it, and its events have no subscriber in a program that is first tried out.
+const NEW_SERVERS: &str = "quorlock: the servers are new: a program that uses the library waits 30 s for its first lock, \
+    unless it is built with the restart guard off; `quorlock` itself does not wait here\n";
+
+/// Whether a command does not wait for new servers, or is a shell or a script, which is likely to run others that do not.
+fn is_quorlock_or_script(name: &OsStr) -> bool {
+    let base = Path::new(name).file_name().and_then(OsStr::to_str);
+    let mut begin = [0; 2];
+    let mut is_script =
+        || File::open(name).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *b"#!";
+    matches!(base, Some("quorlock" | "sh" | "bash" | "dash" | "zsh" | "fish")) || is_script()
 }
 
 /// Prints the shell exports to reach these servers, and waits for a signal.
