@@ -1,6 +1,6 @@
 //! The variables and functions that the blocks of the pages use without declaring them.
 
-use std::error::Error;
+use std::io;
 
 use quorlock::runtime::Mutex;
 use quorlock_testkit::Servers;
@@ -61,15 +61,17 @@ pub(crate) async fn election() -> quorlock::Election {
     coordinator().await.election("scheduler")
 }
 
-pub(crate) async fn load(_: u32) -> Result<u32, Box<dyn Error + Send + Sync>> {
+// What a reader's own functions return: no error of this library, and none that is made from one.
+
+pub(crate) async fn load(_: u32) -> io::Result<u32> {
     Ok(40)
 }
 
-pub(crate) async fn store(order: u32, _: FencingToken) -> Result<u32, Box<dyn Error + Send + Sync>> {
+pub(crate) async fn store(order: u32, _: FencingToken) -> io::Result<u32> {
     Ok(order + 2)
 }
 
-pub(crate) async fn transfer(_: FencingToken) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn transfer(_: FencingToken) -> io::Result<()> {
     Ok(())
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn port(number: usize) -> usize {
     number
 }
 
-pub(crate) async fn write_to(_: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn write_to(_: usize) -> io::Result<()> {
     Ok(())
 }
 
