@@ -113,7 +113,7 @@ pub(crate) struct Contender {
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause. No hint announces the end of a split.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// When a node that did not queue a waiter is asked for a place again.
+/// When a node that did not queue a waiter is asked for a place again, and nodes that are too young for their votes.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// How often a `Wait::Never` call retries after a vote in which no client had a quorum. The retries
 /// take 150 ms at most in one datacenter, and one of the contenders then has the lock.

@@ -131,19 +131,27 @@ pub struct Holding {
     pub key: Option<Arc<str>>,
     /// How often the holder has acquired the lock without releasing it, where the node counts that: Redisson does.
     pub depth: Option<u64>,
+    /// Whether it is a place in a queue that [other programs share](super::Grants::FirstCome): a lock, also if it never expires.
+    pub is_place: bool,
 }
 
 impl Holding {
     /// Creates an entry with the `token` of the holder and its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
-        Holding { token, expiry, readers: Vec::new(), key: None, depth: None }
+        Holding { token, expiry, readers: Vec::new(), key: None, depth: None, is_place: false }
     }
 
     /// Sets the readers.
     #[must_use]
     pub fn with_readers(self, readers: Vec<Token>) -> Holding {
         Holding { readers, ..self }
+    }
+
+    /// Says that it is a place in a queue.
+    #[must_use]
+    pub fn in_queue(self) -> Holding {
+        Holding { is_place: true, ..self }
     }
 
     /// Sets the key.
@@ -159,7 +167,7 @@ impl Holding {
 pub enum Expiry {
     /// After this time, counted from the node's response.
     In(Duration),
-    /// Never: the key is not a lock but other data.
+    /// Never: the key is not a lock but other data, unless it is a [place](Holding::is_place).
     Never,
 }
 

@@ -40,7 +40,7 @@ pub enum NodeStatus {
     Unknown,
     /// It responds, and its vote counts.
     Connected,
-    /// It responds, but restarted too recently for its vote to count.
+    /// It responds, but restarted or was first used too recently for its vote to count.
     Quarantined {
         /// The remaining time.
         left: Duration,
@@ -75,7 +75,10 @@ impl fmt::Display for NodeStatus {
             NodeStatus::Connected => f.write_str("connected"),
             NodeStatus::Quarantined { left } => {
                 let left = crate::duration::format(*left);
-                write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
+                write!(
+                    f,
+                    "connected, restarted or first used too recently to vote: {left} to go (restart guard)"
+                )
             }
             NodeStatus::Partial { reason } => write!(f, "partially available: {reason:#}"),
             // Without what the error says first: "unreachable" would contradict the open connection.
@@ -277,7 +280,7 @@ impl NodeMonitor {
                 info!(node, identity = &*identity.id, age = ?identity.age, restarted, "connected");
                 if let Some(left) = left {
                     let left = crate::duration::format(left);
-                    warn!(node, %left, "restarted too recently; its vote does not count yet");
+                    warn!(node, %left, "restarted or first used too recently; its vote does not count yet");
                 }
             }
             ConnectionState::Partial(reason) => {

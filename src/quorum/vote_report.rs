@@ -65,7 +65,7 @@ pub enum VoteOutcome {
     FenceAhead,
     /// The key is free.
     Free,
-    /// It granted, but restarted too recently for its vote to count.
+    /// It granted, but restarted or was first used too recently for its vote to count.
     Quarantined {
         /// The remaining time.
         left: Duration,
@@ -184,6 +184,17 @@ impl VoteReport {
         let quarantined =
             |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left } if left > time);
         !self.blocks_quorum(|vote| vote.misconfigured() || quarantined(vote))
+    }
+
+    /// For how long no quorum can grant, because too many nodes are quarantined.
+    pub(crate) fn quarantined_for(&self) -> Duration {
+        let quarantined = |vote: &NodeVote| {
+            if let VoteOutcome::Quarantined { left } = vote.outcome { Some(left) } else { None }
+        };
+        let mut lefts: Vec<Duration> = self.votes.iter().filter_map(quarantined).collect();
+        lefts.sort_unstable();
+        let blocking = self.quorum.blocking();
+        lefts.len().checked_sub(blocking).and_then(|first| lefts.get(first)).copied().unwrap_or_default()
     }
 
     /// Whether the votes are split: no client has a quorum, not even if it has all nodes whose
@@ -316,6 +327,13 @@ impl fmt::Display for VoteOutcome {
         match self {
             VoteOutcome::Granted => f.write_str("granted"),
             VoteOutcome::Restored => f.write_str("had lost the key"),
+            VoteOutcome::Held(Holding { expiry: Expiry::Never, is_place: true, token, .. }) => {
+                write!(
+                    f,
+                    "held by {token}, in a place that never expires, since no session or lease keeps it: "
+                )?;
+                f.write_str("release it with `quorlock release --force`, or delete it")
+            }
             VoteOutcome::Held(Holding { expiry: Expiry::Never, .. }) => {
                 f.write_str("the key has no expiry: it is data and not a lock")
             }
@@ -329,7 +347,8 @@ impl fmt::Display for VoteOutcome {
             VoteOutcome::FenceAhead => f.write_str("has drawn this fencing token or a larger one"),
             VoteOutcome::Free => f.write_str("free"),
             VoteOutcome::Quarantined { left } => {
-                write!(f, "restarted too recently to vote: {} to go (restart guard)", duration::format(*left))
+                let left = duration::format(*left);
+                write!(f, "restarted or first used too recently to vote: {left} to go (restart guard)")
             }
             VoteOutcome::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
             VoteOutcome::Pending => f.write_str("had not answered yet"),

@@ -31,7 +31,10 @@ async fn i12_a_node_restarted_empty_does_not_vote() {
     let report = error.report().unwrap();
     let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{report}") };
     assert!(left > Duration::from_secs(29) && left <= QUARANTINE, "{left:?}");
-    assert!(report.to_string().contains("restarted too recently to vote: 30.3s to go"), "{report}");
+    assert!(
+        report.to_string().contains("restarted or first used too recently to vote: 30.3s to go"),
+        "{report}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,6 +87,23 @@ async fn waiting_for_quarantines_in_vain_fails_immediately() {
     let waiting = acquiring(bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1))));
     bench.pass(QUARANTINE + Duration::from_millis(500)).await;
     drop(waiting.await.unwrap().expect("they vote by then"));
+}
+
+/// Each request in vain leaves a tombstone, and on some nodes a commit of all their members.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_asks_nodes_that_must_not_vote_yet_once_a_second() {
+    for (nodes, young) in [(1, 1), (5, 3)] {
+        let bench = bench(nodes);
+        bench.nodes[..young].iter().for_each(quorlock_testkit::MemoryNode::restart_empty);
+        let since = bench.clock.now();
+        let waiting = acquiring(bench.lock().wait(Wait::UpTo(QUARANTINE * 2)));
+        bench.pass(QUARANTINE + Duration::from_millis(50)).await;
+        drop(waiting.await.unwrap().unwrap());
+        let waited = bench.clock.now().since(since);
+        assert!(waited <= QUARANTINE + Duration::from_millis(50), "{waited:?} of {QUARANTINE:?}");
+        let asked = bench.nodes[0].requests();
+        assert!(asked.cancel + asked.release <= 35, "{nodes} nodes: {asked:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ async fn votes(client: &Coordinator, resource: &str) {
 async fn wait_for_quarantine(client: &Coordinator) {
     let quarantined = async || {
         let answer = client.lock("r").try_acquire().await;
-        answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
+        answer.is_err_and(|error| error.to_string().contains("first used too recently"))
     };
     until("its quarantine", quarantined).await;
 }
@@ -345,7 +345,7 @@ async fn a_demoted_and_repromoted_master_is_noticed_by_its_next_vote() {
     }
     let error = coordinator.lock("r").try_acquire().await.unwrap_err().to_string();
     // The slot map is refreshed every second: on a slow machine the refresh may have noticed first.
-    let noticed = ["was one since the handshake", "restarted too recently"]
+    let noticed = ["was one since the handshake", "first used too recently"]
         .iter()
         .any(|reports| error.contains(reports));
     assert!(noticed, "{error}");

@@ -178,13 +178,13 @@ async fn i24_a_clock_set_forward_does_not_age_a_server() {
     // A client that connects before the clock is corrected.
     let young = Between::of(&servers, None);
     let error = through(&young, RestartGuard::On).lock("r").wait(Wait::Never).acquire().await.unwrap_err();
-    assert!(error.to_string().contains("restarted too recently"), "{error}");
+    assert!(error.to_string().contains("first used too recently"), "{error}");
 
     // Another one, which connects afterwards.
     let old = Between::of(&servers, Some(("uptime_in_seconds", "86400")));
     let coordinator = through(&old, RestartGuard::On);
     let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
-    assert!(error.to_string().contains("restarted too recently"), "{error}");
+    assert!(error.to_string().contains("first used too recently"), "{error}");
     let examination = coordinator.doctor().await;
     let (severity, sentence) = finding(&examination, Check::ClockStepped).unwrap();
     assert_eq!(severity, Severity::Warning, "{sentence}");

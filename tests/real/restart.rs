@@ -31,7 +31,7 @@ async fn a_server_restarted_empty_within_max_ttl_does_not_vote() {
     let holder = guarded(&world.servers, RestartGuard::On);
     // The servers themselves are too young at first.
     let young = holder.lock("r").try_acquire().await.unwrap_err();
-    assert!(young.to_string().contains("restarted too recently to vote"), "{young}");
+    assert!(young.to_string().contains("restarted or first used too recently to vote"), "{young}");
     until("the end of the first quarantine", async || {
         matches!(holder.lock("r").try_acquire().await, Ok(Some(_)))
     })

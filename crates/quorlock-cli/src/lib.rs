@@ -77,6 +77,7 @@ mod status;
 mod stderr;
 mod stdout;
 mod terminal;
+mod time_left;
 mod top;
 mod values;
 mod wait;

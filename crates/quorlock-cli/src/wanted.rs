@@ -4,10 +4,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, Fencing, Lost, PermitError, RenewError, RetainError, Wait, duration,
+    AcquireError, Fencing, Lost, PermitError, RenewError, RetainError, Wait,
     lock::{Multi, Single, Waiting},
     votes::{Holder, VoteReport},
 };
+
+use crate::time_left;
 
 /// A lock and what else has or lacks a fencing token as the user wishes.
 pub(crate) type Lock<K = Single> = quorlock::Lock<K, Fencing>;
@@ -183,11 +185,11 @@ impl Wanted {
 fn of_lock(report: &VoteReport) -> String {
     let Some(holder) = report.holder() else { return format!("no quorum: {report}") };
     format!(
-        "{}{} {} for up to {} more",
+        "{}{} {} {}",
         holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
         if holder.token.is_retained() { "stays taken:" } else { "held by" },
         holder.describe(),
-        duration::format(holder.remaining),
+        time_left::in_words(time_left::remaining(report, &holder)),
     )
 }
 

@@ -142,7 +142,7 @@ impl Session {
                 Expiry::In(left(&life))
             }
         };
-        Ok(Holding::new(token, expiry))
+        Ok(Holding::new(token, expiry).in_queue())
     }
 
     /// Returns the vote of a lock that is not the claim's, of which this is the first place.

@@ -111,7 +111,7 @@ impl Session {
             // Its session has a timeout that only it knows; ours is as good a guess as any.
             None => Expiry::In(timeout()),
         };
-        Holding::new(token, expiry)
+        Holding::new(token, expiry).in_queue()
     }
 
     /// Returns the vote of a lock that is not the claim's, of which this is the first place.

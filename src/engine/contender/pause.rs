@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Contender;
+use super::{ASKED_AGAIN, Contender};
 use crate::engine::attempt::AskOrder;
 use crate::engine::subscription::Subscription;
 use crate::node::{Expiry, Holding};
@@ -85,6 +85,8 @@ impl Contender {
             Some(rest) => (rest, refusal.hints_wanted()),
             None => (self.pauses.next(entropy.next_u64()), usize::MAX),
         };
+        // Asking before leaves a tombstone each time.
+        let pause = pause.max(report.quarantined_for().min(ASKED_AGAIN));
         debug_assert!(wanted > 0, "a pause ends without a hint");
         Pause { until: now + pause, wanted, among, in_the_way }
     }

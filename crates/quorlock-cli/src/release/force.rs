@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::{
-    FencingToken, Lock, Token, duration,
+    FencingToken, Lock, Token,
     node::Expiry,
     protocol::printable,
     votes::{NodeVote, VoteOutcome, VoteReport},
@@ -17,6 +17,7 @@ use super::outcome::Outcome;
 use crate::failure::Failure;
 use crate::report;
 use crate::stderr;
+use crate::time_left;
 
 /// Takes `lock` from the holders seen now, after asking unless `sure`. Returns `None` if the answer was no.
 ///
@@ -80,17 +81,22 @@ const MOST_READERS: usize = 10_000;
 struct Seen {
     token: Token,
     nodes: Vec<Arc<str>>,
-    remaining: Duration,
+    /// Nothing if it never expires.
+    remaining: Option<Duration>,
     fencing_token: Option<FencingToken>,
 }
 
 /// Returns every holder on any node: several if they share the lock, split the vote, or are leftovers. Keys without an
-/// expiry are data of other programs and not listed.
+/// expiry are data of other programs and not listed, unless they are places in a queue.
 fn holders(report: &VoteReport) -> Vec<Seen> {
     let mut holders: Vec<Seen> = Vec::new();
     for vote in report.votes() {
         let VoteOutcome::Held(holding) = &vote.outcome else { continue };
-        let Expiry::In(remaining) = holding.expiry else { continue };
+        let remaining = match holding.expiry {
+            Expiry::In(remaining) => Some(remaining),
+            Expiry::Never if holding.is_place => None,
+            Expiry::Never => continue,
+        };
         // The readers, at most a hundred, and then their marker.
         for token in holding.readers.iter().chain([&holding.token]) {
             // For a retained lock, the node reports its counter instead.
@@ -98,7 +104,7 @@ fn holders(report: &VoteReport) -> Vec<Seen> {
             match holders.iter_mut().find(|holder| holder.token == *token) {
                 Some(holder) => {
                     holder.nodes.push(vote.node.clone());
-                    holder.remaining = holder.remaining.max(remaining);
+                    holder.remaining = holder.remaining.zip(remaining).map(|(one, other)| one.max(other));
                     holder.fencing_token = holder.fencing_token.max(fencing_token);
                 }
                 None => holders.push(Seen {
@@ -123,8 +129,8 @@ fn warning(resource: &str, holders: &[Seen]) -> String {
         // Writing into a string cannot fail.
         let _ = writeln!(
             text,
-            "  {token}, for up to {} more{fenced}\n    on {}",
-            duration::format(*remaining),
+            "  {token}, {}{fenced}\n    on {}",
+            time_left::in_words(*remaining),
             printable(&nodes.join(", "))
         );
     }

@@ -154,7 +154,7 @@ impl Node {
 impl State {
     fn before(reply: &VoteOutcome) -> State {
         match reply {
-            VoteOutcome::Held(Holding { expiry: Expiry::Never, .. }) => State::Data,
+            VoteOutcome::Held(Holding { expiry: Expiry::Never, is_place: false, .. }) => State::Data,
             VoteOutcome::Failed(_)
             | VoteOutcome::Pending
             | VoteOutcome::Duplicate { .. }

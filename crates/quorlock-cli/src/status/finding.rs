@@ -8,6 +8,7 @@ use quorlock::{
 };
 
 use crate::paint::Paint;
+use crate::time_left;
 
 /// The conclusion from the answers.
 pub(crate) enum Finding {
@@ -48,17 +49,17 @@ impl Finding {
         let quorum = report.quorum();
         let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
         match self {
-            Finding::Held(holder @ Holder { nodes, remaining, .. }) if holder.token.is_retained() => format!(
-                "stays taken on {nodes} of {} nodes for up to {} more: {}",
+            Finding::Held(holder @ Holder { nodes, .. }) if holder.token.is_retained() => format!(
+                "stays taken on {nodes} of {} nodes {}: {}",
                 quorum.nodes(),
-                duration::format(*remaining),
+                time_left::in_words(time_left::remaining(report, holder)),
                 holder.describe(),
             ),
-            Finding::Held(holder @ Holder { fencing_token, nodes, remaining, .. }) => format!(
-                "is held by {} on {nodes} of {} nodes for up to {} more{}",
+            Finding::Held(holder @ Holder { fencing_token, nodes, .. }) => format!(
+                "is held by {} on {nodes} of {} nodes {}{}",
                 holder.describe(),
                 quorum.nodes(),
-                duration::format(*remaining),
+                time_left::in_words(time_left::remaining(report, holder)),
                 fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"))
             ),
             Finding::Free => match report.holder() {
@@ -72,8 +73,8 @@ impl Finding {
                 ),
             },
             Finding::NotYet(left) => format!(
-                "is free, but cannot be locked for another {}: too many nodes have restarted too recently to vote \
-                 (restart guard)",
+                "is free, but cannot be locked for another {}: too many nodes have restarted, or were \
+                 first used, too recently to vote (restart guard)",
                 duration::format(*left)
             ),
             Finding::Unclear(holder) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId};
 use quorlock::{
     lock::QueuedWaiter,
-    node::{Expiry, Node, NodeError, Request, Response, Vote, ask},
+    node::{Expiry, Grants, Holding, Node, NodeError, Request, Response, Vote, ask},
     runtime::{Clock, Entropy, SystemEntropy},
 };
 
@@ -306,6 +306,13 @@ impl Bench<'_> {
     pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
         let request = Request::Inspect { key: key.into(), prefix_len: self.prefix_len(key) };
         self.vote_and_token(request).await.map(|(_, fencing_token)| fencing_token)
+    }
+
+    /// Returns the vote where this was planted without an expiry.
+    pub(super) fn held_forever(&self, planted: &[u8]) -> Vote {
+        let held = Holding::new(Token::found(planted), Expiry::Never);
+        let is_place = self.node.capabilities().grants == Grants::FirstCome;
+        Vote::from(if is_place { held.in_queue() } else { held })
     }
 
     /// Whether the node reports that it supports the request.

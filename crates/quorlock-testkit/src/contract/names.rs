@@ -1,7 +1,7 @@
 //! Clauses about keys and tokens: a server accepts any bytes.
 
-use quorlock::node::{Capability, Expiry, Holding, Vote};
-use quorlock::protocol::{Resource, Token, WaiterId};
+use quorlock::node::{Capability, Expiry, Vote};
+use quorlock::protocol::{Resource, WaiterId};
 
 use super::bench::{Bench, Finding, LONG, held_by, is};
 use super::queue::in_place_of;
@@ -11,7 +11,7 @@ pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Find
     for bytes in [&b"\xff\xfe\x00 no text"[..], b"\r\n$5\r\n", b"42", b""] {
         let key = bench.key();
         bench.plant(&key, Value::Text(bytes.to_vec()), Expiry::Never).await?;
-        let found = Vote::from(Holding::new(Token::found(bytes), Expiry::Never));
+        let found = bench.held_forever(bytes);
         is(&bench.acquire(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.renew(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.inspect(&key).await?, &found)?;

@@ -90,7 +90,8 @@ async fn three_recreated(project: &Project) -> Outcome {
         if run.status.success() {
             break;
         }
-        guarded |= String::from_utf8_lossy(&run.stderr).contains("restarted too recently to vote: ");
+        guarded |=
+            String::from_utf8_lossy(&run.stderr).contains("restarted or first used too recently to vote: ");
     }
     assert!(!holder.is_running(), "two clients had the lock");
     assert!(guarded, "no client was told that the masters restarted too recently");
