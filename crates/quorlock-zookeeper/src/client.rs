@@ -12,7 +12,7 @@ use quorlock::redis::Endpoint;
 use quorlock::runtime::{Clock, Mutex, within};
 use quorlock::transport::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -22,6 +22,8 @@ use crate::wire::{Access, Call, Done, Reader, Stat, Writer, broken, op};
 
 /// The longest answer that is read: the list of the nodes of a session, of which there may be hundreds of thousands.
 const LONGEST: usize = 64 << 20;
+/// The longest path of an event: no place of ours has a longer one. Nothing is remembered of others.
+const LONGEST_PATH: usize = 1 << 14;
 /// The longest answer to the first message.
 const LONGEST_GREETING: usize = 4096;
 
@@ -118,7 +120,7 @@ impl Client {
         member: &Member,
         seams: &Seams,
         (wanted, limit): (Wanted, Duration),
-        events: UnboundedSender<Event>,
+        events: Sender<Event>,
     ) -> Result<(Client, Granted), NodeError> {
         let mut stream = dial(address, member, seams).await?;
         // Before the session begins, whose time would pass.
@@ -302,23 +304,26 @@ async fn message_of(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> io
     if message.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(message) }
 }
 
-/// Receives messages until the connection ends.
-async fn read(reader: impl AsyncRead + Unpin, state: Arc<Mutex<State>>, events: UnboundedSender<Event>) {
+/// Receives messages until the connection ends. No faster than events are taken: a server may send any number of them.
+async fn read(reader: impl AsyncRead + Unpin, state: Arc<Mutex<State>>, events: Sender<Event>) {
     let mut reader = BufReader::with_capacity(1 << 16, reader);
     let ended = loop {
         let message = match message_of(&mut reader, LONGEST).await {
             Ok(message) => message,
             Err(error) => break error,
         };
-        if let Err(error) = receive(&message, &state, &events) {
-            break error;
+        match receive(&message, &state) {
+            // There may be no listener any more.
+            Ok(Some(event)) => drop(events.send(event).await),
+            Ok(None) => {}
+            Err(error) => break error,
         }
     };
     end(&state, Reason::new("the connection has ended").because(ended));
 }
 
-/// Passes a message on to who waits for it.
-fn receive(message: &[u8], state: &Mutex<State>, events: &UnboundedSender<Event>) -> io::Result<()> {
+/// Passes an answer on to who waits for it, or returns an event.
+fn receive(message: &[u8], state: &Mutex<State>) -> io::Result<Option<Event>> {
     let mut reader = Reader(message);
     let (number, zxid, code) = (reader.int()?, reader.long()?, reader.int()?);
     if number == EVENT {
@@ -329,9 +334,7 @@ fn receive(message: &[u8], state: &Mutex<State>, events: &UnboundedSender<Event>
             3 => Change::Data,
             _ => Change::Other,
         };
-        // There may be no listener any more.
-        drop(events.send(Event { change, path: path.to_owned() }));
-        return Ok(());
+        return Ok((path.len() <= LONGEST_PATH).then(|| Event { change, path: path.to_owned() }));
     }
     let (expected, waiting) =
         state.lock().waiting.pop_front().ok_or_else(|| broken("it sent an answer without a request"))?;
@@ -340,7 +343,7 @@ fn receive(message: &[u8], state: &Mutex<State>, events: &UnboundedSender<Event>
     }
     // The caller may have gone.
     drop(waiting.send(Answer { zxid, code, body: reader.0.to_vec() }));
-    Ok(())
+    Ok(None)
 }
 
 /// Sends messages until the connection ends.
@@ -369,4 +372,33 @@ fn end(state: &Mutex<State>, why: Reason) {
     let mut state = state.lock();
     state.ended.get_or_insert(why);
     state.waiting.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server may send any number of events, and large ones.
+    #[tokio::test(start_paused = true)]
+    async fn no_more_is_read_than_is_taken() {
+        let event = |path: &str| {
+            let mut event = Writer::new();
+            event.int(EVENT);
+            event.long(0);
+            [0, 2, 3].into_iter().for_each(|number| event.int(number));
+            event.text(path);
+            event.finish()
+        };
+        let (client, mut server) = tokio::io::duplex(1 << 12);
+        let (sender, mut events) = tokio::sync::mpsc::channel(4);
+        let reading = tokio::spawn(read(client, Arc::default(), sender));
+        server.write_all(&event(&"/a".repeat(LONGEST_PATH))).await.unwrap();
+        server.write_all(&event("/a/b-0000000001")).await.unwrap();
+        assert_eq!(events.recv().await.map(|event| event.path).as_deref(), Some("/a/b-0000000001"));
+        let flood = event("/a/b-0000000001").repeat(10_000);
+        let limit = Duration::from_secs(1);
+        let clock = quorlock_testkit::TokioClock::default();
+        assert!(within(&clock, limit, server.write_all(&flood)).await.is_none(), "all has been read");
+        reading.abort();
+    }
 }

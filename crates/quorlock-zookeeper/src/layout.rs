@@ -77,7 +77,12 @@ impl Layout {
     /// The nodes above all others of ours.
     pub(crate) fn roots(&self) -> Vec<String> {
         let mut roots = with_parents(&self.base);
-        roots.extend([self.own("").trim_end_matches('/').to_owned(), self.own("fence"), self.own("alive")]);
+        roots.extend([
+            self.own("").trim_end_matches('/').to_owned(),
+            self.own("fence"),
+            self.own("alive"),
+            self.grants(),
+        ]);
         roots
     }
 
@@ -94,6 +99,11 @@ impl Layout {
     /// The largest `max_ttl` of the clients, in milliseconds.
     pub(crate) fn max_ttl(&self) -> String {
         self.own("max-ttl")
+    }
+
+    /// Written with each grant, so that clients notice an older copy of the data.
+    pub(crate) fn grants(&self) -> String {
+        self.own("grants")
     }
 
     /// The node that a session writes to be kept.
@@ -281,7 +291,7 @@ mod tests {
             assert_eq!(root.dir(name), path);
             assert_eq!(root.lock(path).as_deref(), Some(name));
         }
-        assert_eq!(root.roots(), ["/quorlock", "/quorlock/fence", "/quorlock/alive"]);
+        assert_eq!(root.roots(), ["/quorlock", "/quorlock/fence", "/quorlock/alive", "/quorlock/grants"]);
         assert_eq!(layout("/my/locks").roots()[..2], ["/my", "/my/locks"]);
         assert_eq!(with_parents("/a/b/c"), ["/a", "/a/b", "/a/b/c"]);
     }

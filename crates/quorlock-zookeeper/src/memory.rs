@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use quorlock::node::places::{Local, OwnPlace};
 use quorlock::node::{NodeError, Seams};
-use quorlock::protocol::{FencingToken, Moment};
+use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 
 use crate::address::ZooKeeperAddress;
-use crate::client::Granted;
+use crate::client::{Answer, Granted};
+use crate::error::Failure;
 use crate::layout::{Counter, Layout};
 use crate::proof::Proof;
 use crate::tombs::Tombs;
@@ -72,8 +73,32 @@ pub(crate) struct Seen {
     /// The name of the history that it was of.
     pub(crate) name: String,
     pub(crate) zxid: i64,
-    /// The last counter that this process has raised.
-    pub(crate) counter: Option<(String, FencingToken)>,
+    pub(crate) grants: Grants,
+}
+
+/// How often a lock has been granted, by any client: the version of a node that is written with each grant. The numbers of
+/// changes do not show an older copy, as they begin with a higher one whenever there is another leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Grants(i32);
+
+impl Grants {
+    pub(crate) fn at(version: i32) -> Grants {
+        Grants(version)
+    }
+
+    /// Reads an answer about that node.
+    pub(crate) fn of(answer: &Answer) -> Result<Grants, Failure> {
+        Ok(Grants(answer.data()?.1.version))
+    }
+
+    /// Versions begin anew after the largest number.
+    pub(crate) fn are_before(self, other: Grants) -> bool {
+        self.0.wrapping_sub(other.0) < 0
+    }
+
+    pub(crate) fn later(self, other: Grants) -> Grants {
+        if self.are_before(other) { other } else { self }
+    }
 }
 
 /// What is known of the servers' ticks.

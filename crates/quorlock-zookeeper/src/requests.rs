@@ -117,8 +117,7 @@ impl Session {
         match self.apply(request).await {
             Ok(Answer { vote, number, from, czxid }) => {
                 let revision = u64::try_from(czxid).ok().and_then(NonZeroU64::new);
-                let response =
-                    Response::new(vote, Arc::clone(&self.connection.identity)).with_fencing_token(number);
+                let response = Response::new(vote, self.identity()).with_fencing_token(number);
                 let response = response.with_store_revision(revision);
                 Ok(from.into_iter().fold(response, Response::counting_from))
             }
@@ -131,7 +130,10 @@ impl Session {
         match request {
             Request::Acquire { claim, ttl, fence_hint } => {
                 let fenced = fence_hint.is_some();
-                self.acquire(&self.target(claim, fenced)?, *ttl, *fence_hint).await
+                let done = self.acquire(&self.target(claim, fenced)?, *ttl, *fence_hint).await;
+                // If this vote counts, that of a client that comes next does.
+                self.note_age();
+                done
             }
             Request::Renew { claim, ttl, fencing_token } => {
                 let target = self.target(claim, fencing_token.is_some())?;

@@ -2,26 +2,26 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quorlock::node::places::{Cluster, Connection, Local};
-use quorlock::node::{Hint, NodeError, Reason, Request, Response};
+use quorlock::node::{Hint, Identity, NodeError, Reason, Request, Response};
 use quorlock::protocol::Claim;
 use quorlock::runtime::{Mutex, within};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::AbortHandle;
 
 use crate::address::Member;
 use crate::client::{Client, Event, Granted, Wanted};
 use crate::error::Failure;
-use crate::memory::{Life, Memory, Own, Stored, Ticks};
+use crate::memory::{Grants, Life, Memory, Own, Stored, Ticks};
 use crate::proof::Proof;
 use crate::watch::Watches;
 use crate::wire::{Call, Create};
 
-use history::{Note, Opened};
+use history::{Aging, Found, Note, Opened};
 
 mod history;
 mod ticks;
@@ -30,6 +30,8 @@ mod ticks;
 const CALL_LIMIT: Duration = Duration::from_secs(3);
 /// How long it may take to connect to a member.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How many changes wait to be passed on, before the connection is read no further.
+const MOST_EVENTS: usize = 64;
 /// Begins the name of a history, as answers have it.
 const ID: &str = "zookeeper:";
 
@@ -44,6 +46,14 @@ pub(crate) struct Session {
     /// Which of the node's connections this is.
     pub(crate) generation: u64,
     zxid: AtomicI64,
+    /// How often a lock has been granted, by any client.
+    grants: Mutex<Grants>,
+    /// While the history is too young to vote: what is noted of its age.
+    aging: Mutex<Option<Aging>>,
+    /// The history, and how old it is at least.
+    identity: Mutex<Arc<Identity>>,
+    /// How often the note of the history was reported to have changed, since what reads it has begun.
+    news: AtomicUsize,
     /// Held by the request that lists what the session has.
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Listens, and keeps the session.
@@ -70,7 +80,7 @@ impl Session {
         };
         ticks.allow(address.session())?;
         *memory.ticks.lock() = Some(ticks);
-        let (events, heard) = unbounded_channel();
+        let (events, heard) = channel(MOST_EVENTS);
         let wants = |old| (Wanted { old, timeout: address.session() }, limit);
         let old = memory.life.lock().as_ref().map(|life| life.granted.clone());
         let mut sent = memory.local.now();
@@ -89,13 +99,14 @@ impl Session {
         let pause = ticks.pause(granted.timeout);
         let generation = memory.connected((granted, is_same), (sent, answered), ticks);
         let opened = Opened { client, memory, id, is_same };
-        let (identity, zxid, round_trip) = opened.history().await?;
+        let Found { identity, zxid, grants, aging, round_trip } = opened.history().await?;
         if is_same {
             opened.reconcile().await.map_err(Failure::before_anything_changed)?;
         }
         let client = opened.client;
         let user = address.user(seams);
         let connection = Connection::new(identity, round_trip, user);
+        let identity = Mutex::new(Arc::clone(&connection.identity));
         let session = Arc::new(Session {
             client,
             memory: Arc::clone(memory),
@@ -104,6 +115,10 @@ impl Session {
             id,
             generation,
             zxid: AtomicI64::new(zxid),
+            grants: Mutex::new(grants),
+            aging: Mutex::new(aging),
+            identity,
+            news: AtomicUsize::new(0),
             listing: tokio::sync::Mutex::default(),
             tasks: Mutex::default(),
         });
@@ -139,6 +154,18 @@ impl Session {
         self.tasks.lock().drain(..).for_each(|task| task.abort());
         let mut seen = self.memory.seen.lock();
         seen.zxid = seen.zxid.max(self.zxid.load(Ordering::Relaxed));
+        seen.grants = seen.grants.later(*self.grants.lock());
+    }
+
+    /// Records that a lock has been granted, or that another client has been seen to get one.
+    pub(crate) fn granted(&self, grants: Grants) {
+        let mut known = self.grants.lock();
+        *known = known.later(grants);
+    }
+
+    /// The history, and how old it is at least.
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        Arc::clone(&self.identity.lock())
     }
 
     /// Ends the session too: what lives with it is deleted immediately.
@@ -148,10 +175,14 @@ impl Session {
         self.client.clone().close().await;
     }
 
-    /// Passes on what the server reports.
-    async fn hear(self: &Arc<Session>, event: Event) {
+    /// Passes on what the server reports. Waits for no answer, since none is read meanwhile.
+    fn hear(self: &Arc<Session>, event: Event) {
         if event.path == self.memory.layout.history() {
-            return self.reread().await;
+            // One reader is enough for any number of reports.
+            if self.news.fetch_add(1, Ordering::SeqCst) == 0 {
+                tokio::spawn(Arc::clone(self).reread_all());
+            }
+            return;
         }
         let Some(news) = self.watches.receive(event) else { return };
         if let Some(path) = news.gone
@@ -164,16 +195,35 @@ impl Session {
         }
     }
 
+    /// Reads the note of the history again, until it is newer than the last report.
+    async fn reread_all(self: Arc<Session>) {
+        loop {
+            let known = self.news.load(Ordering::SeqCst);
+            self.reread().await;
+            let is_last = self.news.compare_exchange(known, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+            if is_last || self.connection.ended().is_some() {
+                return;
+            }
+        }
+    }
+
     /// Reads the note of the history again, and ends the connection if it is that of another one.
     async fn reread(&self) {
+        let asked = self.memory.local.now();
         let note = Call::GetData { path: self.memory.layout.history(), watch: false };
         let note = match self.client.send(&note).found().await {
             Ok(note) => note,
             Err(failure) => return drop(self.note(failure)),
         };
-        let name = note.and_then(|answer| Some(Note::of(answer.data().ok()?.0)?.name));
-        if name.as_deref() != self.connection.identity.id.strip_prefix(ID) {
-            self.connection.stop(disconnected("another history has begun"));
+        let note = note.and_then(|answer| {
+            let (data, stat) = answer.data().ok()?;
+            Some((Note::of(data)?, stat.version))
+        });
+        match note {
+            Some((note, version)) if Some(&*note.name) == self.connection.identity.id.strip_prefix(ID) => {
+                self.age(note, version, asked);
+            }
+            Some(_) | None => self.connection.stop(disconnected("another history has begun")),
         }
     }
 
@@ -182,7 +232,11 @@ impl Session {
         let path = self.memory.layout.alive(self.id);
         let (data, version) = (self.memory.local.seams.label().as_bytes().to_vec(), -1);
         let beat = self.client.send(&Call::SetData { path: path.clone(), data: data.clone(), version });
+        let grants = self.client.send(&Call::GetData { path: self.memory.layout.grants(), watch: false });
         let sent = beat.at;
+        if let Some(grants) = grants.found().await? {
+            self.granted(Grants::of(&grants)?);
+        }
         if let Some(answer) = beat.found().await? {
             self.committed(sent, answer.zxid);
             return Ok(());
@@ -203,10 +257,10 @@ impl Drop for Session {
 }
 
 /// Takes the events of a connection, until it ends.
-async fn listen(session: Weak<Session>, mut events: UnboundedReceiver<Event>) {
+async fn listen(session: Weak<Session>, mut events: Receiver<Event>) {
     while let Some(event) = events.recv().await {
         match session.upgrade() {
-            Some(session) => session.hear(event).await,
+            Some(session) => session.hear(event),
             None => return,
         }
     }
@@ -223,6 +277,7 @@ async fn keep(session: Weak<Session>, pause: Duration) {
             drop(kept.note(failure));
             return;
         }
+        kept.note_age();
         // Counted from the answer, so that the next one proves this one.
         let clock = Arc::clone(kept.memory.local.seams.clock());
         drop(kept);
@@ -291,7 +346,7 @@ impl Memory {
         let mut failure = NodeError::Unreachable { reason: Reason::new("no member is named") };
         for member in self.address.members() {
             let wanted = (Wanted { old: None, timeout }, CALL_LIMIT);
-            let events = unbounded_channel().0;
+            let events = channel(1).0;
             let opening = Client::connect(&self.address, member, &self.local.seams, wanted, events);
             match in_time(self, member, CONNECT_LIMIT, opening).await {
                 Ok(opened) => return Ok(opened),

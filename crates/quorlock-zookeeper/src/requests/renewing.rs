@@ -1,6 +1,5 @@
 //! Keeps a lock: by a list of what the session has, or by a look, which restores what was lost.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Response, Vote};
@@ -128,6 +127,6 @@ impl Session {
         let mut all = self.memory.local.own.lock();
         all.by_key(lock, &*own.key)?;
         all.change(lock, &*own.key, |own| own.until = own.until.max(until));
-        Some(Response::new(Vote::Granted, Arc::clone(&self.connection.identity)).counting_from(from))
+        Some(Response::new(Vote::Granted, self.identity()).counting_from(from))
     }
 }

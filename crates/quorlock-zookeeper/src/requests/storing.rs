@@ -10,7 +10,7 @@ use super::{Fault, Stale, Stood, Target, contended, unexpected};
 use crate::error::{Failure, failed};
 use crate::layout::{Counter, attempt, encode_counter, numbered, with_parents};
 use crate::look::{First, Look};
-use crate::memory::{Own, Stored};
+use crate::memory::{Grants, Own, Stored};
 use crate::session::Session;
 use crate::wire::{Call, Create, Done, code};
 
@@ -34,12 +34,17 @@ impl Session {
     ) -> Result<Result<(Vec<Done>, Moment), Stale>, Fault> {
         let own = calls.len();
         calls.extend(Session::count(target, (number, counter)));
+        let (path, at_grants) = (self.memory.layout.grants(), calls.len());
+        calls.push(Call::SetData { path, data: Vec::new(), version: -1 });
         let sent = self.client.send(&Call::Multi(calls));
         let at = sent.at;
         let (done, zxid) = sent.results().await?;
         // What has failed because of another operation says so.
         let is_cause = |done: &Done| matches!(done, Done::Failed(number) if !matches!(number, 0 | -2));
         if let Some(cause) = done.iter().position(is_cause) {
+            if cause == at_grants {
+                return Err(Failure::Lost("what every grant writes is gone".into()).into());
+            }
             return match done.get(cause) {
                 Some(Done::Failed(code::NO_NODE | code::BAD_VERSION | code::NODE_EXISTS)) => {
                     Ok(Err(if cause < own { Stale::Places } else { Stale::Counter }))
@@ -49,13 +54,18 @@ impl Session {
             };
         }
         self.committed(at, zxid);
+        match done.get(at_grants) {
+            Some(Done::Set(stat)) => self.granted(Grants::at(stat.version)),
+            Some(Done::Created(..) | Done::Nothing | Done::Failed(_)) | None => {
+                return Err(unexpected().into());
+            }
+        }
         if let (Some(number), Some(path)) = (number, &target.counter) {
             let version = match done.get(own) {
                 Some(Done::Set(stat) | Done::Created(_, stat)) => stat.version,
                 Some(Done::Nothing | Done::Failed(_)) | None => return Err(unexpected().into()),
             };
             self.memory.cache.lock().remember_counter(path.clone(), Some((number, version)));
-            self.memory.seen.lock().counter = Some((path.clone(), number));
         }
         Ok(Ok((done, at)))
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::node::{Identity, NodeError};
-use quorlock::protocol::Drift;
+use quorlock::protocol::{Drift, Moment};
 
-use super::{ID, list};
+use super::{ID, Session, list};
 use crate::client::Client;
 use crate::error::Failure;
-use crate::memory::Memory;
+use crate::memory::{Grants, Memory, Seen};
 use crate::wire::{Call, Create, Stat, code};
 
 /// How many orphans are deleted together.
@@ -36,26 +36,88 @@ pub(super) struct Note {
     passed: Duration,
     /// For how long `young` lasts.
     part: Duration,
+    /// How much of it a client has lived through, in milliseconds.
+    observed: Duration,
 }
+
+/// What is noted of the age of a history that is too young to vote.
+pub(super) struct Aging {
+    note: Note,
+    version: i32,
+}
+
+/// What a connection may vote for.
+pub(super) struct Found {
+    pub(super) identity: Identity,
+    pub(super) zxid: i64,
+    pub(super) grants: Grants,
+    pub(super) aging: Option<Aging>,
+    pub(super) round_trip: Duration,
+}
+
+/// A client that lives through part of the time in which a history must not vote notes that for clients that come later: in
+/// this number of parts, and more often at the end, when the first of them may vote.
+const NOTED: u32 = 8;
+const END: Duration = Duration::from_secs(1);
+const NOTED_AT_END: Duration = Duration::from_millis(100);
 
 impl Note {
     pub(super) fn of(data: &[u8]) -> Option<Note> {
         let mut words = str::from_utf8(data).ok()?.split(' ');
         let name = words.next().filter(|name| !name.is_empty())?.to_owned();
-        let mut seconds = || Some(Duration::from_secs(words.next()?.parse().ok()?));
-        Some(Note { name, quarantine: seconds()?, passed: seconds()?, part: seconds()? })
+        let mut number = || words.next()?.parse().ok();
+        let [quarantine, passed, part] = [number()?, number()?, number()?].map(Duration::from_secs);
+        // Clients of an earlier version note none.
+        let observed = number().map_or(Duration::ZERO, Duration::from_millis);
+        Some(Note { name, quarantine, passed, part, observed })
     }
 
     fn text(&self) -> Vec<u8> {
         let [quarantine, passed, part] = [self.quarantine, self.passed, self.part].map(|time| time.as_secs());
-        format!("{} {quarantine} {passed} {part}", self.name).into_bytes()
+        let observed = self.observed.as_millis();
+        format!("{} {quarantine} {passed} {part} {observed}", self.name).into_bytes()
+    }
+
+    /// How old the history is at least; more than the quarantine need not be known.
+    fn age(&self, is_young: bool) -> Duration {
+        let passed = self.passed + if is_young { Duration::ZERO } else { self.part };
+        passed.max(self.observed).min(self.quarantine)
+    }
+}
+
+impl Session {
+    /// The note of the history has been read, which was asked for then: another client may have lived through more of it.
+    pub(super) fn age(&self, note: Note, version: i32, asked: Moment) {
+        let mut identity = self.identity.lock();
+        if note.observed > identity.age_at(asked) {
+            *identity = Arc::new(Identity::new(&*identity.id, asked, note.observed));
+        }
+        drop(identity);
+        let is_young = self.memory.local.seams.guards_restarts() && note.observed < note.quarantine;
+        *self.aging.lock() = is_young.then_some(Aging { note, version });
+    }
+
+    /// Notes how much of the time in which the history must not vote this client has lived through.
+    pub(crate) fn note_age(&self) {
+        let mut aging = self.aging.lock();
+        let Some(Aging { note, version }) = &mut *aging else { return };
+        let age = self.identity().age_at(self.memory.local.now()).min(note.quarantine);
+        let part = if age + END < note.quarantine { note.quarantine / NOTED } else { NOTED_AT_END };
+        if age < note.quarantine.min(note.observed + part) {
+            return;
+        }
+        note.observed = age;
+        let (path, data) = (self.memory.layout.history(), note.text());
+        // The change is reported, to this client as well; it fails after one of another client.
+        drop(self.client.send(&Call::SetData { path, data, version: *version }));
+        *aging = None;
     }
 }
 
 impl Opened<'_> {
     /// Reads the history of the data, and begins a new one if there is none, or if these data are older than those that this
     /// client has seen.
-    pub(super) async fn history(&self) -> Result<(Identity, i64, Duration), NodeError> {
+    pub(super) async fn history(&self) -> Result<Found, NodeError> {
         let unread = Failure::before_anything_changed;
         let layout = &self.memory.layout;
         let guarded = self.memory.local.seams.guards_restarts();
@@ -68,8 +130,7 @@ impl Opened<'_> {
             let watched = self.client.send(&Call::AddWatch { path: layout.history() });
             let (note, young) =
                 (get(layout.history()), self.client.send(&Call::Exists { path: layout.young() }));
-            let (max_ttl, last) = (get(layout.max_ttl()), self.memory.seen.lock().counter.clone());
-            let counter = last.as_ref().map(|(path, _)| get(path.clone()));
+            let (max_ttl, grants) = (get(layout.max_ttl()), get(layout.grants()));
             let is_alive = self.made(alive).await.map_err(unread)?;
             let zxid = synced.done().await.map_err(unread)?.zxid;
             let round_trip = self.memory.local.now().since(asked);
@@ -77,41 +138,37 @@ impl Opened<'_> {
             let (note, young) = (note.found().await.map_err(unread)?, young.found().await.map_err(unread)?);
             let max_ttl = max_ttl.found().await.map_err(unread)?;
             let max_ttl = max_ttl.as_ref().map(|answer| answer.data()).transpose().map_err(unread)?;
-            if !is_alive {
+            let grants = grants.found().await.map_err(unread)?;
+            let Some(grants) = grants.filter(|_| is_alive) else {
                 self.make_roots().await.map_err(unread)?;
                 continue;
-            }
+            };
+            let grants = Grants::of(&grants).map_err(unread)?;
             let quarantine = self.compare_max_ttls(max_ttl).await.map_err(unread)?;
             let note = note.as_ref().map(|answer| answer.data()).transpose().map_err(unread)?;
             let seen = self.memory.seen.lock().clone();
-            let mut is_older = zxid < seen.zxid;
-            if let (Some(counter), Some((_, number))) = (counter, &last) {
-                let found = counter.found().await.map_err(unread)?;
-                let found =
-                    found.as_ref().and_then(|answer| crate::layout::decode_counter(answer.data().ok()?.0));
-                is_older |= found.is_none_or(|found| found < *number);
-            }
+            let is_older = zxid < seen.zxid || grants.are_before(seen.grants);
             let known = note.and_then(|(data, _)| Note::of(data)).filter(|known| {
-                let is_same = seen.name.is_empty() || known.name == seen.name;
-                !(is_same && is_older) && (!guarded || known.quarantine >= quarantine)
+                !(known.name == seen.name && is_older) && (!guarded || known.quarantine >= quarantine)
             });
             let version = note.map(|(_, stat)| stat.version);
             let Some(known) = known else {
                 let name = format!("{:016x}", self.memory.local.seams.entropy().next_u64());
-                let (passed, part) = (Duration::ZERO, Duration::ZERO);
-                self.begin(Note { name, quarantine, passed, part }, version, young.is_some()).await?;
+                let [passed, part, observed] = [Duration::ZERO; 3];
+                self.begin(Note { name, quarantine, passed, part, observed }, version, young.is_some())
+                    .await?;
                 continue;
             };
-            let passed = known.passed + if young.is_some() { Duration::ZERO } else { known.part };
-            if guarded && young.is_none() && passed < known.quarantine {
-                self.begin(Note { passed, ..known }, version, false).await?;
+            let age = if guarded { known.age(young.is_some()) } else { known.quarantine };
+            if young.is_none() && age < known.quarantine {
+                self.begin(Note { passed: age, ..known }, version, false).await?;
                 continue;
             }
-            // At least; more need not be known.
-            let age = if young.is_some() && guarded { passed } else { known.quarantine };
-            *self.memory.seen.lock() = crate::memory::Seen { name: known.name.clone(), zxid, counter: last };
-            let id = format!("{ID}{}", known.name);
-            return Ok((Identity::new(id, asked, age), zxid, round_trip));
+            *self.memory.seen.lock() = Seen { name: known.name.clone(), zxid, grants };
+            let identity = Identity::new(format!("{ID}{}", known.name), asked, age);
+            let is_young = age < known.quarantine;
+            let aging = version.filter(|_| is_young).map(|version| Aging { note: known, version });
+            return Ok(Found { identity, zxid, grants, aging, round_trip });
         }
         Err(NodeError::Unresponsive { reason: "other clients keep changing the note of the history".into() })
     }

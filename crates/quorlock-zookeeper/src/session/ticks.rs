@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::node::{NodeError, NodeErrorKind};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::channel;
 
 use super::CALL_LIMIT;
 use crate::address::{Member, ZooKeeperAddress};
@@ -11,6 +11,8 @@ use crate::client::{Client, Wanted};
 use crate::error::failed;
 use crate::memory::{Memory, Proven, Ticks};
 
+/// The length of a tick, unless an administrator has set it.
+const USUAL: Duration = Duration::from_secs(2);
 /// How many writes keep a session in the time of its timeout, unless ticks are longer.
 const PARTS: u32 = 10;
 /// How many ticks a session lasts at least. Fewer would leave no room for two renewals: with four, 1.5 of them may pass before
@@ -33,7 +35,7 @@ impl Proven {
 
 impl Ticks {
     /// Learns of the length of the servers' ticks what they show: the shortest session that they grant has two, the longest
-    /// twenty, unless an administrator has set that otherwise.
+    /// twenty, unless an administrator has set that otherwise (`minSessionTimeout`, `maxSessionTimeout`).
     pub(super) async fn ask(
         address: &ZooKeeperAddress,
         member: &Member,
@@ -42,13 +44,20 @@ impl Ticks {
         let ask = async |timeout| {
             let wanted = (Wanted { old: None, timeout }, CALL_LIMIT);
             let (client, granted) =
-                Client::connect(address, member, &memory.local.seams, wanted, unbounded_channel().0).await?;
+                Client::connect(address, member, &memory.local.seams, wanted, channel(1).0).await?;
             client.close().await;
             Ok::<Duration, NodeError>(granted.timeout)
         };
         let longest = Duration::from_millis(u64::from(i32::MAX.unsigned_abs()));
         let (least, most) = futures::try_join!(ask(Duration::from_millis(1)), ask(longest))?;
-        Ok(Ticks { least, tick: (least / 2).max(most / 20) })
+        Ok(Ticks::of(least, most))
+    }
+
+    /// Where the two contradict each other, either the longest session was raised, which says nothing of the ticks, or the
+    /// shortest was lowered. Then ticks are no longer than usual, or shorter than twice that: the leader asks for the sessions
+    /// that live twice in a tick.
+    fn of(least: Duration, most: Duration) -> Ticks {
+        Ticks { least, tick: (least / 2).max((most / 20).min(USUAL)) }
     }
 
     /// How long to wait between two writes that keep a session: with long ticks half a tick, so that two of these pauses pass
@@ -138,6 +147,26 @@ mod tests {
                 proof.committed(now, now + round_trip);
                 now = now + round_trip;
             }
+        }
+    }
+
+    #[test]
+    fn ticks_are_those_of_the_shortest_session_however_long_the_longest_is() {
+        let tick = |least, most| Ticks::of(Duration::from_millis(least), Duration::from_millis(most)).tick;
+        for (least, most, expected) in [
+            (4000, 40_000, 2000),
+            (400, 4000, 200),
+            (12_000, 120_000, 6000),
+            // `maxSessionTimeout` of their own.
+            (4000, 300_000, 2000),
+            (4000, 60_000_000, 2000),
+            (400, 60_000_000, 2000),
+            (4000, 10_000, 2000),
+            // `minSessionTimeout` of their own.
+            (1000, 40_000, 2000),
+            (1000, 60_000, 2000),
+        ] {
+            assert_eq!(tick(least, most), Duration::from_millis(expected), "{least} {most}");
         }
     }
 }

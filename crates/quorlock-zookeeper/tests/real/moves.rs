@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{NodeError, Request, Seams, Vote, ask};
-use quorlock::protocol::{Claim, FenceHint, WaiterId};
+use quorlock::protocol::{Claim, WaiterId};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, LossReason, Wait};
 use quorlock_testkit::{Proxy, Way, patience, until};
@@ -203,11 +203,7 @@ async fn a_restored_backup_is_a_new_history_to_clients_that_lived_through_it() {
     let Some(cluster) = ensemble(3).await else { return };
     let knows = node(&cluster);
     let before = identity(&knows).await;
-    let fenced = |random| {
-        let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
-        Request::Acquire { claim: claim("a", random), ttl: TTL, fence_hint }
-    };
-    answer(&knows, fenced(1)).await;
+    answer(&knows, acquire(&claim("a", 1))).await;
     answer(&knows, Request::Release { claim: claim("a", 1) }).await;
     (0..3).for_each(|member| cluster.kill(member));
     let backup = cluster.backup().unwrap();
@@ -217,7 +213,7 @@ async fn a_restored_backup_is_a_new_history_to_clients_that_lived_through_it() {
     restart().await;
     assert_eq!(identity(&knows).await.id, before.id, "nothing is lost yet");
     // What the backup lacks.
-    answer(&knows, fenced(2)).await;
+    answer(&knows, acquire(&claim("a", 2))).await;
     (0..3).for_each(|member| cluster.kill(member));
     cluster.restore(&backup).unwrap();
     let restored = SystemClock::default().now();
@@ -241,6 +237,59 @@ async fn a_new_history_grows_old_without_a_client_that_stays() {
         acquired.is_ok()
     };
     until("a vote", voted).await;
+}
+
+/// Whether they have lived through it themselves.
+#[tokio::test]
+async fn clients_that_come_later_count_the_time_that_others_have_lived_through() {
+    let Some(cluster) = ensemble(1).await else { return };
+    let clock = SystemClock::default();
+    let ttl = TTL * 2;
+    let url = format!("{}/lived?session={SESSION}s", cluster.url());
+    let client = || {
+        let client = Coordinator::builder().kind(ZooKeeperKind::new()).nodes([&url]).ttl(TTL).max_ttl(ttl);
+        client.build().unwrap().lock("a").wait(Wait::UpTo(patience()))
+    };
+    let (begun, first) = (clock.now(), client());
+    let lived = tokio::spawn(async move { first.acquire().await.map(|lease| (lease, first)) });
+    clock.sleep_until(begun + ttl * 3 / 4).await;
+    let second = client();
+    let comes_later = tokio::spawn(async move { second.acquire().await.map(drop) });
+    let (lease, first) = lived.await.unwrap().unwrap();
+    lease.release().await.unwrap();
+    comes_later.await.unwrap().unwrap();
+    let waited = clock.now().since(begun);
+    assert!(waited >= ttl && waited < ttl * 3 / 2, "it voted after {waited:?}");
+    // `young` may still be there.
+    drop(client().wait(Wait::Never).acquire().await.unwrap());
+    drop(first);
+}
+
+/// Curator waits for it without an end, and so does no client of ours without saying so.
+#[tokio::test]
+async fn a_place_without_a_session_is_named_and_can_be_released() {
+    let Some(cluster) = common().await else { return };
+    let (foreign, name) = (Foreign::of(cluster).await, "without/session");
+    foreign.make(&dir(name)).await.unwrap();
+    foreign.create(&format!("{}/x-lock-", dir(name)), b"", 2).await.unwrap();
+    let client = process(cluster);
+    let lock = client.lock(name).wait(Wait::Forever);
+    let error = lock.acquire().await.unwrap_err().to_string();
+    assert!(error.contains("never expires") && error.contains("release --force"), "{error}");
+    let holder = lock.inspect().await.unwrap().holder().unwrap();
+    lock.revoke(&holder.token).await.unwrap();
+    drop(lock.acquire().await.unwrap());
+}
+
+/// Such as an administrator sets for other programs.
+#[tokio::test]
+async fn servers_that_grant_very_long_sessions_can_be_locked_on() {
+    let Some(programs) = programs() else { return };
+    let cluster = programs.start_with(1, &["maxSessionTimeout=60000000"]).await.unwrap();
+    let node = ZooKeeperNode::new(&format!("{}{BASE}?session=8s", cluster.url()), &Seams::default()).unwrap();
+    let claim = claim("a", 1);
+    let request = Request::Acquire { claim: claim.clone(), ttl: Duration::from_secs(8), fence_hint: None };
+    assert_eq!(answer(&node, request).await.vote, Vote::Granted);
 }
 
 #[tokio::test]
