@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use redis::Value;
 
 use self::buffers::{Inbox, Outbox};
+use super::push::is_of_everything;
 use super::resp::decode::{RespReader, RespValue};
 use super::resp::frame::{FOREIGN, FrameError};
 use crate::transport::Stream;
@@ -25,6 +26,8 @@ pub(crate) struct Connection {
     inbox: Inbox,
     /// Whether a push was ignored between the replies of the handshake.
     pub(crate) missed_push: bool,
+    /// Whether one of them was of everything.
+    pub(crate) is_invalidated: bool,
     /// How many more bytes the server may push.
     allowance: usize,
 }
@@ -67,12 +70,22 @@ pub(crate) enum ConnectionError {
     Flood,
     /// The server process is a replica now, and may later be a master that has lost locks.
     Demoted,
+    /// The server has invalidated all keys, and may have lost locks.
+    Invalidated,
 }
 
 impl Connection {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Connection {
         let (out, inbox) = (Outbox::default(), Inbox::default());
-        Connection { stream, client: None, out, inbox, missed_push: false, allowance: FREE }
+        Connection {
+            stream,
+            client: None,
+            out,
+            inbox,
+            missed_push: false,
+            is_invalidated: false,
+            allowance: FREE,
+        }
     }
 
     /// Returns the buffer to write requests to.
@@ -146,7 +159,11 @@ impl Connection {
                         Some(Message::Push(push)) if subscribes && is_subscription(push) => {
                             expected = requests.len() - 1;
                         }
-                        Some(Message::Push(_)) => self.missed_push = true,
+                        Some(Message::Push(push)) => {
+                            let of_everything = is_of_everything(push);
+                            self.missed_push = true;
+                            self.is_invalidated |= of_everything;
+                        }
                         None => break,
                     }
                 }

@@ -72,7 +72,8 @@ pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
         | ConnectionError::Early { .. }
         | ConnectionError::Stray
         | ConnectionError::Flood
-        | ConnectionError::Demoted => NodeError::Unreachable { reason: reason.into() },
+        | ConnectionError::Demoted
+        | ConnectionError::Invalidated => NodeError::Unreachable { reason: reason.into() },
     }
 }
 
@@ -91,7 +92,8 @@ impl ConnectionError {
             ConnectionError::FrameError(_)
             | ConnectionError::Stray
             | ConnectionError::Flood
-            | ConnectionError::Demoted => false,
+            | ConnectionError::Demoted
+            | ConnectionError::Invalidated => false,
         }
     }
 
@@ -119,6 +121,10 @@ impl fmt::Display for ConnectionError {
                 f.write_str("it pushed far more data than the requests explain, so the connection was closed")
             }
             ConnectionError::Demoted => f.write_str("the server has become a replica"),
+            ConnectionError::Invalidated => f.write_str(
+                "the server has invalidated all keys, as when it was emptied or its data replaced (FLUSHALL, REPLICAOF, \
+                 DEBUG RELOAD)",
+            ),
             ConnectionError::Early { likely, .. } => write!(f, "{CLOSED} before it sent anything; {likely}"),
             ConnectionError::Stream(_) if self.is_closed() => f.write_str(CLOSED),
             ConnectionError::Stream(error) => write!(f, "{error}"),
@@ -136,7 +142,8 @@ impl Error for ConnectionError {
             ConnectionError::FrameError(_)
             | ConnectionError::Stray
             | ConnectionError::Flood
-            | ConnectionError::Demoted => None,
+            | ConnectionError::Demoted
+            | ConnectionError::Invalidated => None,
         }
     }
 }

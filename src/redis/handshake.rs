@@ -56,10 +56,12 @@ use redis::{Pipeline, Value, cmd};
 
 use super::command::plain::SupportedCommands;
 use super::connect_timeout::ConnectTimeout;
-use super::connection::{Connection, server_error, text};
+use super::connection::{Connection, ConnectionError, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
+use super::inbox_secret::InboxSecret;
 use super::info::facts_in;
 use super::introduction::{Introduction, Replies, ReplyTo};
+use super::last_seen::{AskedMarks, LastSeen, Marks};
 use super::login::Login;
 use super::max_ttl::{MaxTtlNote, max_ttl_answer};
 use super::node_lists::NodeListsNote;
@@ -75,7 +77,8 @@ use super::start;
 use crate::address::{Address, Endpoint, Layout};
 use crate::node::facts::{Facts, Role};
 use crate::node::{Identity, NodeError, NodeErrorKind};
-use quorlock_protocol::{InboxId, Moment, Past, SUCCESSION, age, believed};
+use crate::runtime::entropy::Entropy;
+use quorlock_protocol::{InboxId, Moment, Past, believed};
 
 /// The name of our connections in a server's list of clients. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
@@ -125,7 +128,7 @@ pub(crate) struct Connector {
     login: Login,
     settings: Settings,
     listeners: Arc<Listeners>,
-    last: Option<Seen>,
+    last: Option<LastSeen>,
     seen_processes: SeenProcesses,
     /// The IDs of earlier connections to that process over which a request may still arrive that stores a
     /// key.
@@ -134,25 +137,14 @@ pub(crate) struct Connector {
     has_unclosed: bool,
     /// Whether the server pushes messages to channels, as far as is known.
     has_channels: bool,
-}
-
-/// The process that answered last.
-struct Seen {
-    identity: Arc<Identity>,
-    history: Option<String>,
-    answered: Moment,
-}
-
-/// The requests about the inboxes of offers.
-struct Inboxes {
-    secret: ReplyTo,
-    subscription: ReplyTo,
+    secret: InboxSecret,
 }
 
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
         Connector {
             login: Login::new(address, Peer::Server, &settings),
+            secret: InboxSecret::new(&settings.key_prefix),
             settings,
             listeners,
             last: None,
@@ -187,6 +179,16 @@ impl Connector {
         NodeListsNote::of(&self.settings)
     }
 
+    /// Returns how to read the secret of the inboxes again.
+    pub(super) fn secret(&self) -> InboxSecret {
+        self.secret.clone()
+    }
+
+    /// Returns the randomness of a new secret.
+    pub(super) fn entropy(&self) -> Arc<dyn Entropy> {
+        Arc::clone(&self.settings.entropy)
+    }
+
     /// Returns whether the server can push, as found at the last login.
     pub(super) fn hears_pushes(&self) -> bool {
         self.login.hears_pushes()
@@ -195,7 +197,21 @@ impl Connector {
     /// Records that the process was alive at `now`.
     pub(crate) fn answered(&mut self, now: Moment) {
         if let Some(last) = &mut self.last {
-            last.answered = now;
+            last.answered(now);
+        }
+    }
+
+    /// Records that the process has invalidated all keys at `now`: its data may be others (rule I-50).
+    pub(crate) fn invalidated(&mut self, now: Moment) {
+        if let Some(last) = &mut self.last {
+            last.invalidated(now);
+        }
+    }
+
+    /// Records that the process has another secret, although its data are the same.
+    pub(crate) fn has_secret(&mut self, secret: Box<[u8]>) {
+        if let Some(last) = &mut self.last {
+            last.has_secret(secret);
         }
     }
 
@@ -236,6 +252,7 @@ impl Connector {
         let supported = alone.then(|| SupportedCommands::ask(&mut introduction, &self.settings.key_prefix));
         let of_redisson = self.login.address.layout() == Layout::Redisson;
         let publishing = of_redisson.then(|| Publishing::ask(&mut introduction, &self.settings));
+        let marks = self.ask_for_marks(&mut introduction);
         let inbox = if hints { self.subscribe(&mut introduction) } else { None };
         let info = introduction.add(&cmd("INFO"));
         self.login.steps.next(1);
@@ -246,7 +263,10 @@ impl Connector {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
-        let inbox = inbox.map(|asked| self.secret_in(&mut replies, &asked)).transpose()?.flatten();
+        let mut marks = marks.of(&mut replies);
+        let has_inbox =
+            inbox.map(|asked| self.has_subscribed(&mut replies, asked)).transpose()? == Some(true);
+        let inbox = marks.secret.clone().filter(|_| has_inbox);
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
         let mut process =
@@ -278,10 +298,13 @@ impl Connector {
         if let Some(gate) = &self.settings.gate {
             let wall = self.settings.clock.wall();
             let note = start.and_then(|start| replies.take(start));
-            facts.known = start::known(note, &process.run_id, wall);
+            marks.began = start::began(note, &process.run_id);
+            marks.known = marks.began.and_then(|began| start::known(began, wall));
+            facts.known = marks.known;
             process.uptime = believed(process.uptime, process.turns, facts.known);
-            if facts.known.is_none() {
-                start::note(&mut connection, gate, &process, wall).await.map_err(unconnected)?;
+            if let Some(age) = self.age_to_note(&process, &marks) {
+                let noted = start::note(&mut connection, gate, &process.run_id, age, wall);
+                marks.began = noted.await.map_err(unconnected)?.or(marks.began);
             }
         }
         let pushes_own = facts
@@ -303,7 +326,11 @@ impl Connector {
         }
         let supported = self.end_abandoned(&mut connection, &process, supported).await?;
         let now = self.settings.clock.now();
-        let identity = self.recognise(process, past, now);
+        let identity = self.recognise(process, past, marks, now);
+        if connection.is_invalidated {
+            self.invalidated(now);
+            return Err(unconnected(ConnectionError::Invalidated));
+        }
         Ok(ReadyConnection {
             connection,
             identity,
@@ -321,8 +348,33 @@ impl Connector {
         })
     }
 
+    /// Asks for what shows whether the data are those of the handshake before. Leaves a secret where there is none.
+    fn ask_for_marks(&self, introduction: &mut Introduction) -> AskedMarks {
+        let keeps_one = self.settings.gate.is_some()
+            && self.settings.membership == Membership::Alone
+            && self.login.address.layout() == Layout::Own;
+        let secret = keeps_one.then(|| {
+            let [leave, read] = self.secret.requests(&*self.settings.entropy);
+            introduction.add(&leave);
+            introduction.add(&read)
+        });
+        let doubtful = self.last.as_ref().is_some_and(LastSeen::is_doubtful);
+        let loads = doubtful.then(|| introduction.add(cmd("INFO").arg("commandstats")));
+        AskedMarks { secret, loads }
+    }
+
+    /// Returns the age to leave in a note for other clients: of a process without one, or of a history that has begun
+    /// anew.
+    fn age_to_note(&self, process: &Process, marks: &Marks) -> Option<Duration> {
+        let now = self.settings.clock.now();
+        match self.last.as_ref().and_then(|last| last.lost_data(process, marks, now)) {
+            Some(since) => Some(now.since(since)),
+            None => marks.known.is_none().then_some(process.uptime),
+        }
+    }
+
     /// Subscribes to the inboxes of the listeners, if the server may offer locks.
-    fn subscribe(&self, introduction: &mut Introduction) -> Option<Inboxes> {
+    fn subscribe(&self, introduction: &mut Introduction) -> Option<ReplyTo> {
         if !self.has_channels || !may_offer(&self.login.address, &self.settings) {
             return None;
         }
@@ -331,24 +383,19 @@ impl Connector {
         if channels.is_empty() {
             return None;
         }
-        let secret = &InboxId::secret_key(&self.settings.key_prefix);
-        let random = format!("{:032x}", self.settings.entropy.next_u128());
-        introduction.add(cmd("SET").arg(secret).arg(random).arg("NX"));
-        let secret = introduction.add(cmd("GET").arg(secret));
-        Some(Inboxes { secret, subscription: introduction.subscribe(&channels) })
+        Some(introduction.subscribe(&channels))
     }
 
-    /// Reads the replies to [`subscribe`](Self::subscribe), and returns the server's secret.
-    fn secret_in(&mut self, replies: &mut Replies, asked: &Inboxes) -> Result<Option<Box<[u8]>>, NodeError> {
-        let refused = matches!(replies.take(asked.subscription), Some(Value::ServerError(_)));
+    /// Returns whether the server pushes messages to the inboxes.
+    fn has_subscribed(&mut self, replies: &mut Replies, asked: ReplyTo) -> Result<bool, NodeError> {
+        let refused = matches!(replies.take(asked), Some(Value::ServerError(_)));
         if !replies.subscribed && !refused {
             // Messages to the channels would be taken for replies. A user without the permission gets an
             // error, and no offers.
             self.has_channels = false;
             return Err(unexpected("it replies to SUBSCRIBE but does not push; reconnecting without"));
         }
-        let secret = replies.take(asked.secret).and_then(text).filter(|_| replies.subscribed);
-        Ok(secret.map(|secret| secret.into_bytes().into()))
+        Ok(replies.subscribed)
     }
 
     /// Makes the server end our earlier connections, if it is the process that they led to: requests that are
@@ -360,7 +407,7 @@ impl Connector {
         process: &Process,
         supported: SupportedCommands,
     ) -> Result<SupportedCommands, NodeError> {
-        if self.last.as_ref().is_none_or(|last| *last.identity.id != *process.run_id) {
+        if self.last.as_ref().is_none_or(|last| !last.is(&process.run_id)) {
             self.abandoned.clear();
             self.has_unclosed = false;
         }
@@ -463,31 +510,14 @@ impl Connector {
         })
     }
 
-    /// Returns the identity of `process`, which answered at `now`.
-    ///
-    /// Another process started after the last reply of the one before it, whatever its own clock says; and a
-    /// process that was promoted since then became master after that reply.
-    fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Identity> {
-        let Process { run_id, uptime, history, .. } = process;
-        let identity = match &self.last {
-            Some(last) if *last.identity.id == *run_id && last.history == history => {
-                Arc::clone(&last.identity)
-            }
-            last => {
-                // Where Sentinels or clusters promote replicas, the old master may still be asked for a
-                // while: no vote counts before (rules T-2 and C-6).
-                let in_cluster = self.settings.membership == Membership::OfCluster;
-                let promoted_by_others =
-                    past != Past::Master && (in_cluster || self.login.address.service().is_some());
-                let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
-                let age = age(uptime, past, last.as_ref().map(|last| last.answered), now);
-                debug_assert!(age <= uptime, "no process is older than it reports (rule I-12)");
-                let still = alone.saturating_sub(age);
-                Arc::new(Identity::new(run_id, now + still, age.saturating_sub(alone)))
-            }
-        };
-        self.last = Some(Seen { identity: Arc::clone(&identity), history, answered: now });
-        identity
+    /// Returns the identity of `process`, which answered at `now` and has these marks.
+    fn recognise(&mut self, process: Process, past: Past, marks: Marks, now: Moment) -> Arc<Identity> {
+        // Where Sentinels or clusters promote replicas, the old master may still be asked for a while.
+        let in_cluster = self.settings.membership == Membership::OfCluster;
+        let promoted_by_others =
+            past != Past::Master && (in_cluster || self.login.address.service().is_some());
+        let last = LastSeen::after(self.last.take(), process, past, (marks, now), promoted_by_others);
+        Arc::clone(self.last.insert(last).identity())
     }
 }
 

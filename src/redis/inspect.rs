@@ -201,7 +201,8 @@ async fn known(
 ) -> Result<(), NodeError> {
     let (Some(gate), Some(run_id)) = (&settings.gate, field(info, "run_id")) else { return Ok(()) };
     let note = session.ask(&["GET", &start::key(gate)]).await?;
-    facts.known = start::known(Some(note), run_id, session.clock.wall());
+    let began = start::began(Some(note), run_id);
+    facts.known = began.and_then(|began| start::known(began, session.clock.wall()));
     Ok(())
 }
 

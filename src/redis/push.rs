@@ -137,6 +137,15 @@ impl Audience {
     }
 }
 
+/// Returns whether the push says that all keys may have changed: the server was emptied, or its data replaced.
+pub(super) fn is_of_everything(push: &[u8]) -> bool {
+    let mut parts = RespReader::of(push);
+    matches!(
+        [(); 3].map(|()| parts.next()),
+        [Some(RespValue::List(2)), Some(RespValue::Text(b"invalidate")), Some(RespValue::Nothing)]
+    )
+}
+
 /// Returns whether the push says that this key has changed, and no other.
 pub(super) fn is_change_of(push: &[u8], key: &[u8]) -> bool {
     let mut parts = RespReader::of(push);
@@ -213,6 +222,22 @@ mod tests {
             let push = format!(">2\r\n+invalidate\r\n{reply}");
             assert_eq!(heard(push.as_bytes()), ["Flushed"], "{reply:?}");
         }
+    }
+
+    #[test]
+    fn only_nil_is_everything() {
+        for (reply, everything) in [
+            ("_\r\n", true),
+            ("*-1\r\n", true),
+            ("*1\r\n$1\r\na\r\n", false),
+            ("*0\r\n", false),
+            ("$0\r\n\r\n", false),
+        ] {
+            let push = format!(">2\r\n$10\r\ninvalidate\r\n{reply}");
+            assert_eq!(is_of_everything(push.as_bytes()), everything, "{reply:?}");
+        }
+        assert!(!is_of_everything(b">2\r\n$7\r\nmessage\r\n_\r\n"));
+        assert!(!is_of_everything(b">3\r\n$10\r\ninvalidate\r\n_\r\n_\r\n"));
     }
 
     #[test]

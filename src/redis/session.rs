@@ -24,8 +24,8 @@
 //! A request is in exactly one of these places: `queue`, `batch`, `in_flight` or `unconfirmed`. It leaves
 //! the last of them with one response. A request of several steps (see `exchange`) goes back from
 //! `in_flight` to `batch` between two of them. Besides requests, `in_flight` has the session's own
-//! commands: `WAIT`, the note of the largest `max_ttl`, the list of nodes, and the release of a token whose
-//! number could not be drawn.
+//! commands: `WAIT`, the notes (see `notes`), the list of nodes, and the release of a token whose number could
+//! not be drawn.
 //!
 //! The connection is *fluent*; *stalled* after a second without a reply (four round trips, if that is
 //! longer); *closing* once the node's last handle was dropped; and then ended, either *lost* or *closed*.
@@ -35,7 +35,8 @@
 //! | event | what it does |
 //! |---|---|
 //! | a reply | belongs to the oldest entry of `in_flight`: a vote, an error, or the next step. A stalled connection is fluent again |
-//! | a push | goes to the listeners, in its place between the replies. If it concerns the note of `max_ttl`, the note is read again |
+//! | a push | goes to the listeners, in its place between the replies. If it concerns a note, that is read again |
+//! | a push that all keys are invalid | the connection is lost, and no later reply is read |
 //! | the Sentinels name another master | the connection is lost |
 //! | requests in the queue | are written, after one turn for other tasks to add theirs to the same write. A request that would store a token for an attempt that has ended is not sent |
 //! | the queue is closed | no more requests; the connection closes when `in_flight` is empty, or after a second |
@@ -44,6 +45,8 @@
 //! # Invariants
 //!
 //! - Replies come in the order of the requests, and a reply without a request ends the connection (I-22).
+//! - A vote comes from data that were not replaced since the handshake (I-50): a server pushes that before its
+//!   next reply.
 //! - Nothing is sent on another connection (I-14). When this one ends, what is in flight is *unknown*.
 //! - A release does not overtake the request that it takes back. It is on the same connection and so behind
 //!   it. If that connection has ended and the server did not close it for us, the release is not sent; its
@@ -74,12 +77,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use self::notes::Notes;
 use self::sent::{Expected, Sent};
 use super::admission::{PendingRequest, State};
 use super::command::plain::SupportedCommands;
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionError};
 use super::handshake::{Connector, ReadyConnection};
-use super::max_ttl::MaxTtlNote;
 use super::node_lists::NodeListsNote;
 use super::push::Listeners;
 use super::replicas::ReplicaAck;
@@ -90,6 +93,7 @@ use crate::reason::Reason;
 use crate::runtime::clock::{Clock, Sleep};
 use quorlock_protocol::Moment;
 
+mod notes;
 mod receive;
 mod send;
 mod sent;
@@ -103,6 +107,8 @@ const STALL: Duration = Duration::from_secs(1);
 pub(crate) enum End {
     /// It was lost, for this reason.
     Lost(Reason),
+    /// The server has invalidated all keys, and answers as before.
+    Invalidated,
     /// The node was dropped, and everything was answered that could be.
     Closed,
 }
@@ -121,8 +127,12 @@ pub(crate) async fn run(
         ready.supported.client.is_none() || !connector.expects_late_requests(),
         "a request of an earlier connection may arrive behind one that looks for no tombstone (rules I-5 and I-41)"
     );
-    // A push that the handshake has ignored may have been about the note.
-    let note = if ready.connection.missed_push { NoteStatus::Outdated } else { NoteStatus::Known };
+    let notes = Notes::new(
+        ready.max_ttl.filter(|_| ready.hints),
+        ready.inbox.as_ref().map(|_| connector.secret()),
+        // A push that the handshake has ignored may have been about them.
+        ready.connection.missed_push,
+    );
     let lists = connector.node_lists();
     let mut session = Session {
         connection: ready.connection,
@@ -140,8 +150,7 @@ pub(crate) async fn run(
         pairs_from: Moment::ORIGIN,
         watch: ready.watch,
         replica_ack: ready.replica_ack,
-        max_ttl: ready.max_ttl.filter(|_| ready.hints),
-        note,
+        notes,
         lists,
         lists_from: Moment::ORIGIN,
         unconfirmed: Vec::new(),
@@ -158,6 +167,7 @@ pub(crate) async fn run(
     let end = poll_fn(|context| session.poll(context, queue)).await;
     session.reason = match &end {
         End::Lost(reason) => reason.clone(),
+        End::Invalidated => ConnectionError::Invalidated.into(),
         End::Closed => "the node was dropped before it answered".into(),
     };
     (end, session.has_answered)
@@ -171,7 +181,11 @@ impl Drop for Session<'_> {
         let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.expected {
             Expected::Response { pending, .. } => Some(pending),
             Expected::Undo(undo) => Some(undo.pending),
-            Expected::ReplicaAck | Expected::MaxTtl | Expected::NodeLists => None,
+            Expected::ReplicaAck
+            | Expected::MaxTtl
+            | Expected::SecretLeft
+            | Expected::Secret
+            | Expected::NodeLists => None,
         });
         let asked: Vec<_> = in_flight.collect();
         if asked.iter().any(|pending| pending.request.may_create()) {
@@ -182,16 +196,6 @@ impl Drop for Session<'_> {
             pending.answer(Err(NodeError::Disconnected { reason: self.reason.clone() }));
         }
     }
-}
-
-/// Whether we know the note of the largest `max_ttl`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NoteStatus {
-    Known,
-    /// The server has pushed that it has changed.
-    Outdated,
-    /// It is being read.
-    Asked,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -228,9 +232,8 @@ struct Session<'a> {
     watch: Option<Watch>,
     /// The replicas that must confirm a vote.
     replica_ack: Option<ReplicaAck>,
-    /// The note of the largest `max_ttl`, if the server pushes its changes.
-    max_ttl: Option<MaxTtlNote>,
-    note: NoteStatus,
+    /// The notes that are read again when the server pushes that they have changed.
+    notes: Notes,
     /// The lists of nodes of the clients.
     lists: Option<NodeListsNote>,
     /// When ours may be recorded again.
@@ -261,8 +264,10 @@ impl Session<'_> {
         queue: &mut UnboundedReceiver<PendingRequest>,
     ) -> Poll<End> {
         // Replies first: their receivers may send further requests, which join the same write.
-        if let Err(reason) = self.receive(context) {
-            return Poll::Ready(End::Lost(reason.into()));
+        match self.receive(context) {
+            Ok(()) => {}
+            Err(ConnectionError::Invalidated) => return Poll::Ready(End::Invalidated),
+            Err(reason) => return Poll::Ready(End::Lost(reason.into())),
         }
         if let Some(watch) = &mut self.watch
             && let Poll::Ready(reason) = watch.poll_replaced(context)
@@ -270,7 +275,7 @@ impl Session<'_> {
             return Poll::Ready(End::Lost(reason));
         }
         self.take(context, queue);
-        self.ask_for_max_ttl();
+        self.read_notes(context);
         if let Poll::Ready(Err(reason)) = self.connection.poll_send(context) {
             return Poll::Ready(End::Lost(reason.into()));
         }

@@ -1,19 +1,22 @@
-//! How long a server process has been known, by the clocks of its clients (rule I-24, ADR 2).
+//! How long a server process has been known, by the clocks of its clients (rules I-24 and I-50, ADR 2).
 //!
 //! A server computes its uptime from its wall clock. If that was set forward after the start, as on a machine
 //! that boots with a wrong clock, a process of a few seconds seems hours old. So the first client that meets
 //! a young process leaves a note, with the time at which it must have started by the client's own clock. No
-//! client takes the process for older than that.
+//! client takes the process for older than that. A client that notices that the process has lost its data since replaces
+//! the note: its history begins anew.
 
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::connection::{Connection, ConnectionError, text};
-use super::process::Process;
 
-/// An older process needs no note: every lock that it can have lost has expired.
+/// An older history needs no note: every lock that it can have lost has expired.
 const NOTABLE: Duration = Duration::from_secs(60 * 60);
+
+/// By how much the clocks of two clients may differ: a history that another client has just noted is of age zero.
+const APART: Duration = Duration::from_secs(5);
 
 /// Returns the key of the note, next to that of a promotion.
 pub(super) fn key(gate: &str) -> String {
@@ -25,30 +28,37 @@ pub(super) fn request(gate: &str) -> Cmd {
     cmd("GET").arg(key(gate)).clone()
 }
 
-/// Returns how long this process has been known at `wall`, our time. A note of another process is ignored, as
-/// is one from the future: one of the two clocks is wrong.
-pub(super) fn known(note: Option<Value>, run_id: &str, wall: Duration) -> Option<Duration> {
+/// Returns when the history of this process began, by the wall clock of the client that has noted it. A note of another
+/// process is ignored.
+pub(super) fn began(note: Option<Value>, run_id: &str) -> Option<Duration> {
     let note = text(note?)?;
     let (process, millis) = note.rsplit_once(' ')?;
-    let started = Duration::from_millis(millis.parse().ok().filter(|_| process == run_id)?);
-    wall.checked_sub(started)
+    millis.parse().ok().filter(|_| process == run_id).map(Duration::from_millis)
 }
 
-/// Records when a young process must have started, if no client has before. Nothing depends on whether that
-/// works: a full server or a user without permission leaves no note.
+/// Returns how long that is ago at `wall`, our time. A note from the future is ignored, as one of the two clocks is wrong,
+/// unless they may just differ a little.
+pub(super) fn known(began: Duration, wall: Duration) -> Option<Duration> {
+    (began <= wall.saturating_add(APART)).then(|| wall.saturating_sub(began))
+}
+
+/// Records of what age the history of a process is, if that is young. Nothing depends on whether that works: a full server
+/// or a user without permission leaves no note. Returns when it began, if it was recorded.
 pub(super) async fn note(
     connection: &mut Connection,
     gate: &str,
-    process: &Process,
+    run_id: &str,
+    age: Duration,
     wall: Duration,
-) -> Result<(), ConnectionError> {
-    if process.uptime >= NOTABLE {
-        return Ok(());
+) -> Result<Option<Duration>, ConnectionError> {
+    if age >= NOTABLE {
+        return Ok(None);
     }
-    let started = wall.saturating_sub(process.uptime).as_millis();
+    let began = wall.saturating_sub(age).as_millis();
     let mut command = Pipeline::with_capacity(1);
-    command.cmd("SET").arg(key(gate)).arg(format!("{} {started}", process.run_id));
-    connection.exchange(&command).await.map(drop)
+    command.cmd("SET").arg(key(gate)).arg(format!("{run_id} {began}"));
+    connection.exchange(&command).await?;
+    Ok(u64::try_from(began).ok().map(Duration::from_millis))
 }
 
 #[cfg(test)]
@@ -56,18 +66,19 @@ mod tests {
     use super::*;
 
     fn age_of(note: &str) -> Option<Duration> {
-        known(Some(Value::BulkString(note.into())), "abc", Duration::from_secs(1000))
+        known(began(Some(Value::BulkString(note.into())), "abc")?, Duration::from_secs(1000))
     }
 
     #[test]
     fn i24_a_note_counts_for_its_process_and_from_the_past() {
         assert_eq!(age_of("abc 990000"), Some(Duration::from_secs(10)));
         assert_eq!(age_of("abc 1000000"), Some(Duration::ZERO));
-        for other in ["abd 990000", "abc 1000001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
+        assert_eq!(age_of("abc 1005000"), Some(Duration::ZERO), "a clock that is a little behind");
+        for other in ["abd 990000", "abc 1005001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
             assert_eq!(age_of(other), None, "{other}");
         }
-        assert_eq!(known(Some(Value::Nil), "abc", Duration::MAX), None);
-        assert_eq!(known(None, "abc", Duration::MAX), None);
+        assert_eq!(began(Some(Value::Nil), "abc"), None);
+        assert_eq!(began(None, "abc"), None);
     }
 
     #[test]

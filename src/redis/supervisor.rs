@@ -10,6 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
 
 use super::admission::{PendingRequest, State};
+use super::connection::ConnectionError;
 use super::handshake::Connector;
 use super::home::Work;
 use super::push::Listeners;
@@ -19,6 +20,7 @@ use crate::address::Address;
 use crate::doctor::Finding;
 use crate::doctor::rules::on_sight;
 use crate::node::NodeError;
+use crate::reason::Reason;
 use crate::runtime::Mutex;
 use quorlock_protocol::Backoff;
 
@@ -156,7 +158,7 @@ impl Supervisor {
                     if greeted.hints {
                         listeners.hearing();
                     }
-                    if let Some(secret) = greeted.inbox.take() {
+                    if let Some(secret) = greeted.inbox.clone() {
                         listeners.inbox_open(secret);
                     }
                     let (end, has_answered) =
@@ -167,6 +169,11 @@ impl Supervisor {
                     }
                     match end {
                         End::Closed => return,
+                        // It answers: requests wait in the queue for the next handshake, unless there was one just now.
+                        End::Invalidated if clock.now().since(since) >= LASTING => continue,
+                        End::Invalidated => NodeError::Unreachable {
+                            reason: Reason::from(ConnectionError::Invalidated).within("the connection ended"),
+                        },
                         End::Lost(reason) => {
                             NodeError::Unreachable { reason: reason.within("the connection ended") }
                         }

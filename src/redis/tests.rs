@@ -30,6 +30,8 @@ const ONLY_SCRIPTS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0
                             -ERR no\r\n-ERR no\r\n";
 /// The reply before that, to the request for the note of its start: the user may neither read nor write one.
 const UNNOTED: &str = "-NOPERM no\r\n";
+/// The replies after them, to the requests for the secret of the inboxes: the user may neither leave nor read one.
+const NO_SECRET: &str = "-NOPERM no\r\n-NOPERM no\r\n";
 
 pub(super) fn settings() -> Settings {
     let connect_timeout = ConnectTimeout::Whole(Duration::from_secs(1));

@@ -27,6 +27,7 @@ mod hostile;
 mod impostors;
 mod interop;
 mod lists;
+mod moves;
 mod noticed;
 mod offers;
 mod one;

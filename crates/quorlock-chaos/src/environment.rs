@@ -102,6 +102,12 @@ impl Environment {
         self.command(number, &["FLUSHALL"]).await
     }
 
+    pub(crate) async fn delete_keys(&self, number: usize) -> io::Result<()> {
+        const EACH: &str = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('DEL', key) end";
+        self.forgot(number);
+        self.command(number, &["EVAL", EACH, "0"]).await
+    }
+
     /// Makes the server refuse every write: it has no memory left and may evict nothing.
     pub(crate) async fn starve(&self, number: usize) -> io::Result<()> {
         self.command(number, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await?;

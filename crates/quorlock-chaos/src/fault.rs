@@ -29,6 +29,7 @@ const KINDS: &[(&str, Make)] = &[
     ("slow", slow::Slow::make),
     ("silence", |text| Ok(Box::new(silence::Silence::new(Target::Node, text)))),
     ("flush", |_| Ok(Box::new(plain::FLUSH))),
+    ("delete-keys", |_| Ok(Box::new(plain::DELETE))),
     ("crowd", |_| Ok(Box::new(plain::CROWD))),
     ("memory", |_| Ok(Box::new(plain::MEMORY))),
     ("clock-step", clock::Step::make),

@@ -36,8 +36,11 @@ pub enum Kind {
     Replay,
     /// The node's clock steps forwards. Not tolerated by design.
     Step,
-    /// All keys of a node are deleted. Not tolerated by design.
+    /// All keys of a node are deleted at once (`FLUSHALL`). Tolerated while the clients stay: one that comes before they
+    /// have noticed does not know.
     Flush,
+    /// All keys of a node are deleted one by one. Not tolerated by design.
+    Delete,
 }
 
 impl Kind {
@@ -61,7 +64,7 @@ impl Kind {
     ];
 
     /// All kinds with their names on the command line.
-    pub const ALL: [(&'static str, Kind); 17] = [
+    pub const ALL: [(&'static str, Kind); 18] = [
         ("hold", Kind::Hold),
         ("cut", Kind::Cut),
         ("loss", Kind::Loss),
@@ -79,6 +82,7 @@ impl Kind {
         ("replay", Kind::Replay),
         ("step", Kind::Step),
         ("flush", Kind::Flush),
+        ("delete", Kind::Delete),
     ];
 
     /// Returns the name on the command line.

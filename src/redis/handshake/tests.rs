@@ -29,19 +29,19 @@ fn o8_no_offers_where_votes_depend_on_time_or_other_servers() {
 fn a_new_process_is_no_older_than_the_last_answer_of_the_one_before() {
     let mut connector = connector();
     assert_eq!(
-        connector.recognise(process("old", 1_000), Past::Master, seconds(10)).age,
+        connector.recognise(process("old", 1_000), Past::Master, Marks::default(), seconds(10)).age,
         Duration::from_secs(999)
     );
     connector.answered(seconds(20));
-    let identity = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
+    let identity = connector.recognise(process("new", 1_000), Past::Master, Marks::default(), seconds(23));
     assert_eq!(identity.age, Duration::from_secs(3), "its clock was set forward");
 }
 
 #[test]
 fn a_process_that_was_seen_before_ages_on_our_clock() {
     let mut connector = connector();
-    let first = connector.recognise(process("abc", 5), Past::Master, seconds(10));
-    let again = connector.recognise(process("abc", 5_000), Past::Master, seconds(20));
+    let first = connector.recognise(process("abc", 5), Past::Master, Marks::default(), seconds(10));
+    let again = connector.recognise(process("abc", 5_000), Past::Master, Marks::default(), seconds(20));
     assert!(Arc::ptr_eq(&first, &again), "its clock was set forward");
     assert_eq!(again.age_at(seconds(20)), Duration::from_secs(14));
 }
@@ -53,7 +53,10 @@ fn t2_a_successor_waits_until_its_predecessor_is_unused() {
         let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
         let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
         let past = Past::Promoted { master_since: Duration::from_secs(master_since) };
-        connector.recognise(process, past, seconds(100)).age_at(seconds(100 + later)).as_secs()
+        connector
+            .recognise(process, past, Marks::default(), seconds(100))
+            .age_at(seconds(100 + later))
+            .as_secs()
     };
     assert_eq!(age("redis://a", 0, 20), 20);
     assert_eq!(age("redis+sentinel://a/m", 0, 20), 12, "3 s, and 5 s to tell each other");
@@ -65,7 +68,7 @@ fn t2_a_successor_waits_until_its_predecessor_is_unused() {
     let mut member = Connector::new(Address::parse("a").unwrap(), settings, Arc::default());
     let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
     let past = Past::Promoted { master_since: Duration::from_secs(20) };
-    let age = member.recognise(process, past, seconds(100)).age_at(seconds(100));
+    let age = member.recognise(process, past, Marks::default(), seconds(100)).age_at(seconds(100));
     assert_eq!(age.as_secs(), 12, "clusters promote as well");
 }
 
@@ -75,9 +78,81 @@ fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
     let mut masters_since = |history: &str, master_since, at| {
         let process = Process { history: Some(history.into()), ..process("abc", 5_000) };
         let past = Past::Promoted { master_since: Duration::from_secs(master_since) };
-        connector.recognise(process, past, seconds(at)).age_at(seconds(at))
+        connector.recognise(process, past, Marks::default(), seconds(at)).age_at(seconds(at))
     };
     assert_eq!(masters_since("first", 7, 10), Duration::from_secs(7));
     assert_eq!(masters_since("first", 100, 12), Duration::from_secs(9), "the same promotion, by our clock");
     assert_eq!(masters_since("second", 100, 15), Duration::from_secs(3), "its clock was set forward");
+}
+
+/// The marks of data with this secret, noted to have begun at a time that was `known` seconds ago.
+fn marks(secret: &str, began: Option<u64>, known: Option<u64>) -> Marks {
+    let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
+    let secret = (!secret.is_empty()).then(|| secret.as_bytes().into());
+    Marks { secret, began: seconds(began), known: seconds(known), loaded_nothing: true }
+}
+
+/// The age of a process at 100 s that was seen at 10 s and invalidated all keys at 90 s, by its marks then and now.
+fn age_after_invalidation(before: Marks, after: Marks) -> u64 {
+    let mut connector = connector();
+    connector.recognise(process("abc", 1_000), Past::Master, before, seconds(10));
+    connector.invalidated(seconds(90));
+    connector
+        .recognise(process("abc", 1_090), Past::Master, after, seconds(100))
+        .age_at(seconds(100))
+        .as_secs()
+}
+
+#[test]
+fn i50_a_process_that_has_invalidated_its_keys_begins_anew_unless_its_data_are_the_same() {
+    let same = || marks("secret", None, None);
+    assert_eq!(age_after_invalidation(same(), same()), 1_089, "another database was emptied");
+    assert_eq!(age_after_invalidation(same(), marks("other", None, None)), 10, "it was emptied");
+    assert_eq!(
+        age_after_invalidation(same(), Marks { loaded_nothing: false, ..same() }),
+        10,
+        "a dump was loaded"
+    );
+    assert_eq!(age_after_invalidation(marks("", None, None), same()), 10, "nobody knows");
+    assert_eq!(age_after_invalidation(same(), marks("", None, None)), 10, "nobody knows");
+}
+
+#[test]
+fn i50_a_loss_is_seen_by_a_client_that_was_not_connected() {
+    let age = |before: Marks, after: Marks| {
+        let mut connector = connector();
+        connector.recognise(process("abc", 1_000), Past::Master, before, seconds(10));
+        let identity = connector.recognise(process("abc", 1_090), Past::Master, after, seconds(100));
+        identity.age_at(seconds(100)).as_secs()
+    };
+    assert_eq!(age(marks("secret", None, None), marks("secret", None, None)), 1_089);
+    assert_eq!(age(marks("secret", None, None), marks("other", None, None)), 0, "it was emptied meanwhile");
+    assert_eq!(
+        age(marks("secret", None, None), marks("secret", Some(900), Some(7))),
+        7,
+        "another client has noticed"
+    );
+    assert_eq!(
+        age(marks("secret", Some(900), Some(3)), marks("secret", Some(900), Some(93))),
+        1_089,
+        "an old note"
+    );
+    assert_eq!(
+        age(marks("secret", None, None), marks("secret", Some(900), None)),
+        1_089,
+        "a note from the future"
+    );
+}
+
+#[test]
+fn i50_a_loss_is_noted_for_other_clients() {
+    let mut connector = connector();
+    let same = || marks("secret", Some(900), Some(500));
+    connector.recognise(process("abc", 1_000), Past::Master, same(), seconds(10));
+    assert_eq!(connector.age_to_note(&process("abc", 1_000), &same()), None);
+    connector.recognise(process("abc", 1_000), Past::Master, Marks::default(), seconds(10));
+    assert_eq!(connector.age_to_note(&process("abc", 7), &Marks::default()), Some(Duration::from_secs(7)));
+    connector.invalidated(seconds(90));
+    let noted = connector.age_to_note(&process("abc", 1_000), &same());
+    assert!(noted.is_some_and(|age| age < Duration::from_secs(1_000)), "{noted:?}");
 }

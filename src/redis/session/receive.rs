@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::super::admission::PendingRequest;
 use super::super::command::encode;
-use super::super::connection::{ConnectionError, Message, READS, yield_later};
+use super::super::connection::{ConnectionError, Message, READS, text, value, yield_later};
 use super::super::exchange::{Progress, Step};
 use super::super::max_ttl::max_ttl_in;
-use super::super::push::may_change;
+use super::super::push::is_of_everything;
 use super::super::redisson;
 use super::super::replicas::{copies_in, must_last};
 use super::super::scripts::Library;
+use super::Session;
 use super::sent::{Expected, Sent, Undo};
-use super::{NoteStatus, Session};
 use crate::node::{NodeError, ReceivedAt, Request, Response, Vote};
 
 /// How long only scripts are used after the server has refused one of two commands: it may be out of memory for a
@@ -47,11 +47,10 @@ impl Session<'_> {
             let Some(message) = message? else { break };
             match message {
                 Message::Push(push) => {
-                    if self.note == NoteStatus::Known
-                        && self.max_ttl.as_ref().is_some_and(|note| may_change(push, note.key()))
-                    {
-                        self.note = NoteStatus::Outdated;
+                    if is_of_everything(push) {
+                        return Err(self.invalidated());
                     }
+                    self.notes.pushed(push);
                     if let Some(listeners) = self.listeners
                         && !(self.pushes_own
                             && self.in_flight.front().is_some_and(|sent| sent.changes_own_place(push)))
@@ -88,10 +87,17 @@ impl Session<'_> {
                             }
                         }
                         Expected::MaxTtl => {
-                            if let Some((note, theirs)) = self.max_ttl.as_ref().zip(max_ttl_in(answer)) {
+                            if let Some((note, theirs)) = self.notes.max_ttl.as_ref().zip(max_ttl_in(answer))
+                            {
                                 note.hear(self.name, theirs);
                             }
-                            self.note = NoteStatus::Known;
+                            self.notes.max_ttl_is_known();
+                        }
+                        Expected::SecretLeft => {}
+                        Expected::Secret => {
+                            let secret = value(answer).ok().and_then(text);
+                            self.notes.secret_is_known();
+                            self.has_secret(secret);
                         }
                     }
                 }
@@ -101,6 +107,21 @@ impl Session<'_> {
             self.alive();
         }
         Ok(())
+    }
+
+    /// Records that the data may be others from here on, and returns the error that ends the connection: the replies that
+    /// follow are not read.
+    fn invalidated(&mut self) -> ConnectionError {
+        self.connector.invalidated(self.clock.now());
+        ConnectionError::Invalidated
+    }
+
+    /// Records the secret of the inboxes, which has changed.
+    fn has_secret(&mut self, secret: Option<String>) {
+        let (Some(secret), Some(listeners)) = (secret, self.listeners) else { return };
+        let secret: Box<[u8]> = secret.into_bytes().into();
+        self.connector.has_secret(secret.clone());
+        listeners.inbox_open(secret);
     }
 
     /// Answers a request, or sends its next step.

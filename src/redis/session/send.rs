@@ -11,7 +11,7 @@ use super::super::node_lists::EVERY;
 use super::super::replicas::must_last;
 use super::sent::{Expected, Sent};
 use super::stall::stalled;
-use super::{NoteStatus, Pace, Session};
+use super::{Pace, Session};
 use crate::node::NodeError;
 use quorlock_protocol::Moment;
 
@@ -102,27 +102,8 @@ impl Session<'_> {
         }
     }
 
-    /// Reads the note of the largest `max_ttl` again, if it has changed. At most one such request is in flight:
-    /// a change before its reply is in the reply, such as our own, which Redis 6.0 pushes to us.
-    pub(super) fn ask_for_max_ttl(&mut self) {
-        if self.note != NoteStatus::Outdated || self.shutdown.is_some() {
-            return;
-        }
-        let Some(note) = &self.max_ttl else { return };
-        note.ask(self.connection.outbox());
-        let at = self.clock.now();
-        self.in_flight.push_back(Sent { expected: Expected::MaxTtl, at });
-        self.note = NoteStatus::Asked;
-        debug_assert_eq!(
-            self.in_flight.iter().filter(|sent| matches!(sent.expected, Expected::MaxTtl)).count(),
-            1,
-            "the reply to an earlier request for the note would be taken for the newest"
-        );
-        self.watch_for_stall(at);
-    }
-
     /// Arms the timer for requests that were sent at this moment.
-    fn watch_for_stall(&mut self, at: Moment) {
+    pub(super) fn watch_for_stall(&mut self, at: Moment) {
         if self.timer.is_none() && !self.in_flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + self.stall));
         }

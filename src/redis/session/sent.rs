@@ -37,6 +37,10 @@ pub(super) enum Expected {
     ReplicaAck,
     /// The largest `max_ttl` of the clients.
     MaxTtl,
+    /// Whether there was no secret of the inboxes.
+    SecretLeft,
+    /// The secret of the inboxes.
+    Secret,
     /// The lists of nodes of the clients.
     NodeLists,
 }

@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::{
-    Log, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask,
+    Log, NO_SECRET, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings,
+    spawn_ask,
 };
 use crate::address::Address;
 use crate::node::{
@@ -385,7 +386,7 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
                     introduced = introduced.replacen("-NOPERM no", ":7", 1).replacen("-NOPERM no", ":0", 1);
                 }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
-                format!("{UNNOTED}+OK\r\n{tracking}{introduced}${}\r\n{INFO}\r\n", INFO.len())
+                format!("{UNNOTED}+OK\r\n{tracking}{introduced}{NO_SECRET}${}\r\n{INFO}\r\n", INFO.len())
             }
             Behaviour::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
             Behaviour::EndsNone if heard.contains("KILL") => {

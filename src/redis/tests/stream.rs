@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use super::{ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings};
+use super::{NO_SECRET, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings};
 use crate::address::Address;
 use crate::node::max_ttls::{MaxTtlNotes, MaxTtls};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Responder, Response, Vote, ask};
@@ -303,7 +303,7 @@ impl Server {
         self.says("%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n").await?;
         self.reads_on("INFO\r\n").await?;
         let info = format!("${}\r\n{INFO}\r\n{more}", INFO.len());
-        self.says(&[UNNOTED, "+OK\r\n+OK\r\n", means, &info].concat()).await
+        self.says(&[UNNOTED, "+OK\r\n+OK\r\n", means, NO_SECRET, &info].concat()).await
     }
 
     async fn reads_on(&mut self, word: &str) -> io::Result<()> {

@@ -35,10 +35,16 @@ pub(super) const REFUSE: Plain = Plain::node("connections refused", Need::Nothin
 })
 .healed_by(|on, node| immediately(|| on.proxies.refuse(node, false)));
 
-/// `FLUSHALL`: a node loses all keys and keeps running. The restart guard does not detect it.
+/// `FLUSHALL`: a node loses all keys and keeps running. Clients that are connected notice.
 pub(super) const FLUSH: Plain = Plain {
     aftermath: Aftermath::Quarantine,
     ..Plain::node("flushed", Need::Redis, |on, node| Box::pin(on.flush(node)))
+};
+
+/// All keys of a node are deleted one by one, as by eviction. No client notices.
+pub(super) const DELETE: Plain = Plain {
+    aftermath: Aftermath::Quarantine,
+    ..Plain::node("all keys deleted", Need::Redis, |on, node| Box::pin(on.delete_keys(node)))
 };
 
 /// A node has reached its client limit and refuses new clients.

@@ -128,7 +128,7 @@ impl Sim {
     fn hit(&self, entry: &Entry, client: usize) -> Vec<usize> {
         let up = |host: Host| self.world.with(|inside, _| inside.hosts[host].up);
         match entry.kind {
-            Kind::Restart | Kind::Amnesia | Kind::Fail | Kind::Flush => {
+            Kind::Restart | Kind::Amnesia | Kind::Fail | Kind::Flush | Kind::Delete => {
                 entry.nodes.iter().copied().filter(|node| up(*node)).collect()
             }
             Kind::Crash | Kind::Suspend if !up(self.host(client)) => Vec::new(),
@@ -189,6 +189,7 @@ impl Sim {
             }),
             Kind::Step => nodes.iter().for_each(|node| self.clocks[*node].step(entry.size)),
             Kind::Flush => nodes.iter().for_each(|node| self.recorder.servers.lock()[*node].flush()),
+            Kind::Delete => nodes.iter().for_each(|node| self.recorder.servers.lock()[*node].delete_all()),
         }
     }
 
@@ -240,7 +241,7 @@ impl Sim {
             }
             Kind::Stop => self.unstop(host),
             Kind::Crash => self.start_client(client),
-            Kind::Reset | Kind::Replay | Kind::Step | Kind::Flush => {}
+            Kind::Reset | Kind::Replay | Kind::Step | Kind::Flush | Kind::Delete => {}
         }
         // Effects that last longer, and what no client can clean up.
         let forever = nanos(self.plan.max_ttl + self.plan.max_ttl / 10);
@@ -263,7 +264,8 @@ impl Sim {
             | Kind::Stop
             | Kind::Crash
             | Kind::Step
-            | Kind::Flush => 0,
+            | Kind::Flush
+            | Kind::Delete => 0,
         };
         // Clean-up continues for one TTL. A server stopped for longer than the shortest TTL may
         // later execute a request that no client takes back: a known limitation.
@@ -302,7 +304,14 @@ impl Sim {
         let now = self.world.now();
         let one_client = !matches!(
             kind,
-            Kind::Slow | Kind::Pause | Kind::Restart | Kind::Amnesia | Kind::Fail | Kind::Step | Kind::Flush
+            Kind::Slow
+                | Kind::Pause
+                | Kind::Restart
+                | Kind::Amnesia
+                | Kind::Fail
+                | Kind::Step
+                | Kind::Flush
+                | Kind::Delete
         );
         for (number, row) in self.nemesis.counters.iter_mut().enumerate() {
             if number == client || !one_client {

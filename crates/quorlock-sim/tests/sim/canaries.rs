@@ -92,7 +92,7 @@ fn keys_that_are_left_behind_are_caught() {
 
 #[test]
 fn keys_that_are_deleted_are_caught() {
-    caught("all keys deleted", &options(Twist::None, &[Kind::Flush]), 20, EXCLUSION);
+    caught("all keys deleted", &options(Twist::None, &[Kind::Delete]), 20, EXCLUSION);
 }
 
 #[test]

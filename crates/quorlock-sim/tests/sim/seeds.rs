@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_sim::{Options, Subject, Twist, run};
+use quorlock_sim::{Kind, Options, Subject, Twist, run};
 
 #[test]
 fn guarantees_hold_under_faults() {
@@ -30,6 +30,21 @@ fn guarantees_hold_with_and_without_persistent_nodes() {
     options.twist = Twist::Remembering;
     options.span = Duration::from_secs(30);
     for seed in 0..8 {
+        let outcome = run(seed, &options);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        granted += outcome.counts.granted;
+    }
+    assert!(granted > 100, "only {granted} grants");
+}
+
+/// Nodes are emptied while the lock is held, also several together, and their clients notice (rule I-50).
+#[test]
+fn i50_guarantees_hold_on_nodes_that_are_emptied_under_their_clients() {
+    let mut granted = 0;
+    let mut options = Options::default();
+    options.faults = vec![Kind::Flush, Kind::Hold, Kind::Spike, Kind::Reset];
+    options.span = Duration::from_secs(30);
+    for seed in 0..16 {
         let outcome = run(seed, &options);
         assert_eq!(outcome.finding, None, "seed {seed}");
         granted += outcome.counts.granted;

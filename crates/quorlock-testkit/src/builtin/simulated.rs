@@ -89,4 +89,9 @@ impl BuiltinServer {
     pub fn flush(&self) {
         self.shared.state().flush();
     }
+
+    /// Deletes all keys, one by one.
+    pub fn delete_all(&self) {
+        self.shared.state().delete_all();
+    }
 }

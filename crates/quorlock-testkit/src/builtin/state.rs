@@ -118,6 +118,15 @@ impl State {
         self.trackers.notify_of_flush();
     }
 
+    /// Deletes all keys, one by one.
+    pub(super) fn delete_all(&mut self) {
+        let keys: Vec<_> = self.keys.keys().cloned().collect();
+        for key in keys {
+            self.keys.delete(&key);
+        }
+        self.trackers.notify(&mut self.keys, Author::Time);
+    }
+
     /// Returns the script with its hash, by which it can be called from now on.
     fn load(&mut self, text: &[u8]) -> (String, Arc<[u8]>) {
         let hash = sha1hex(text);
