@@ -47,6 +47,7 @@
 //!   notifies the next (W-5).
 //! - A reader, or a caller of several locks, asks out of its turn only to join other readers, or
 //!   after two seconds without a change (W-9).
+//! - Notifications make no waiter ask faster than it can use the answers (W-10).
 //! - An offer is accepted before it expires, with enough time left to renew it (O-5).
 //! - A writer is announced only while readers hold the lock (S-5).
 //!
@@ -73,7 +74,7 @@ use crate::quorum::vote_report::{Holder, VoteReport};
 use intent::Intent;
 use places::OpenPlace;
 use quorlock_protocol::{
-    Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, WaiterId, fraction,
+    AskPace, Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, WaiterId, fraction,
 };
 use turn::Chance;
 
@@ -106,6 +107,8 @@ pub(crate) struct Contender {
     places: Vec<OpenPlace>,
     /// The last known holder.
     holder: Option<Holder>,
+    /// How often the current waiter asks.
+    pace: AskPace,
 }
 
 /// The upper bound of the first pause after a split vote: a few round trips in one datacenter, to
@@ -136,6 +139,7 @@ impl Contender {
             queue: NodeQueue::new(Accepts::Offers, &*engine.entropy),
             places: Vec::new(),
             holder: None,
+            pace: AskPace::default(),
         }
     }
 
@@ -153,6 +157,7 @@ impl Contender {
         let is_fresh = self.intent.is_none() && self.places.is_empty() && self.queue.is_out();
         debug_assert!(is_fresh, "the wait before has left traces on the nodes");
         self.rounds = 0;
+        self.pace = AskPace::default();
         let subscription = Subscription::open(self.engine.queues_of(self.mode), &self.keys);
         let mut guard = ContendGuard { contender: self, acquisition, won: false };
         let outcome = guard.contender.contend(acquisition, &subscription).await;
@@ -194,6 +199,12 @@ impl Contender {
                 // A call that asks once needs the verdict of all nodes, not one node's refusal; and
                 // in our turn there is no competition.
                 self.order = AskOrder::AllAtOnce;
+            }
+            if offered.is_none() {
+                self.keep_pace(subscription).await;
+                if self.queue.has_offers() {
+                    continue;
+                }
             }
             let mut attempt = offered.unwrap_or_else(|| {
                 subscription.clear_hints();

@@ -325,3 +325,40 @@ async fn one_of_several_concurrent_tries_gets_a_free_lock() {
         assert_eq!(leases.len(), 1, "of six in round {round}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w10_servers_that_forget_at_once_what_was_read_are_not_flooded() {
+    let world = World::start(3).await;
+    if matches!(world.servers.kind(), Kind::BuiltinTask | Kind::BuiltinProcess) {
+        return println!("skipped: the built-in server remembers all that was read");
+    }
+    for server in world.servers.iter() {
+        server.command(&["CONFIG", "SET", "tracking-table-max-keys", "1"]).await.unwrap();
+    }
+    let held = world.lock().acquire().await.unwrap();
+    let clients: Vec<_> = (0..10).map(|_| client(&world.servers.urls(), |builder| builder)).collect();
+    let waiters = clients.iter().map(|client| {
+        let lock = client.lock("r").wait(Wait::UpTo(patience()));
+        tokio::spawn(async move { drop(lock.acquire().await) })
+    });
+    let waiters: Vec<_> = waiters.collect();
+    let commands = async || {
+        let stats = world.servers[0].command(&["INFO", "stats"]).await.unwrap().to_string();
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let seconds = |seconds: u64| {
+        let end = SystemClock::default().now() + Duration::from_secs(seconds);
+        async move { until("some seconds", async || SystemClock::default().now() >= end).await }
+    };
+    seconds(2).await;
+    let before = commands().await;
+    seconds(4).await;
+    let rate = (commands().await - before) / 4;
+    println!("{rate} commands a second");
+    assert!(rate < 3_000, "{rate} commands a second while ten clients wait");
+    drop(held);
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+}

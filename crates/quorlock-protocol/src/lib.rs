@@ -80,7 +80,7 @@ pub use offer::{
 };
 pub use printable::{Printable, printable, printable_json};
 pub use queue::{
-    LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, keeps_turn_for, rests_after_turn, turn,
+    AskPace, LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, keeps_turn_for, rests_after_turn, turn,
     turn_key, want_mark,
 };
 pub use quorum::Quorum;

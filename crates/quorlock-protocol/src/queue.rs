@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sibling::Sibling;
 use crate::waiter::WaiterId;
-use crate::{fraction, want_mark_sibling};
+use crate::{Moment, fraction, want_mark_sibling};
 
 /// Returns the key whose change notifies `waiter` that it is its turn for the lock at `key`. It
 /// exists for as long as the node waits for this waiter.
@@ -60,6 +60,39 @@ pub fn rests_after_turn(kept: Duration) -> Duration {
 
 /// A lock that another one keeps free costs its own waiters this at most, at a time.
 const LONGEST_KEPT: Duration = Duration::from_secs(5);
+
+/// How many requests one wait may send in a row, and how often after that (rule W-10): more than a wait that is told only of
+/// changes needs.
+const ASKS_IN_A_ROW: u32 = 16;
+/// See [`ASKS_IN_A_ROW`].
+const ASKS_EVERY: Duration = Duration::from_millis(100);
+
+/// Bounds how often a waiter asks, whatever it is told.
+///
+/// A server that may remember few reads (`tracking-table-max-keys`) notifies a client of a key soon after each time it was
+/// read, although it has not changed. A waiter that asks then reads it again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AskPace {
+    first: u32,
+    /// When all that was asked so far would have been asked at an even pace.
+    even: Moment,
+}
+
+impl AskPace {
+    /// Counts a request, and returns when it may be sent, unless that is now.
+    #[must_use]
+    pub fn next(&mut self, now: impl FnOnce() -> Moment) -> Option<Moment> {
+        if self.first < ASKS_IN_A_ROW {
+            // The usual wait is over before, and reads no clock for this.
+            self.first += 1;
+            return None;
+        }
+        let now = now();
+        self.even = self.even.max(now) + ASKS_EVERY;
+        let from = self.even.back(ASKS_EVERY * ASKS_IN_A_ROW);
+        (from > now).then_some(from)
+    }
+}
 
 /// When a waiter in a node's queue asks again, unless it is notified first.
 ///
@@ -137,6 +170,22 @@ mod tests {
             Duration::from_millis(325),
             "three round trips and a rest"
         );
+    }
+
+    #[test]
+    fn w10_a_wait_that_is_told_of_changes_without_end_asks_at_a_pace() {
+        let (mut pace, mut now, start) = (AskPace::default(), Moment::ORIGIN, Moment::ORIGIN);
+        let mut asked = 0;
+        while now < start + Duration::from_secs(10) {
+            if let Some(from) = pace.next(|| now) {
+                now = from;
+            }
+            asked += 1;
+        }
+        assert!((100..=140).contains(&asked), "{asked} in ten seconds");
+        now = now + Duration::from_secs(60);
+        let at_once = (0..ASKS_IN_A_ROW).filter(|_| pace.next(|| now).is_none()).count();
+        assert_eq!(at_once, ASKS_IN_A_ROW as usize, "after a rest it may ask in a row again");
     }
 
     #[test]

@@ -91,6 +91,24 @@ impl Contender {
         Pause { until: now + pause, wanted, among, in_the_way }
     }
 
+    /// Waits until the next request may be sent (rule W-10), or for an offer.
+    pub(super) async fn keep_pace(&mut self, subscription: &Subscription) {
+        let engine = &self.engine;
+        let Some(from) = self.pace.next(|| engine.now()) else { return };
+        let bell = subscription.bell();
+        let has_offers = async {
+            while !self.queue.has_offers() {
+                bell.notified().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = engine.closing.cancelled() => {}
+            () = has_offers => {}
+            () = engine.wait_until(from) => {}
+        }
+    }
+
     /// Waits until this moment, for enough hints, for an offer, or for what the bell is rung for as well.
     pub(super) async fn sleep(
         &self,

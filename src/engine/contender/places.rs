@@ -71,6 +71,9 @@ impl Contender {
             if is_over && until == pause.until {
                 return false;
             }
+            if !is_over {
+                self.keep_pace(subscription).await;
+            }
             // A hint ended it.
             if !is_over && !self.is_still_excluded(acquisition, pause, subscription).await {
                 return true;

@@ -46,6 +46,7 @@ impl Contender {
         // Earlier notifications belong to another turn.
         subscription.turns(self.keys.first(), self.queue.waiter);
         loop {
+            self.keep_pace(subscription).await;
             subscription.clear_hints();
             let offered = self.queue.offered(subscription.bell());
             let asked = tokio::select! {
