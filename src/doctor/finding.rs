@@ -200,7 +200,7 @@ matters! {
         "The server started less than the longest TTL ago, and may have lost locks that are still held."
         "wait; or, if it cannot have lost any, as after its very first start, let it vote for one run with QUORLOCK_RESTART_GUARD=off in its environment (`RestartGuard::Off`)"
     ClockStepped "clock-stepped"
-        "The clock of the server was set forward after its process had started, so that its uptime is too long. The restart guard uses the time recorded by the first client instead."
+        "The clock of the server was set forward after its process had started, so that its uptime is too long, or its data were replaced or deleted (FLUSHALL, an older dump). The restart guard uses the time recorded by clients instead."
         "start the server after its clock is set: `After=time-sync.target` in its unit, with `systemd-time-wait-sync` or `chrony-wait` enabled"
     MaxTtl "max-ttl"
         "Clients of the deployment have different values of `max_ttl`: those with the smaller one count a restarted node too early."

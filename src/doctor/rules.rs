@@ -100,7 +100,7 @@ pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
 
 /// Returns how long its process has been running, as the restart guard counts it.
 pub(super) fn running(facts: &Facts) -> Duration {
-    quorlock_protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
+    quorlock_protocol::believed(facts.uptime, facts.turns, facts.known)
 }
 
 /// Returns the age that the restart guard counts: that of a vote, where the node was asked as for one, or what follows from its

@@ -200,16 +200,7 @@ impl Contender {
                 // in our turn there is no competition.
                 self.order = AskOrder::AllAtOnce;
             }
-            if offered.is_none() {
-                self.keep_pace(subscription).await;
-                if self.queue.has_offers() {
-                    continue;
-                }
-            }
-            let mut attempt = offered.unwrap_or_else(|| {
-                subscription.clear_hints();
-                Attempt::start(&self.engine, acquisition, self.order, (self.seen, self.place()))
-            });
+            let Some(mut attempt) = self.attempt(offered, acquisition, subscription).await else { continue };
             let asked = attempt.sent();
             let verdict = attempt.verdict().await;
             let now = self.engine.now();
@@ -282,6 +273,24 @@ impl Contender {
                 () = self.sleep(&pause, pause.until, subscription, || false) => {}
             }
         }
+    }
+
+    /// Returns the attempt that was offered, or starts one; nothing if an offer has come meanwhile.
+    async fn attempt(
+        &mut self,
+        offered: Option<Attempt>,
+        acquisition: &Arc<AcquireRequest>,
+        subscription: &Subscription,
+    ) -> Option<Attempt> {
+        if offered.is_some() {
+            return offered;
+        }
+        self.keep_pace(subscription).await;
+        if self.queue.has_offers() {
+            return None;
+        }
+        subscription.clear_hints();
+        Some(Attempt::start(&self.engine, acquisition, self.order, (self.seen, self.place())))
     }
 
     /// Whether waiters use the queue of a node. Readers do not, since they do not wait for each

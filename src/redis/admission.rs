@@ -152,6 +152,12 @@ impl State {
         self.ended.fetch_add(1, Ordering::Release);
     }
 
+    /// Returns whether this is the process of before, with another history.
+    pub(crate) fn has_new_data(&self, identity: &Arc<Identity>) -> bool {
+        let before = self.identity.lock();
+        before.as_ref().is_some_and(|before| before.id == identity.id && !Arc::ptr_eq(before, identity))
+    }
+
     /// Records a connection to this server process.
     pub(crate) fn connect(&self, identity: Arc<Identity>) {
         *self.identity.lock() = Some(identity);

@@ -201,7 +201,7 @@ impl Connector {
         }
     }
 
-    /// Records that the process has invalidated all keys at `now`: its data may be others (rule I-50).
+    /// Records that the process has invalidated all keys at `now`: its data may be others (rule I-51).
     pub(crate) fn invalidated(&mut self, now: Moment) {
         if let Some(last) = &mut self.last {
             last.invalidated(now);
@@ -295,18 +295,8 @@ impl Connector {
         let max_ttl = max_ttl.filter(|_| matches!(noted, Some(Value::Int(_))));
         // Hints are optional: a server or user that does not support them can still vote.
         let hints = tracking.is_some_and(|reply| matches!(replies.take(reply), Some(Value::Okay)));
-        if let Some(gate) = &self.settings.gate {
-            let wall = self.settings.clock.wall();
-            let note = start.and_then(|start| replies.take(start));
-            marks.began = start::began(note, &process.run_id);
-            marks.known = marks.began.and_then(|began| start::known(began, wall));
-            facts.known = marks.known;
-            process.uptime = believed(process.uptime, process.turns, facts.known);
-            if let Some(age) = self.age_to_note(&process, &marks) {
-                let noted = start::note(&mut connection, gate, &process.run_id, age, wall);
-                marks.began = noted.await.map_err(unconnected)?.or(marks.began);
-            }
-        }
+        let note = start.and_then(|start| replies.take(start));
+        self.date(&mut connection, note, (&mut process, &mut marks, &mut facts)).await?;
         let pushes_own = facts
             .software
             .as_ref()
@@ -363,13 +353,37 @@ impl Connector {
         AskedMarks { secret, loads }
     }
 
-    /// Returns the age to leave in a note for other clients: of a process without one, or of a history that has begun
-    /// anew.
-    fn age_to_note(&self, process: &Process, marks: &Marks) -> Option<Duration> {
+    /// Reads for how long clients have known the process, and leaves a note for others (rules I-24 and I-51).
+    async fn date(
+        &self,
+        connection: &mut Connection,
+        note: Option<Value>,
+        (process, marks, facts): (&mut Process, &mut Marks, &mut Facts),
+    ) -> Result<(), NodeError> {
+        let Some(gate) = &self.settings.gate else { return Ok(()) };
+        let wall = self.settings.clock.wall();
+        let note = start::noted(note, &process.run_id);
+        marks.began = note.map(|note| note.began);
+        marks.known = marks.began.and_then(|began| start::known(began, wall));
+        facts.known = marks.known;
+        let is_marked = note.is_some_and(|note| note.set_back);
+        facts.uptime = facts.uptime.filter(|_| !is_marked);
+        process.uptime = believed(facts.uptime, process.turns, facts.known);
+        let set_back = facts.uptime.is_none();
+        if let Some(age) = self.age_to_note(process, marks, set_back && !is_marked) {
+            let noted = start::note(connection, gate, &process.run_id, (age, set_back), wall);
+            marks.began = noted.await.map_err(unconnected)?.or(marks.began);
+        }
+        Ok(())
+    }
+
+    /// Returns the age to leave in a note for other clients: of a process without one, of a history that has begun anew, or
+    /// where the note does not say yet that the clock was `set_back`.
+    fn age_to_note(&self, process: &Process, marks: &Marks, set_back: bool) -> Option<Duration> {
         let now = self.settings.clock.now();
         match self.last.as_ref().and_then(|last| last.lost_data(process, marks, now)) {
             Some(since) => Some(now.since(since)),
-            None => marks.known.is_none().then_some(process.uptime),
+            None => (marks.known.is_none() || set_back).then_some(process.uptime),
         }
     }
 
@@ -516,7 +530,7 @@ impl Connector {
         let in_cluster = self.settings.membership == Membership::OfCluster;
         let promoted_by_others =
             past != Past::Master && (in_cluster || self.login.address.service().is_some());
-        let last = LastSeen::after(self.last.take(), process, past, (marks, now), promoted_by_others);
+        let last = LastSeen::after(self.last.as_ref(), process, past, (marks, now), promoted_by_others);
         Arc::clone(self.last.insert(last).identity())
     }
 }

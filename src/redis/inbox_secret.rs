@@ -33,7 +33,7 @@ impl InboxSecret {
     /// Appends the same requests to those of the session.
     pub(super) fn ask(&self, entropy: &dyn Entropy, outbox: &mut Vec<u8>) {
         let mut leave = CommandWriter::begin(outbox);
-        leave.word("SET").word(&*self.key).word(&fresh(entropy)).word("NX");
+        leave.word("SET").word(&*self.key).word(fresh(entropy)).word("NX");
         leave.end();
         let mut read = CommandWriter::begin(outbox);
         read.word("GET").word(&*self.key);

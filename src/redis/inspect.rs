@@ -201,8 +201,9 @@ async fn known(
 ) -> Result<(), NodeError> {
     let (Some(gate), Some(run_id)) = (&settings.gate, field(info, "run_id")) else { return Ok(()) };
     let note = session.ask(&["GET", &start::key(gate)]).await?;
-    let began = start::began(Some(note), run_id);
-    facts.known = began.and_then(|began| start::known(began, session.clock.wall()));
+    let note = start::noted(Some(note), run_id);
+    facts.known = note.and_then(|note| start::known(note.began, session.clock.wall()));
+    facts.uptime = facts.uptime.filter(|_| note.is_none_or(|note| !note.set_back));
     Ok(())
 }
 

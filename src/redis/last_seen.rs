@@ -3,7 +3,7 @@
 //! A server can lose its data while it runs: emptied, replaced by those of a master that it followed for a while, or by
 //! an older dump. Its process and its age are the same afterwards. Before its next answer, it pushes to each tracking
 //! connection that all keys are invalid. The connection ends there, before that answer is read, and the next handshake
-//! decides, from what is [marked](Marks) in the data, whether they are a new history, of age zero (rule I-50).
+//! decides, from what is [marked](Marks) in the data, whether they are a new history, of age zero (rule I-51).
 //!
 //! A server pushes the same when another of its databases is emptied, as by the application that has its cache there.
 //! Then the history goes on.
@@ -111,19 +111,19 @@ impl LastSeen {
     /// Another process started after the last answer of the one before it, whatever its own clock says; and a process
     /// that was promoted since then became master after that answer.
     pub(super) fn after(
-        last: Option<LastSeen>,
+        last: Option<&LastSeen>,
         process: Process,
         past: Past,
         (marks, now): (Marks, Moment),
         promoted_by_others: bool,
     ) -> LastSeen {
         let same = |last: &LastSeen| last.is(&process.run_id) && last.history == process.history;
-        let identity = match &last {
+        let identity = match last {
             Some(last) if same(last) => last.continued(&process, &marks, now),
             last => {
                 // No vote counts before (rules T-2 and C-6).
                 let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
-                let age = age(process.uptime, past, last.as_ref().map(|last| last.answered), now);
+                let age = age(process.uptime, past, last.map(|last| last.answered), now);
                 debug_assert!(age <= process.uptime, "no process is older than it reports (rule I-12)");
                 let still = alone.saturating_sub(age);
                 Arc::new(Identity::new(process.run_id, now + still, age.saturating_sub(alone)))

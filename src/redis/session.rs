@@ -45,7 +45,7 @@
 //! # Invariants
 //!
 //! - Replies come in the order of the requests, and a reply without a request ends the connection (I-22).
-//! - A vote comes from data that were not replaced since the handshake (I-50): a server pushes that before its
+//! - A vote comes from data that were not replaced since the handshake (I-51): a server pushes that before its
 //!   next reply.
 //! - Nothing is sent on another connection (I-14). When this one ends, what is in flight is *unknown*.
 //! - A release does not overtake the request that it takes back. It is on the same connection and so behind

@@ -1,4 +1,4 @@
-//! How long a server process has been known, by the clocks of its clients (rules I-24 and I-50, ADR 2).
+//! How long a server process has been known, by the clocks of its clients (rules I-24 and I-51, ADR 2).
 //!
 //! A server computes its uptime from its wall clock. If that was set forward after the start, as on a machine
 //! that boots with a wrong clock, a process of a few seconds seems hours old. So the first client that meets
@@ -15,6 +15,9 @@ use super::connection::{Connection, ConnectionError, text};
 /// An older history needs no note: every lock that it can have lost has expired.
 const NOTABLE: Duration = Duration::from_secs(60 * 60);
 
+/// What follows in the note of a process whose uptime is not to be believed.
+const SET_BACK: &str = "set-back";
+
 /// By how much the clocks of two clients may differ: a history that another client has just noted is of age zero.
 const APART: Duration = Duration::from_secs(5);
 
@@ -28,12 +31,25 @@ pub(super) fn request(gate: &str) -> Cmd {
     cmd("GET").arg(key(gate)).clone()
 }
 
-/// Returns when the history of this process began, by the wall clock of the client that has noted it. A note of another
-/// process is ignored.
-pub(super) fn began(note: Option<Value>, run_id: &str) -> Option<Duration> {
+/// What a client has noted of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Note {
+    /// When its history began, by the wall clock of that client.
+    pub(super) began: Duration,
+    /// Whether the server's clock was set back to before its start: its uptime is too short then, also once it is none
+    /// that is impossible.
+    pub(super) set_back: bool,
+}
+
+/// Returns what a client has noted of this process. A note of another process is ignored.
+pub(super) fn noted(note: Option<Value>, run_id: &str) -> Option<Note> {
     let note = text(note?)?;
-    let (process, millis) = note.rsplit_once(' ')?;
-    millis.parse().ok().filter(|_| process == run_id).map(Duration::from_millis)
+    let mut words = note.split(' ');
+    let (process, millis, mark) = (words.next()?, words.next()?, words.next());
+    let set_back = mark == Some(SET_BACK);
+    let is_of_process = process == run_id && (mark.is_none() || set_back) && words.next().is_none();
+    let began = millis.parse().ok().filter(|_| is_of_process).map(Duration::from_millis)?;
+    Some(Note { began, set_back })
 }
 
 /// Returns how long that is ago at `wall`, our time. A note from the future is ignored, as one of the two clocks is wrong,
@@ -48,7 +64,7 @@ pub(super) async fn note(
     connection: &mut Connection,
     gate: &str,
     run_id: &str,
-    age: Duration,
+    (age, set_back): (Duration, bool),
     wall: Duration,
 ) -> Result<Option<Duration>, ConnectionError> {
     if age >= NOTABLE {
@@ -56,7 +72,8 @@ pub(super) async fn note(
     }
     let began = wall.saturating_sub(age).as_millis();
     let mut command = Pipeline::with_capacity(1);
-    command.cmd("SET").arg(key(gate)).arg(format!("{run_id} {began}"));
+    let mark = if set_back { format!(" {SET_BACK}") } else { String::new() };
+    command.cmd("SET").arg(key(gate)).arg(format!("{run_id} {began}{mark}"));
     connection.exchange(&command).await?;
     Ok(u64::try_from(began).ok().map(Duration::from_millis))
 }
@@ -66,7 +83,7 @@ mod tests {
     use super::*;
 
     fn age_of(note: &str) -> Option<Duration> {
-        known(began(Some(Value::BulkString(note.into())), "abc")?, Duration::from_secs(1000))
+        known(noted(Some(Value::BulkString(note.into())), "abc")?.began, Duration::from_secs(1000))
     }
 
     #[test]
@@ -77,8 +94,12 @@ mod tests {
         for other in ["abd 990000", "abc 1005001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
             assert_eq!(age_of(other), None, "{other}");
         }
-        assert_eq!(began(Some(Value::Nil), "abc"), None);
-        assert_eq!(began(None, "abc"), None);
+        assert_eq!(noted(Some(Value::Nil), "abc"), None);
+        assert_eq!(noted(None, "abc"), None);
+        let set_back =
+            |note: &str| noted(Some(Value::BulkString(note.into())), "abc").map(|note| note.set_back);
+        assert_eq!((set_back("abc 7"), set_back("abc 7 set-back")), (Some(false), Some(true)));
+        assert_eq!((set_back("abc 7 else"), set_back("abc 7 set-back x")), (None, None));
     }
 
     #[test]

@@ -152,6 +152,9 @@ impl Supervisor {
                         note.hear(name, theirs);
                     }
                     state.introduced(facts, greeted.round_trip);
+                    if state.has_new_data(&greeted.identity) {
+                        warn!(node = %name, "its data may have been replaced or deleted; its vote does not count for now");
+                    }
                     let since = clock.now();
                     state.connect(Arc::clone(&greeted.identity));
                     drop(self.contacting.take());

@@ -1,4 +1,4 @@
-//! Operators move the data of servers that keep running: clients that were connected notice (rule I-50).
+//! Operators move the data of servers that keep running: clients that were connected notice (rule I-51).
 
 use std::time::Duration;
 
@@ -119,22 +119,22 @@ async fn none_gets_it_before_its_holder_has_ended(by: Move) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i50_an_emptied_quorum_lets_no_second_holder_in() {
+async fn i51_an_emptied_quorum_lets_no_second_holder_in() {
     none_gets_it_before_its_holder_has_ended(Move::Flush).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i50_an_older_dump_on_a_quorum_lets_no_second_holder_in() {
+async fn i51_an_older_dump_on_a_quorum_lets_no_second_holder_in() {
     none_gets_it_before_its_holder_has_ended(Move::Reload).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i50_a_quorum_that_followed_another_master_lets_no_second_holder_in() {
+async fn i51_a_quorum_that_followed_another_master_lets_no_second_holder_in() {
     none_gets_it_before_its_holder_has_ended(Move::Follow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i50_a_client_that_comes_after_a_loss_is_told_by_those_that_have_noticed() {
+async fn i51_a_client_that_comes_after_a_loss_is_told_by_those_that_have_noticed() {
     let Some(servers) = Move::Flush.servers(1).await else { return };
     let connected = guarded(&servers);
     drop(hold(&connected, "r").await.release().await);
@@ -145,7 +145,7 @@ async fn i50_a_client_that_comes_after_a_loss_is_told_by_those_that_have_noticed
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i50_emptying_another_database_or_one_of_five_servers_costs_nothing() {
+async fn i51_emptying_another_database_or_one_of_five_servers_costs_nothing() {
     let Some(servers) = Move::Flush.servers(5).await else { return };
     let client = guarded(&servers);
     let held = hold(&client, "held").await;

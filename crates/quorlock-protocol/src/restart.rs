@@ -93,16 +93,17 @@ pub enum Past {
 /// Returns how long a server process has been running, as far as that is credible (rule I-24).
 ///
 /// `uptime` is reported by the server from its wall clock, and is too large if that was set forward
-/// after the start. `turns` is the number of its event loop iterations: ten per second by default
+/// after the start. It is `None` if that was set back to before the start: then only clients know. `turns` is the number of its event loop iterations: ten per second by default
 /// and at least one, so a process with fewer than half a turn per second has not been running for
 /// that long. `known` is for how long clients have known it, by their own clocks. A process that is
 /// not credible and that no client has recorded has age zero.
 #[must_use]
-pub fn believed(uptime: Duration, turns: Option<u64>, known: Option<Duration>) -> Duration {
-    match (known, turns) {
-        (Some(known), _) => uptime.min(known),
-        (None, Some(turns)) if turns < uptime.as_secs() / 2 => Duration::ZERO,
-        (None, _) => uptime,
+pub fn believed(uptime: Option<Duration>, turns: Option<u64>, known: Option<Duration>) -> Duration {
+    match (uptime, known, turns) {
+        (Some(uptime), Some(known), _) => uptime.min(known),
+        (None, known, _) => known.unwrap_or_default(),
+        (Some(uptime), None, Some(turns)) if turns < uptime.as_secs() / 2 => Duration::ZERO,
+        (Some(uptime), None, _) => uptime,
     }
 }
 

@@ -418,13 +418,15 @@ fn f5_a_counter_is_raised_from_below_only() {
 #[test]
 fn i24_a_process_is_no_older_than_its_note_and_its_event_loop_allow() {
     let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
-    assert_eq!(believed(hour, None, None), hour, "no evidence against it");
-    assert_eq!(believed(hour, None, Some(5 * second)), 5 * second, "its clock was put forward");
-    assert_eq!(believed(5 * second, None, Some(hour)), 5 * second, "the clock of a client was behind");
-    assert_eq!(believed(hour, Some(1_799), None), Duration::ZERO, "not once in two seconds");
-    assert_eq!(believed(hour, Some(1_800), None), hour);
-    assert_eq!(believed(hour, Some(0), Some(30 * second)), 30 * second, "counters can be reset");
-    assert_eq!(believed(Duration::ZERO, Some(0), None), Duration::ZERO);
+    assert_eq!(believed(Some(hour), None, None), hour, "no evidence against it");
+    assert_eq!(believed(Some(hour), None, Some(5 * second)), 5 * second, "its clock was put forward");
+    assert_eq!(believed(Some(5 * second), None, Some(hour)), 5 * second, "the clock of a client was behind");
+    assert_eq!(believed(Some(hour), Some(1_799), None), Duration::ZERO, "not once in two seconds");
+    assert_eq!(believed(Some(hour), Some(1_800), None), hour);
+    assert_eq!(believed(Some(hour), Some(0), Some(30 * second)), 30 * second, "counters can be reset");
+    assert_eq!(believed(Some(Duration::ZERO), Some(0), None), Duration::ZERO);
+    assert_eq!(believed(None, Some(7), Some(hour)), hour, "its clock was set back to before its start");
+    assert_eq!(believed(None, Some(7), None), Duration::ZERO, "and no client knows it");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::node::facts::{Exposure, Facts, Feature, Fsync, Missing, Role};
 use quorlock_protocol::{Past, RoundTrip, node_timeout};
 
 /// The checks of facts from the handshake, which also run at each connection.
-const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
+const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 5] = [replicas, unguarded, eviction, memory_full, set_back];
 
 /// The checks that need the settings, or requests of their own.
 const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 17] = [
@@ -159,7 +159,7 @@ fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let evidence = match (facts.known, facts.turns) {
         (Some(known), _) => {
             format!(
-                "reports that it started {up} ago, but clients first saw the process {} ago",
+                "reports that it started {up} ago, but clients know the process or its data for {} only",
                 duration::format(known)
             )
         }
@@ -174,7 +174,25 @@ fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     } else {
         (Severity::Warning, format!(", and it does not vote for another {}", duration::format(left)))
     };
-    sheet.note(severity, Check::ClockStepped, format!("{evidence}: its clock was set forward since{so}"));
+    let cause = "its clock was set forward since, or its data were replaced";
+    sheet.note(severity, Check::ClockStepped, format!("{evidence}: {cause}{so}"));
+}
+
+/// How long a server whose clock was set back is worth a word: its vote counts soon.
+const SET_BACK: Duration = Duration::from_secs(60);
+
+fn set_back(facts: &Facts, sheet: &mut Findings<'_>) {
+    // Only Redis reports its memory.
+    let is_set_back = facts.memory.is_some() && facts.uptime.is_none() && facts.loading != Some(true);
+    if !is_set_back || running(facts) >= SET_BACK {
+        return;
+    }
+    let age = duration::format(running(facts));
+    let evidence = format!(
+        "reports no possible uptime, as its clock was ahead when it started and was set back since: it is no older than \
+         the {age} for which clients know it, and votes one `max_ttl` after the first of them"
+    );
+    sheet.note(Severity::Warning, Check::ClockStepped, evidence);
 }
 
 /// Returns whether the reported uptime is too long.

@@ -248,7 +248,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         if let Some(age) = node.age.filter(|_| self.scheme != Scheme::NoNote) {
             let turns = (self.world.turns == Turns::Notified).then_some(age.into());
             let uptime = self.world.uptime(age, node.own.forward);
-            node.own.known.get_or_insert(believed(uptime, turns, None));
+            node.own.known.get_or_insert(believed(Some(uptime), turns, None));
         }
     }
 
@@ -256,7 +256,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let is_young = node.age.is_some_and(|age| {
             let turns = (self.world.turns == Turns::Notified).then_some(age.into());
             let uptime = self.world.uptime(age, node.own.forward);
-            self.world.is_quarantined(believed(uptime, turns, node.own.known))
+            self.world.is_quarantined(believed(Some(uptime), turns, node.own.known))
         });
         if is_young { Witness::Young } else { Witness::Old }
     }

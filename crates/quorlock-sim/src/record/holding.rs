@@ -6,6 +6,7 @@ use quorlock::LeaseWatch;
 use quorlock_history::{Stamp, What};
 
 use super::{Moment, Recorder, Rule, name};
+use crate::fault::Kind;
 use crate::oracle::Happening;
 use crate::plan::Twist;
 use crate::world::Time;
@@ -51,9 +52,10 @@ impl Holding {
         if ended {
             return;
         }
-        let backing = self.recorder.backing(&resources, &token);
-        if backing < self.recorder.plan.quorum() {
-            let plan = &self.recorder.plan;
+        let (backing, plan) = (self.recorder.backing(&resources, &token), &self.recorder.plan);
+        // A holder learns that nodes were emptied with its next renewal.
+        let is_emptied = plan.schedule.iter().any(|entry| entry.kind == Kind::Flush);
+        if backing < plan.quorum() && !is_emptied {
             let (nodes, hold) = (plan.nodes, self.hold);
             let keys = resources.iter().map(|resource| plan.key(*resource)).collect::<Vec<_>>();
             self.recorder.find(
