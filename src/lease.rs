@@ -157,8 +157,10 @@ impl<K, F> Lease<K, F> {
     ///
     /// # Errors
     ///
-    /// [`Lost`] when the lease was over before. There is nothing to release then, and the work done under
-    /// it may not have been protected.
+    /// [`Lost`] when the lease was over before, or when so many nodes no longer had its key that another client may
+    /// have held the lock: the key was deleted there, or revoked. There is nothing to release then, and the work done
+    /// under it may not have been protected. A caller of this process that takes the lock over asks no node for that,
+    /// so the loss is not seen then unless others hold the lock.
     ///
     /// # Cancel safety
     ///
@@ -167,12 +169,11 @@ impl<K, F> Lease<K, F> {
         self.watch.check()?;
         // Its owner may hold it more than once: the last release gives the lock back.
         let Some(state) = self.guard.give_up() else { return Ok(()) };
-        if let Some(keeper) = state.take_keeper() {
-            keeper.give_back().await;
-            return Ok(());
-        }
         let (reply, replied) = oneshot::channel();
-        state.post(|commands| commands.release = Some(reply));
+        match state.take_keeper() {
+            Some(keeper) => keeper.give_back(reply).await,
+            None => state.post(|commands| commands.release = Some(reply)),
+        }
         let waited = state.helped(replied).await;
         waited.unwrap_or_else(|_| Err(state.end_without_keeper()))
     }

@@ -73,6 +73,8 @@ pub(crate) struct Cleanup {
     claim: Arc<Claim>,
     ttl: Duration,
     round: Arc<Round>,
+    /// Where the key was before.
+    before: KeyStates,
     /// When the last key has expired and nothing is left to clean up.
     until: Moment,
 }
@@ -147,7 +149,7 @@ impl Cleanup {
             })
         };
         let until = round.sent + engine.drift.stretch(ttl);
-        Some(Cleanup { engine: engine.clone(), claim: claim.clone(), ttl, round, until })
+        Some(Cleanup { engine: engine.clone(), claim: claim.clone(), ttl, round, before: key_states, until })
     }
 
     /// Waits until a quorum has released the key, or the nodes have timed out, and returns the
@@ -159,6 +161,23 @@ impl Cleanup {
     /// The votes so far.
     pub(crate) fn report(&self) -> VoteReport {
         self.round.report()
+    }
+
+    /// Whether so many nodes had lost the key before its release that another client may have held the lock
+    /// (rule I-11). A key that is gone after `valid_until` may have expired, and says nothing.
+    pub(crate) async fn came_too_late(&self, valid_until: Moment) -> bool {
+        let lost = || {
+            let counts = |node, vote: &Vote| self.before.get(node) == KeyState::Holds && *vote == Vote::Free;
+            self.round.count_votes(counts)
+        };
+        if lost() == 0 {
+            return false;
+        }
+        // Nearly never. A single node without the key is no loss: the others decide.
+        self.round.settled().await;
+        let quorum = self.engine.nodes.quorum;
+        let never = (0..quorum.nodes()).filter(|node| self.before.get(*node) == KeyState::Without).count();
+        lost() + never >= quorum.blocking() && self.engine.now() < valid_until
     }
 
     /// Whether another client wants the released lock and was notified together with others, as far

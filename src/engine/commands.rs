@@ -7,11 +7,14 @@ use tokio::sync::oneshot;
 use crate::error::{Lost, RenewError, RetainError};
 use quorlock_protocol::Moment;
 
+/// Where the holder waits for the end of a release.
+pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
+
 /// Commands that the keeper has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct HolderCommands {
     pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
-    pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
+    pub(crate) release: Option<ReleaseReply>,
     pub(crate) retain: Option<Retention>,
     /// Downgrades the lease to a shared one.
     pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,

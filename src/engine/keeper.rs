@@ -62,17 +62,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::attempt::Attempt;
-use super::commands::{HolderCommands, Retention};
+use super::commands::{HolderCommands, ReleaseReply, Retention};
 use super::context::EngineContext;
 use super::hold::Hold;
 use super::lease_state::{LeaseState, ParkedKeeper};
 use super::options::AcquireRequest;
 use super::wait::{Handoff, HandoffStreak};
-use crate::error::{LossReason, Lost};
+use crate::error::LossReason;
 use crate::node::Capabilities;
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
@@ -121,7 +120,6 @@ pub(crate) struct Keeper {
     streak: HandoffStreak,
 }
 
-pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
 enum Event {
@@ -385,11 +383,11 @@ impl ParkedKeeper for Keeper {
         self.succession.is_some() && self.engine.queues.is_waited_for(&self.queue_key)
     }
 
-    fn give_back(mut self: Box<Self>) -> FinishInBackground {
+    fn give_back(mut self: Box<Self>, reply: ReleaseReply) -> FinishInBackground {
         let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
         let work = async move {
             let successor = self.take_successor();
-            self.release().await;
+            drop(reply.send(self.release().await));
             drop(successor);
         };
         FinishInBackground::new(work, &engine.tasks, runtime)

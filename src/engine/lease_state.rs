@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::commands::{HolderCommands, Retention};
+use super::commands::{HolderCommands, ReleaseReply, Retention};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
 use crate::quorum::key_states::KeyStates;
@@ -65,7 +65,7 @@ pub(crate) trait ParkedKeeper: Send {
     fn is_waited_for(&self) -> bool;
 
     /// Releases the lock, for a holder that waits for the result.
-    fn give_back(self: Box<Self>) -> FinishInBackground;
+    fn give_back(self: Box<Self>, reply: ReleaseReply) -> FinishInBackground;
 
     /// Leaves the lock taken, for a holder that waits for the result.
     fn leave_taken(self: Box<Self>, wanted: Retention) -> FinishInBackground;

@@ -11,7 +11,8 @@ use anyhow::Context as _;
 use futures::poll;
 use quorlock::protocol::Moment;
 use quorlock::{
-    AcquireError, Coordinator, LossReason, Lost, Wait, WithError,
+    AcquireError, Coordinator, LossReason, Lost, Renewal, Wait, WithError,
+    node::Expiry,
     runtime::{Clock, Sleep},
 };
 use quorlock_testkit::{SkewedClock, memory_nodes_on};
@@ -321,4 +322,46 @@ async fn work_may_fail_with_any_error_made_from_ours() {
     let any = lock.with(async |_| anyhow::Ok(())).await;
     assert!(matches!(any.unwrap_err().downcast_ref(), Some(AcquireError::Contended { .. })));
     assert_eq!(lock.with(async |_| Ok::<_, Own>(())).await, Err(Own::Busy));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i11_a_release_says_that_the_lease_was_lost_if_too_many_nodes_had_lost_the_key() {
+    for (without, lost) in [(1, false), (2, false), (3, true), (5, true)] {
+        for others in [false, true] {
+            let bench = bench(5);
+            let lease = bench.lock().acquire().await.unwrap();
+            // From the last one: the first answers alone are no loss.
+            for node in &bench.nodes[5 - without..] {
+                node.remove("r");
+                if others {
+                    node.set_data("r", "another client", Expiry::In(TTL));
+                }
+            }
+            let released = lease.release().await;
+            assert_eq!(released.is_err(), lost, "{without} of 5, others {others}: {released:?}");
+            assert!(released.err().is_none_or(|lost| lost.reason == LossReason::QuorumLost));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_arrives_when_the_key_has_expired_says_nothing_of_a_loss() {
+    let bench = bench(3);
+    let second = Duration::from_secs(1);
+    let lease = bench.lock().ttl(second).renewal(Renewal::Manual).acquire().await.unwrap();
+    bench.pass(second * 98 / 100).await;
+    bench.delay(second * 3 / 100, Duration::ZERO);
+    assert_eq!(lease.release().await, Ok(()), "it was valid until then");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i11_a_release_says_that_others_had_taken_the_lock_although_a_caller_waits_here() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    let waiting = bench.waiting(bench.lock().wait(Wait::UpTo(TTL / 10))).await;
+    for node in &bench.nodes {
+        node.set_data("r", "another client", Expiry::In(TTL));
+    }
+    assert_eq!(lease.release().await.unwrap_err().reason, LossReason::QuorumLost);
+    drop(waiting);
 }

@@ -7,17 +7,19 @@ use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::{Cleanup, CleanupOf};
 use crate::engine::lease_state::LastRound;
 use crate::engine::queue::HolderMode;
-use crate::error::LossReason;
+use crate::error::{LossReason, Lost};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::Loss;
-use quorlock_protocol::{COOLDOWN, Mode, Verdict};
+use quorlock_protocol::{COOLDOWN, Mode, Moment, Verdict};
 
 impl Keeper {
     /// Releases the lock, and returns when a quorum has confirmed. The rest continues in the
-    /// background.
-    pub(super) async fn release(mut self: Box<Self>) {
+    /// background. Fails if the nodes had lost the key before.
+    pub(super) async fn release(mut self: Box<Self>) -> Result<(), Lost> {
+        let mut released = Ok(());
+        let valid_until = self.valid_until();
         self.end();
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
@@ -31,11 +33,28 @@ impl Keeper {
             if verdict != Verdict::Won {
                 self.not_confirmed(cleanup.report());
             }
+            if cleanup.came_too_late(valid_until).await {
+                released = Err(self.lost_before());
+            }
             if cleanup.is_wanted() {
                 self.engine.queues.set_cooldown(&self.queue_key, self.engine.now() + COOLDOWN);
             }
             cleanup.leave(self.runtime.clone());
         }
+        released
+    }
+
+    /// When the validity of the lease ends if it goes on.
+    pub(super) fn valid_until(&self) -> Moment {
+        let now = self.engine.now();
+        self.state.runs_until(now).unwrap_or(now)
+    }
+
+    /// Records that the nodes had lost the key before the holder released it.
+    pub(super) fn lost_before(&self) -> Lost {
+        let lost = Lost::new(self.state.resource.clone(), LossReason::QuorumLost);
+        warn!(resource = %lost.resource, token = %self.state.token().short(), reason = %lost.reason, "lease lost before its release");
+        lost
     }
 
     /// Records that no quorum has confirmed the release.

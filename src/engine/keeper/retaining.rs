@@ -30,8 +30,8 @@ impl Keeper {
     pub(super) async fn retain(mut self: Box<Self>, wanted: Retention) {
         let now = self.engine.now();
         if wanted.until.since(now) < LEAST {
-            self.release().await;
-            return wanted.reply(Ok(()));
+            let released = self.release().await;
+            return wanted.reply(released.map_err(Into::into));
         }
         let end = self.state.runs_until(now).unwrap_or(now);
         self.end();

@@ -6,15 +6,16 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tracing::debug;
 
-use super::{Ended, Keeper, ReleaseReply, lease_env};
+use super::{Ended, Keeper, lease_env};
 use crate::engine::attempt::{clean_up, expect, new_claim};
 use crate::engine::cleanup::CleanupOf;
+use crate::engine::commands::ReleaseReply;
 use crate::engine::context::EngineContext;
 use crate::engine::fencing;
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
-use crate::node::{Request, SharedRequest};
+use crate::node::{Request, SharedRequest, Vote};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::telemetry::Passed;
@@ -92,9 +93,9 @@ impl Keeper {
             }
             (Ended::Released(reply), None) => {
                 let successor = self.take_successor();
-                self.release().await;
+                let released = self.release().await;
                 if let Some(reply) = reply {
-                    drop(reply.send(Ok(())));
+                    drop(reply.send(released));
                 }
                 successor
             }
@@ -192,6 +193,7 @@ impl Keeper {
         waiter: Waiter,
         reply: Option<ReleaseReply>,
     ) -> Option<Successor> {
+        let valid_until = self.valid_until();
         self.end();
         let next = &waiter.acquisition;
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
@@ -208,8 +210,11 @@ impl Keeper {
         if decision.verdict != Verdict::Won {
             self.not_confirmed(decision.round.report());
         }
+        let others = |node, vote: &Vote| before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_));
+        let lost = round.count_votes(others) >= self.engine.nodes.quorum.blocking() && now < valid_until;
+        let released = if lost { Err(self.lost_before()) } else { Ok(()) };
         if let Some(reply) = reply {
-            drop(reply.send(Ok(())));
+            drop(reply.send(released));
         }
         // A node without the new token may still have the old one.
         let rest = {

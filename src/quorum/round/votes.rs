@@ -166,14 +166,19 @@ impl Round {
 
     /// Whether a node has cast this vote.
     pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
-        let has_voted = |slot: &Slot| match &slot.state {
-            State::Answered { result: Ok(answer), .. } => answer.vote == *vote,
+        self.count_votes(|_, cast| cast == vote) > 0
+    }
+
+    /// Counts the votes so far that `is_counted` selects by the index of the node and its vote.
+    pub(crate) fn count_votes(&self, is_counted: impl Fn(usize, &Vote) -> bool) -> usize {
+        let counts = |(index, slot): &(usize, &Slot)| match &slot.state {
+            State::Answered { result: Ok(answer), .. } => is_counted(*index, &answer.vote),
             State::Answered { result: Err(_), .. }
             | State::Pending { .. }
             | State::Unasked
             | State::Skipped => false,
         };
-        self.slots.lock().nodes.iter().any(has_voted)
+        self.slots.lock().nodes.iter().enumerate().filter(counts).count()
     }
 
     /// Returns all responses so far, for people and for what a refused waiter does next.
