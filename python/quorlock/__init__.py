@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
@@ -263,19 +264,21 @@ class _Wanted(_quorlock.LockContext):
         Raises `Held` if other clients still hold it after `wait`, and `NoQuorum` if too few nodes answered to know. A
         semaphore raises `Full` instead of `Held`, and `OtherPermits` if others use it with another number of permits.
         """
-        return _events.keep(self._acquire()) if keep else self._acquire()
+        return self._acquire(keep)
 
     def try_acquire(self, *, keep: bool = False) -> Lease | None:
         """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if no quorum could tell. `keep` is
         as for `acquire`."""
-        return _events.keep(self._try_acquire()) if keep else self._try_acquire()
+        return self._try_acquire(keep)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self,
         function: Callable[_P, Awaitable[Any]]
-        | Callable[_P, Generator[Any, Any, Any]]
-        | Callable[_P, AsyncIterator[Any]],
+        | Callable[_P, Iterator[Any]]
+        | Callable[_P, AsyncIterator[Any]]
+        | Callable[_P, AbstractContextManager[Any]]
+        | Callable[_P, AbstractAsyncContextManager[Any]],
     ) -> NeedsAio: ...
 
     @overload
@@ -284,8 +287,8 @@ class _Wanted(_quorlock.LockContext):
     def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any] | NeedsAio:
         """As a decorator: each call of the function acquires it first.
 
-        It refuses `async def` and generators, whose bodies run after the call: `quorlock.aio` has a decorator for
-        coroutines.
+        It refuses `async def` and functions that return an iterator or a context manager, since what those do runs
+        after the call: `quorlock.aio` has a decorator for coroutines.
         """
         return _decorated.of_threads(self, function)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -16,7 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from types import ModuleType
 
 from quorlock import _quorlock
 from quorlock.errors import ConfigError
@@ -46,8 +47,6 @@ class _State:
         self.level = -1
         self.counts = False
         self.now_and_then: set[Callable[[], object]] = set()
-        #: What `acquire(keep=True)` has acquired.
-        self.kept: set[_quorlock.Lease] = set()
 
 
 _state = _State()
@@ -104,22 +103,6 @@ def register(connection: _quorlock.Connection) -> None:
 def after_closing(work: Callable[[], object]) -> None:
     """Calls `work` at exit, when all that was registered is closed."""
     _after_closing.append(work)
-
-
-class _HasLease(Protocol):
-    @property
-    def _lease(self) -> _quorlock.Lease: ...
-
-
-_L = TypeVar("_L", bound=_HasLease | None)
-
-
-def keep(lease: _L) -> _L:
-    """Keeps a lease until it is over, whatever happens to the object that the program has."""
-    if lease is not None:
-        with _state.lock:
-            _state.kept = {kept for kept in _state.kept if kept.loss is None} | {lease._lease}
-    return lease
 
 
 def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
@@ -258,6 +241,35 @@ def _end() -> None:
         thread.join(max(0.0, ends - time.monotonic()))
 
 
+def _before_fork() -> None:
+    _release_at_the_end_of_children()
+    _quorlock.before_fork()
+
+
+def _release_at_the_end_of_children() -> None:
+    """Releases at the end of processes of `multiprocessing`, and of Celery's copy of it, which end without `atexit`.
+    They forget what they have inherited, and then call what was registered for after a fork."""
+    for name in "multiprocessing", "billiard":
+        util, process = sys.modules.get(f"{name}.util"), sys.modules.get(f"{name}.process")
+        if util is None or process is None or name in _followed:
+            continue
+        end = functools.partial(_release_at_the_end, util)
+        # It is called for as long as this object lasts.
+        _followed[name] = end
+        util.register_after_fork(end, lambda end: end())
+        if getattr(process, "parent_process", lambda: None)() is not None:
+            end()
+
+
+def _release_at_the_end(util: ModuleType) -> None:
+    # The last of all: what others do at the end may need their locks.
+    util.Finalize(None, _end, exitpriority=-100)
+
+
+#: The packages whose processes release at their end, each with what does it.
+_followed: dict[str, Callable[[], None]] = {}
+
+
 def _after_fork_in_child() -> None:
     global _state
     _quorlock.after_fork_in_child()
@@ -269,7 +281,10 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_quorlock.before_fork,
+        before=_before_fork,
         after_in_parent=_quorlock.after_fork_in_parent,
         after_in_child=_after_fork_in_child,
     )
+
+# A child that was spawned may have imported it before.
+_release_at_the_end_of_children()

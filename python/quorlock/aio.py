@@ -319,14 +319,19 @@ class _Wanted:
 
     async def acquire(self, *, keep: bool = False) -> Lease:
         """As that of `quorlock`."""
-        lease = Lease(await _run(self._lock.acquire))
-        return _events.keep(lease) if keep else lease
+        acquired: _quorlock.Lease = await _run(self._lock.acquire)
+        if keep:
+            _quorlock.keep(acquired)
+        return Lease(acquired)
 
     async def try_acquire(self, *, keep: bool = False) -> Lease | None:
         """As that of `quorlock`."""
-        acquired = await _run(self._lock.try_acquire)
-        lease = None if acquired is None else Lease(acquired)
-        return _events.keep(lease) if keep else lease
+        acquired: _quorlock.Lease | None = await _run(self._lock.try_acquire)
+        if acquired is None:
+            return None
+        if keep:
+            _quorlock.keep(acquired)
+        return Lease(acquired)
 
     # Not coroutine functions: the frame of the `async with` is the caller of these.
 

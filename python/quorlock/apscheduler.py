@@ -84,12 +84,14 @@ class Leadership:
         """The leadership, while this process leads. It has the fencing token."""
         return self._lease
 
-    def check(self) -> None:
-        """Raises `Lost` if this process does not lead. Call it right before each side effect of a job."""
+    def check(self) -> aio.Lease:
+        """Returns the leadership. Raises `Lost` if this process does not lead. Call it right before each side effect
+        of a job."""
         lease = self._lease
         if lease is None:
             raise Lost("this process does not lead", reason="released")
         lease.check()
+        return lease
 
     def stop(self) -> None:
         """Resigns, and stops to campaign. The shutdown of the scheduler does this by itself."""

@@ -11,17 +11,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import quorlock
 from quorlock import _quorlock, aio
+from quorlock._settings import options as lock_options
 from quorlock._settings import unicode
-from quorlock.errors import ConfigError, Held, Lost, QuorlockError
+from quorlock.errors import ConfigError, Held, Lost, Misconfigured, NoQuorum, QuorlockError, Unconfirmed
 
-__all__ = ["AsyncLock", "Lock", "LockError", "LockNotOwnedError"]
+__all__ = ["AsyncLock", "Lock", "LockError", "LockNotOwnedError", "LockUnavailableError", "Owned"]
 
 _LOG = logging.getLogger("quorlock")
 
@@ -30,12 +32,16 @@ if TYPE_CHECKING:
     class _RedisLockError(ValueError): ...
 
     class _RedisLockNotOwnedError(_RedisLockError): ...
+
+    class _RedisConnectionError(Exception): ...
 else:
     try:
+        from redis.exceptions import ConnectionError as _RedisConnectionError
         from redis.exceptions import LockError as _RedisLockError
         from redis.exceptions import LockNotOwnedError as _RedisLockNotOwnedError
     except ImportError:
         _RedisLockError = _RedisLockNotOwnedError = ValueError
+        _RedisConnectionError = ConnectionError
 
 
 class LockError(QuorlockError, _RedisLockError):
@@ -55,9 +61,24 @@ class LockNotOwnedError(LockError, _RedisLockNotOwnedError):
     installed."""
 
 
+class LockUnavailableError(LockError, _RedisConnectionError):
+    """Too few nodes answered. It is a `redis.exceptions.ConnectionError` too if redis-py is installed, otherwise the
+    `ConnectionError` of Python."""
+
+
 #: The coordinators made from addresses, which last until exit: a lock object is often made for each use.
 _coordinators: dict[tuple[str, ...], quorlock.Coordinator] = {}
 _making = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread of the parent may have held it."""
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _address(node: Any) -> str:
@@ -119,6 +140,17 @@ class _Local(_Shared, threading.local):
     """The same for each thread."""
 
 
+class Owned(int):
+    """A truth value that may be awaited, which gives a `bool`."""
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return bool(self)
+        yield
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
 class _Base(Generic[_L]):
     """What both kinds of lock have in common."""
 
@@ -168,8 +200,7 @@ class _Base(Generic[_L]):
         """The fencing token of that lease: see `Lease.fencing_token`."""
         return None if self.lease is None else self.lease.fencing_token
 
-    def owned(self) -> bool:
-        """Whether this lock is held by this object (by this thread of it). It asks no node."""
+    def _owned(self) -> bool:
         return self.lease is not None and not self.lease.lost.is_set()
 
     def _wanted(
@@ -182,6 +213,11 @@ class _Base(Generic[_L]):
             return {"wait": 0, **self._options}
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         return {"wait": None if wait is None else max(wait, 0), **self._options}
+
+    def _wait(self, wanted: dict[str, Any]) -> _quorlock.Lock:
+        """A wait that redis-py ends in an outage, although it has no end otherwise."""
+        made = lock_options(wanted.get("ttl"), wanted["wait"], wanted["renew"], wanted.get("max_hold"), None, True)
+        return self._q._connection.lock([self.name], not_in_outage=wanted["wait"] is None, **made)
 
     def _held(self, doing: str) -> _L:
         if self.lease is None:
@@ -204,12 +240,22 @@ class _Base(Generic[_L]):
     def _failed(self, doing: str, error: QuorlockError) -> LockError:
         if isinstance(error, Lost):
             return LockNotOwnedError(f"Cannot {doing} a lock that's no longer owned: {error}", self.name)
+        if isinstance(error, NoQuorum | Unconfirmed) and not isinstance(error, Misconfigured):
+            return LockUnavailableError(f"Cannot {doing} the lock: {error}", self.name)
         return LockError(f"Cannot {doing} the lock: {error}", self.name)
 
     def _taken(self, report: quorlock.VoteReport) -> bool:
         if report.holder is None and sum(vote.outcome == "free" for vote in report.votes) < report.needed:
-            raise LockError(f"Cannot tell whether the lock is held: {report}", self.name)
+            raise LockUnavailableError(f"Cannot tell whether the lock is held: {report}", self.name)
         return report.holder is not None
+
+    def _released(self, lease: quorlock.Lease | aio.Lease) -> None:
+        """Raises if no quorum has confirmed."""
+        if (votes := lease._lease.unconfirmed_release) is not None:
+            raise LockUnavailableError(
+                f"The lock was released, and no quorum confirmed it, so others may wait until its TTL ends: {votes}",
+                self.name,
+            )
 
     def _failed_to_enter(self) -> LockError:
         return LockError("Unable to acquire lock within the time specified", self.name)
@@ -241,8 +287,11 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
       `blocking_timeout`, not up to `sleep` before. `blocking_timeout=0` asks once.
     - `acquire(token=)` is refused: the nodes store a random token, which `lock.lease.token` is.
     - `owned()` asks no node: it is the validity of the lease, which ends before others can acquire the lock.
-    - When too few nodes answer, `acquire` raises `LockError` at the end of the wait, and so does `locked`
-      (`ConnectionError` in redis-py).
+    - When too few nodes answer, each call raises `LockUnavailableError`, which is a `LockError` and the
+      `ConnectionError` of redis-py: `acquire` at the end of `blocking_timeout`, and without it when they have not
+      answered for 10 to 15 s. A restarted server is no outage: it votes again after `max_ttl`.
+    - A lock whose key was deleted is not owned any more, but if another thread of this process waits for it, that
+      gets it, and `release` does not raise.
     - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock, with a warning.
     - In a child after a fork the lock is not owned.
     """
@@ -254,10 +303,12 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Acquires the lock. Returns `False` if another client still holds it after `blocking_timeout`."""
+        """Acquires the lock. Returns `False` if another client still holds it after `blocking_timeout`. Raises
+        `LockUnavailableError` if too few nodes answer: at the end of `blocking_timeout`, or without one after 10 to
+        15 s."""
         wanted = self._wanted(blocking, blocking_timeout, token)
         try:
-            self.local.lease = self._q.lock(self.name, **wanted).acquire()
+            self.local.lease = quorlock.Lock(self._wait(wanted), True).acquire()
         except Held:
             return False
         except QuorlockError as error:
@@ -265,13 +316,19 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         return True
 
     def release(self) -> None:
-        """Releases the lock. Raises `LockNotOwnedError` if it was lost before."""
+        """Releases the lock. Raises `LockNotOwnedError` if it was lost before, also if its key was deleted or is
+        another's, and `LockUnavailableError` if no quorum confirmed: others may wait until the TTL ends then."""
         lease = self._held("release")
         self.local.lease = None
         try:
             lease.release()
         except QuorlockError as error:
             raise self._failed("release", error) from error
+        self._released(lease)
+
+    def owned(self) -> bool:
+        """Whether this lock is held by this object (by this thread of it). It asks no node."""
+        return self._owned()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Starts a new TTL. Raises `LockNotOwnedError` if the lock was lost before."""
@@ -325,7 +382,7 @@ class AsyncLock(_Base[aio.Lease]):
         """As `Lock.acquire`."""
         wanted = self._wanted(blocking, blocking_timeout, token)
         try:
-            self.local.lease = await self._aio().lock(self.name, **wanted).acquire()
+            self.local.lease = await aio.Lock(self._wait(wanted), "raise", None).acquire()
         except Held:
             return False
         except QuorlockError as error:
@@ -341,6 +398,11 @@ class AsyncLock(_Base[aio.Lease]):
             await lease.release()
         except QuorlockError as error:
             raise self._failed("release", error) from error
+        self._released(lease)
+
+    def owned(self) -> Owned:
+        """As `Lock.owned`. It may be awaited, as that of redis-py, which is a coroutine, or used right away."""
+        return Owned(self._owned())
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """As `Lock.extend`."""

@@ -218,8 +218,12 @@ impl Connection {
 
     /// A lock of one name, or of several together.
     #[pyo3(signature = (names, *, together=false, shared=false, ttl=None, wait=None, renew=None, max_hold=None,
-        label=None, fencing=true, metrics_class=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+        label=None, fencing=true, metrics_class=None, not_in_outage=false))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "they are keywords in Python"
+    )]
     fn lock(
         slf: Py<Self>,
         py: Python<'_>,
@@ -233,9 +237,11 @@ impl Connection {
         label: Option<String>,
         fencing: bool,
         metrics_class: Option<String>,
+        not_in_outage: bool,
     ) -> PyResult<Lock> {
         let kind = if together { Kind::Several } else { Kind::One { shared } };
-        let options = Options::new(ttl, wait, renew, max_hold, label, fencing, metrics_class)?;
+        let mut options = Options::new(ttl, wait, renew, max_hold, label, fencing, metrics_class)?;
+        options.not_in_outage = not_in_outage;
         Lock::new(py, slf, names, kind, options)
     }
 

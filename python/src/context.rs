@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::runtime::Mutex;
 
-use crate::lease::Lease;
+use crate::lease::{Lease, keep};
 use crate::lock::Lock;
 
 /// What is entered and not left yet, each with its place: several may be in the context of one lock at the same time.
@@ -91,6 +91,27 @@ fn public(raw: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     Ok(raw.py().import("quorlock._lease")?.getattr("Lease")?.call1((raw,))?.unbind())
 }
 
+/// Makes what users have of a lease. Then it runs the handlers of signals that arrived while it was acquired: if one
+/// raises, no one gets the lease, which is given back. Python runs none between a `with` and its body, but a stack of
+/// `contextlib` does, which then knows of no lock to leave.
+fn hand_out(py: Python<'_>, raw: &Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let handed_out = public(raw.bind(py)).and_then(|lease| py.check_signals().map(|()| lease));
+    handed_out.inspect_err(|_| {
+        if let Ok(lease) = raw.bind(py).cast::<Lease>() {
+            lease.get().give_back();
+        }
+    })
+}
+
+/// The same of a lease that is kept if the program drops it.
+fn hand_out_kept(py: Python<'_>, raw: &Py<PyAny>, keeps: bool) -> PyResult<Py<PyAny>> {
+    let lease = hand_out(py, raw)?;
+    if keeps {
+        keep(raw.bind(py).cast::<Lease>()?.clone().unbind());
+    }
+    Ok(lease)
+}
+
 /// Whether no exception leaves the context: `raised` is its type, value and traceback, or `None` three times.
 fn is_empty(raised: &Bound<'_, PyTuple>) -> bool {
     raised.iter().all(|part| part.is_none())
@@ -115,22 +136,22 @@ impl LockContext {
 
     /// Waits until it is acquired. No frame of Python has the lease before the caller has it.
     #[pyo3(name = "_acquire")]
-    fn acquire(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        public(self.lock.get().acquire(py, None)?.bind(py))
+    fn acquire(&self, py: Python<'_>, keeps: bool) -> PyResult<Py<PyAny>> {
+        hand_out_kept(py, &self.lock.get().acquire(py, None)?, keeps)
     }
 
     /// Returns `None` if another client holds it.
     #[pyo3(name = "_try_acquire")]
-    fn try_acquire(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn try_acquire(&self, py: Python<'_>, keeps: bool) -> PyResult<Py<PyAny>> {
         let raw = self.lock.get().try_acquire(py, None)?;
-        if raw.is_none(py) { Ok(raw) } else { public(raw.bind(py)) }
+        if raw.is_none(py) { Ok(raw) } else { hand_out_kept(py, &raw, keeps) }
     }
 
     /// Acquires it.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let place = place(py, 0)?.unbind();
         let raw = self.lock.get().acquire(py, None)?;
-        let lease = public(raw.bind(py))?;
+        let lease = hand_out(py, &raw)?;
         self.contexts.enter(place, raw);
         Ok(lease)
     }

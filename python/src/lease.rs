@@ -17,6 +17,7 @@ use quorlock::{Fencing, LossReason, Lost, RenewError, RetainError};
 type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
 use crate::error::{self, duration};
+use crate::keywords::for_python;
 use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
 
@@ -188,6 +189,13 @@ impl Lease {
         }
     }
 
+    /// What the nodes said to a release that no quorum has confirmed.
+    #[getter]
+    fn unconfirmed_release(&self) -> Option<String> {
+        let votes = self.held.get()?.watch.unconfirmed_release()?;
+        Some(for_python(votes.to_string()))
+    }
+
     #[getter]
     fn shared(&self) -> bool {
         self.held.get().is_some_and(|held| held.watch.mode() == quorlock::protocol::Mode::Shared)
@@ -322,6 +330,19 @@ impl Lease {
             }
         })
     }
+}
+
+/// Keeps a lease until it is over.
+#[pyfunction]
+pub(crate) fn keep(lease: Py<Lease>) {
+    let mut kept = Process::here().kept.lock();
+    let (over, mut lasting): (Vec<_>, Vec<_>) =
+        kept.drain(..).partition(|kept: &Py<Lease>| kept.get().loss().is_some());
+    lasting.push(lease);
+    *kept = lasting;
+    drop(kept);
+    // What this drops may run code.
+    drop(over);
 }
 
 enum Refused {

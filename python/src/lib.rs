@@ -32,7 +32,7 @@ mod _quorlock {
     #[pymodule_export]
     use super::events::{log_above, next_losses, next_records, stop_events, wake_events};
     #[pymodule_export]
-    use super::lease::Lease;
+    use super::lease::{Lease, keep};
     #[pymodule_export]
     use super::lock::Lock;
     #[pymodule_export]

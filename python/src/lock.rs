@@ -1,14 +1,17 @@
 //! Locks of one name or several, and semaphores: what is acquired, and its options.
 
 use std::mem;
+use std::pin::pin;
 use std::time::Duration;
 
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use quorlock::lock::{Multi, Single};
-use quorlock::runtime::Mutex;
-use quorlock::votes::VoteReport;
-use quorlock::{AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Semaphore, Token, Wait};
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
+use quorlock::votes::{NodeVote, VoteOutcome, VoteReport};
+use quorlock::{
+    AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Resource, Semaphore, Token, Wait,
+};
 
 use crate::connection::Connection;
 use crate::error::{self, duration};
@@ -26,6 +29,8 @@ pub(crate) struct Options {
     label: Option<String>,
     fencing: Fencing,
     metrics_class: Option<String>,
+    /// Whether a wait ends when no quorum of nodes answers any more, as redis-py's.
+    pub(crate) not_in_outage: bool,
 }
 
 impl Options {
@@ -58,6 +63,7 @@ impl Options {
             label,
             fencing: if fencing { Fencing::On } else { Fencing::Off },
             metrics_class,
+            not_in_outage: false,
         })
     }
 }
@@ -125,7 +131,50 @@ fn permitted(permit: Permit<Fencing>) -> Acquired {
     (Held::One(permit.into_lease()), Some(number))
 }
 
+/// How often a wait that ends in an outage asks whether the nodes answer. It ends when they did not twice.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Acquires, unless the nodes stop answering. A node that answers without a vote, such as one that has restarted, is no
+/// outage: it ends by itself.
+async fn acquire_unless_outage(
+    lock: &quorlock::Lock<Single, Fencing>,
+    name: &str,
+) -> Result<quorlock::Lease<Single, Fencing>, AcquireError> {
+    let clock = SystemClock::default();
+    let (mut acquiring, since, mut silent) = (pin!(lock.acquire()), clock.now(), false);
+    loop {
+        let asked_again = async {
+            clock.sleep_until(clock.now() + LOOK).await;
+            lock.inspect().await
+        };
+        let report = tokio::select! {
+            biased;
+            acquired = &mut acquiring => return acquired,
+            report = asked_again => Box::new(report?),
+        };
+        let answers =
+            |vote: &&NodeVote| !matches!(vote.outcome, VoteOutcome::Failed(_) | VoteOutcome::Pending);
+        let outage = report.votes().iter().filter(answers).count() < report.quorum().needed();
+        if outage && silent {
+            let (resource, waited) =
+                (Resource::parse(name).map_err(ConfigError::from)?, clock.now().since(since));
+            return Err(AcquireError::Unavailable { resource, report, waited });
+        }
+        silent = outage;
+    }
+}
+
 impl Wanted {
+    async fn acquire_unless_outage(&self, name: &str) -> Result<Acquired, Refusal> {
+        match self {
+            Wanted::One(lock) => acquire_unless_outage(lock, name)
+                .await
+                .map(|lease| (Held::One(lease), None))
+                .map_err(Refusal::Lock),
+            Wanted::Several(_) | Wanted::Permit(_) => self.acquire().await,
+        }
+    }
+
     async fn acquire(&self) -> Result<Acquired, Refusal> {
         match self {
             Wanted::One(lock) => {
@@ -270,8 +319,12 @@ impl Lock {
     pub(crate) fn acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
+        let not_in_outage = self.names.first().filter(|_| self.options.not_in_outage).cloned();
         dispatch(py, &live.background, reactor, async move {
-            let acquired = wanted.acquire().await;
+            let acquired = match not_in_outage {
+                Some(name) => wanted.acquire_unless_outage(&name).await,
+                None => wanted.acquire().await,
+            };
             move |py: Python<'_>| match acquired {
                 Ok((held, permit)) => Lease::hand_out(py, background, held, permit),
                 Err(refusal) => Err(refusal.raise(py)),

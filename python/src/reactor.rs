@@ -13,8 +13,10 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
 
@@ -41,6 +43,7 @@ where
 {
     match reactor {
         None => {
+            refuse_green_threads(py)?;
             warn_of_loop(py)?;
             wait(py, background, work)?(py)
         }
@@ -49,6 +52,20 @@ where
             Ok(reactor.add(outcome)?.into_pyobject(py)?.into_any().unbind())
         }
     }
+}
+
+/// Refuses a wait that would stop all threads of a process, which gevent or eventlet may have replaced since the last one.
+fn refuse_green_threads(py: Python<'_>) -> PyResult<()> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+
+    let modules = MODULES.get_or_try_init(py, || {
+        PyResult::Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
+    })?;
+    let modules = modules.bind(py);
+    if modules.contains(intern!(py, "gevent.monkey"))? || modules.contains(intern!(py, "eventlet.patcher"))? {
+        py.import("quorlock._events")?.call_method0("refuse_green_threads")?;
+    }
+    Ok(())
 }
 
 /// Warns before a wait that stops the event loop of this thread, if one runs.

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import itertools
 import logging
+import os
 import queue
 import sys
 import threading
@@ -261,6 +262,26 @@ def test_functions_whose_body_runs_after_the_call_are_refused(q: quorlock.Coordi
             lock(hidden)()
     assert lock(lambda: 42)() == 42
 
+    # What runs, or is used, after the call.
+    with pytest.raises(TypeError, match="generator.. returns a context manager"):
+        lock(contextlib.contextmanager(generator))
+    with pytest.raises(TypeError, match="async_generator.. returns an async context manager"):
+        lock(contextlib.asynccontextmanager(async_generator))
+    later: list[tuple[Any, str]] = [
+        (contextlib.contextmanager(generator), "a context manager"),
+        (contextlib.asynccontextmanager(async_generator), "an async context manager"),
+        (lambda: map(str, [1]), "an iterator"),
+        (lambda: (number for number in [1]), "a generator"),
+        (lambda: iter([1]), "an iterator"),
+        (lambda: os.scandir("."), "an iterator"),
+        (lambda: threading.Lock(), "a context manager"),
+    ]
+    for function, what in later:
+        with pytest.raises(TypeError, match=f"returns {what}, whose body would run when the lock is released"):
+            lock(lambda function=function: function())()
+    assert q.lock("decorated").try_acquire() is not None
+    assert lock(lambda: [1])() == [1]
+
 
 def test_a_coroutine_function_is_decorated_by_aio(nodes: Servers) -> None:
     async def main() -> None:
@@ -285,6 +306,15 @@ def test_a_coroutine_function_is_decorated_by_aio(nodes: Servers) -> None:
                 wrong(plain)
             with pytest.raises(TypeError, match="returns an async generator.*use `async with`"):
                 wrong(generator)
+            with pytest.raises(TypeError, match="returns an async context manager.*use `async with`"):
+                wrong(contextlib.asynccontextmanager(generator))
+
+            @wrong
+            async def later() -> AsyncIterator[None]:
+                return generator()
+
+            with pytest.raises(TypeError, match="returns an async generator, whose body would run"):
+                await later()
 
     asyncio.run(main())
 

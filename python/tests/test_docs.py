@@ -14,6 +14,7 @@ import re
 import subprocess
 import symtable
 import sys
+import textwrap
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -280,4 +281,55 @@ def run_with_pytest(code: str, folder: Path) -> None:
     ended = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path}
     )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+#: What type checkers are told of the names that `Given` makes, for threads and for event loops.
+TYPES = {
+    "q": ("q: quorlock.Coordinator", "q: quorlock.aio.Coordinator"),
+    "lock": ("lock: quorlock.Lock", "lock: quorlock.aio.Lock"),
+    "lease": ("lease: quorlock.Lease", "lease: quorlock.aio.Lease"),
+    "error": ("error: quorlock.Held",) * 2,
+    "holder": ("holder: quorlock.Holder",) * 2,
+    "order": ("order: object",) * 2,
+    "timedelta": ("from datetime import timedelta",) * 2,
+    "store": (
+        "def store(order: object, fence: int | None) -> None: ...",
+        "async def store(order: object, fence: int | None) -> None: ...",
+    ),
+    "load": ("def load(*a: object) -> int: ...", "async def load(*a: object) -> int: ..."),
+    "work": ("def work(*a: object) -> None: ...", "async def work(*a: object) -> None: ..."),
+    "stop": ("def stop() -> None: ...", "async def stop() -> None: ..."),
+}
+
+
+def typed(piece: Piece, imports: list[str]) -> str:
+    """A module with the piece as a reader would paste it, after the imports of earlier ones."""
+    on_a_loop = bool(piece.compile().co_flags & inspect.CO_COROUTINE)
+    known = {name.split(".")[0] for line in imports for name in re.findall(r"[\w.]+", line.split("import", 1)[1])}
+    given = [TYPES[name][on_a_loop] for name in sorted(piece.missing - known - {"quorlock"})]
+    code = piece.code
+    if on_a_loop:
+        code = "async def main() -> None:\n" + textwrap.indent(code, "    ")
+    return "\n".join(["import quorlock, quorlock.aio", *imports, *given, "", code])
+
+
+def imports_of(code: str) -> list[str]:
+    statements = ast.parse(code).body
+    return [ast.unparse(one) for one in statements if isinstance(one, ast.Import | ast.ImportFrom)]
+
+
+def test_examples_pass_the_type_checker_as_a_reader_would_paste_them(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    for page in ["docs/python.md", "python/README.md"]:
+        imports: list[str] = []
+        for number, block in enumerate(blocks(page)):
+            (tmp_path / f"{re.sub('[^a-z]', '_', page)}_{number}.py").write_text(typed(block, imports))
+            imports += imports_of(block.code)
+    for number, piece in enumerate(OVERVIEW):
+        (tmp_path / f"cell_{number}.py").write_text(typed(piece, []))
+    # Celery and APScheduler have no types.
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--ignore-missing-imports"]
+    command += ["--allow-untyped-decorators", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr

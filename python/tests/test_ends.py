@@ -520,3 +520,122 @@ def test_versions_agree() -> None:
         assert version("quorlock") == quorlock.__version__
     except PackageNotFoundError:
         pytest.skip("not installed as a package")
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_green_threads_that_come_after_the_coordinator_are_refused_at_each_wait(nodes: Servers, library: str) -> None:
+    """As with `gunicorn --preload -k gevent`. A lease from before is released all the same."""
+    pytest.importorskip(library)
+    patch = "import gevent.monkey; gevent.monkey.patch_all()"
+    if library == "eventlet":
+        patch = "import warnings; warnings.simplefilter('ignore'); import eventlet; eventlet.monkey_patch()"
+    ended = run(
+        nodes,
+        f"""
+from quorlock import redis_lock
+q = connect()
+drop_in = redis_lock.Lock(q, "green")
+lease = q.lock("green").acquire()
+{patch}
+refused = 0
+for call in [
+    q.lock("green", wait=5).acquire, q.lock("green").try_acquire, q.lock("green").__enter__, q.lock("green").inspect,
+    q.lock("green").until_free, q.semaphore("green", 2).acquire, q.election("green").leader, lease.renew,
+    drop_in.locked, drop_in.acquire, lease.release,
+]:
+    try:
+        call()
+    except quorlock.QuorlockError as error:
+        assert "has replaced the threads of this process" in str(error), error
+        refused += 1
+print(refused)
+q.close()
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "11\n"
+    eventually_gone(nodes, "green")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_process_of_multiprocessing_releases_at_its_end(nodes: Servers, method: str, tmp_path: Path) -> None:
+    """It ends without `atexit`. The lease of its parent goes on."""
+    program = tmp_path / "work.py"
+    program.write_text(
+        """
+import multiprocessing, sys
+import quorlock
+q = quorlock.connect(sys.argv[2:], restart_guard=False)
+kept = None
+def work():
+    global kept
+    kept = q.lock("child", ttl=30).acquire()
+    q.lock("child kept", ttl=30).acquire(keep=True)
+if __name__ == "__main__":
+    with q.lock("parent") as lease:
+        child = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        for name in ["child", "child kept"]:
+            with q.lock(name, wait=10):
+                pass
+        lease.check()
+    print("done")
+"""
+    )
+    ended = end(start_command([sys.executable, str(program), method, *nodes.urls]))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done\n"
+
+
+def test_a_child_may_make_its_first_lock_of_redis_py_while_a_thread_of_the_parent_does(nodes: Servers) -> None:
+    pytest.importorskip("redis")
+    ended = run(
+        nodes,
+        """
+from quorlock import redis_lock
+redis_lock._making.acquire()  # as another thread does
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    redis_lock.Lock(sys.argv[1], "first")
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+    )
+    assert ended.stdout == "0\n", ended
+
+
+def test_a_handler_that_raises_while_a_lock_is_acquired_leaves_none_held(nodes: Servers) -> None:
+    """With `keep=True`, and in a stack of contexts, which both outlive the call."""
+    ended = run(
+        nodes,
+        """
+from contextlib import ExitStack
+class Limit(Exception): pass
+def limit(*_): raise Limit
+signal.signal(signal.SIGALRM, limit)
+q, other = connect(), connect()
+lock = q.lock("raced", ttl=20)
+def stacked():
+    with ExitStack() as stack:
+        stack.enter_context(lock)
+        time.sleep(5)
+def kept():
+    lease = lock.acquire(keep=True)
+    try: time.sleep(5)
+    finally: lease.release()
+for number in range(60):
+    try:
+        # It arrives during the acquisition, or soon after.
+        signal.setitimer(signal.ITIMER_REAL, .0002 + number % 10 * .0002)
+        [stacked, kept][number % 2]()
+    except Limit:
+        with other.lock("raced", wait=10):
+            pass
+print("free")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "free\n"

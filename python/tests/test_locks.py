@@ -1,5 +1,6 @@
 """Locks, semaphores and elections, for threads."""
 
+import contextlib
 import threading
 import traceback
 from datetime import timedelta
@@ -372,3 +373,24 @@ def test_a_name_with_hidden_characters_is_shown_escaped_and_stays_itself(
     with pytest.raises(quorlock.Lost) as lost:
         theirs.check()
     assert str(lost.value).isprintable(), ascii(str(lost.value))
+
+
+def test_a_release_says_that_the_key_was_deleted_or_is_another_s(q: quorlock.Coordinator, nodes: Servers) -> None:
+    for other in [False, True]:
+        for ends in ["release", "with"]:
+            name = f"deleted {other} {ends}"
+            with pytest.raises(quorlock.Lost) as raised, contextlib.ExitStack() as stack:
+                lease = q.lock(name).acquire()
+                if ends == "with":
+                    stack.enter_context(lease)
+                for index in range(5):
+                    nodes.command(index, "DEL", name)
+                    if other:
+                        nodes.command(index, "SET", name, "another client", "PX", "20000")
+                if ends == "release":
+                    lease.release()
+            assert raised.value.reason == "quorum_lost"
+            assert (nodes.command(0, "EXISTS", name) != "0") is other
+    with q.lock("kept by the others") as lease:
+        for index in range(2):
+            nodes.command(index, "DEL", "kept by the others")

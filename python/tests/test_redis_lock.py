@@ -187,3 +187,39 @@ def test_on_one_server_both_kinds_of_lock_exclude_each_other() -> None:
         theirs.release()
         with Lock(q, "both"):
             assert not client.lock("both", timeout=30).acquire(blocking=False)
+
+
+def test_a_lock_whose_key_was_deleted_or_is_another_s_is_not_owned() -> None:
+    with servers(1) as nodes, nodes.connect() as q, redis.Redis.from_url(nodes.urls[0]) as client:
+        for taken in [False, True]:
+            lock = Lock(q, f"deleted {taken}", timeout=20)
+            assert lock.acquire()
+            client.delete(lock.name)
+            if taken:
+                client.set(lock.name, "another", px=20_000)
+            with pytest.raises(redis.exceptions.LockNotOwnedError):
+                lock.release()
+            assert client.exists(lock.name) == taken
+            assert lock.local.token is None
+
+        async def on_a_loop() -> None:
+            lock = AsyncLock(q, "aio deleted", timeout=20)
+            assert await lock.acquire()
+            client.delete(lock.name)
+            with pytest.raises(redis.exceptions.LockNotOwnedError):
+                await lock.release()
+
+        asyncio.run(on_a_loop())
+
+
+def test_owned_of_the_asyncio_lock_may_be_awaited_or_not(q: quorlock.Coordinator) -> None:
+    async def main() -> None:
+        lock = AsyncLock(q, "owned", timeout=20)
+        assert await lock.owned() is False
+        assert not lock.owned()
+        async with lock:
+            assert await lock.owned() is True
+            assert lock.owned()
+            assert repr(lock.owned()) == "True"
+
+    asyncio.run(main())

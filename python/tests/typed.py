@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 
 import quorlock
 from quorlock import aio
@@ -32,6 +33,19 @@ def blocking(q: quorlock.Coordinator) -> None:
         yield 1
 
     async_generator()  # type: ignore[operator]
+
+    @q.lock("iterator")
+    def iterator() -> map[str]:
+        return map(str, [1])
+
+    iterator()  # type: ignore[operator]
+
+    @q.lock("context")
+    @contextmanager
+    def context() -> Iterator[None]:
+        yield
+
+    context()  # type: ignore[operator]
 
     with q.lock("with") as lease:
         number: int | None = lease.fencing_token
