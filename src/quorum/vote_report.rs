@@ -273,7 +273,11 @@ pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
 
 /// Like [`holders`], with the depth of another program's holder: ours is counted in the holder's process.
 fn described(token: &Token, readers: &[Token], depth: Option<u64>) -> String {
-    let depth = depth.filter(|_| !token.is_ours()).map_or(String::new(), |depth| format!(", depth {depth}"));
+    let depth = match depth.filter(|_| !token.is_ours()) {
+        None => String::new(),
+        Some(0) => ", first in the queue of a fair lock".to_owned(),
+        Some(depth) => format!(", depth {depth}"),
+    };
     format!("{}{depth}", holders(token, readers))
 }
 

@@ -4,7 +4,8 @@
 //! NAME                              hash   the owner, which is a token or Redisson's UUID:THREAD, and its depth
 //! redisson_lock__channel:{NAME}     -      a message at each release, for the waiters of Redisson
 //! redisson_lock_token:{NAME}        string the last number of a fenced lock
-//! redisson_lock_queue:{NAME}        list   who waits for a fair lock: then this library keeps away
+//! redisson_lock_queue:{NAME}        list   who waits for a fair lock: the first is waited for
+//! redisson_lock_timeout:{NAME}      zset   until when each of them is to be waited for
 //! ```
 //!
 //! Redisson's waiters sleep until the message, and ours until the server says that the key has changed, which it says of
@@ -35,6 +36,7 @@ pub(super) enum Companion {
     Channel,
     Token,
     Queue,
+    Times,
 }
 
 impl Companion {
@@ -52,6 +54,7 @@ impl Companion {
             Companion::Channel => "redisson_lock__channel:",
             Companion::Token => "redisson_lock_token:",
             Companion::Queue => "redisson_lock_queue:",
+            Companion::Times => "redisson_lock_timeout:",
         }
     }
 }
@@ -155,7 +158,7 @@ pub(super) fn explain(error: NodeError) -> NodeError {
 
 /// The permissions that a user needs.
 pub(super) const RIGHTS: &str = "~* &redisson_lock__channel:* +eval +evalsha +exists +hexists +hlen +hgetall +hset +hdel \
-     +get +getex +set +setrange +del +pttl +pexpire +time +publish +spublish +info +client|setname +client|tracking";
+     +get +getex +set +setrange +del +pttl +pexpire +lindex +zscore +time +publish +spublish +info +client|setname +client|tracking";
 
 /// Returns why there is no lock of this layout under a key, if that is the reply.
 pub(super) fn no_lock(answer: &[u8], key: &str) -> Option<NodeError> {
@@ -163,11 +166,13 @@ pub(super) fn no_lock(answer: &[u8], key: &str) -> Option<NodeError> {
     let (Some(RespValue::List(1)), Some(RespValue::Text(word))) = (parts.next(), parts.next()) else {
         return None;
     };
-    let key = quorlock_protocol::printable(key);
+    let (key, lock) = (quorlock_protocol::printable(key), key);
     let reason = match word {
         b"fair" => format!(
-            "clients of Redisson wait for `{key}` in the queue of a fair lock, which this library would pass; use \
-             another name, or getLock instead of getFairLock for all clients of it"
+            "clients of Redisson wait for `{key}` in the queue of a fair lock, and until when cannot be read: give the user \
+             `+lindex +zscore ~{}*`, or, if the first of the queue has no time and no client waits, delete `{}`",
+            Companion::Times.prefix(),
+            quorlock_protocol::printable(&Companion::Queue.of(lock).to_string())
         ),
         b"readwrite" => format!(
             "`{key}` is a read-write lock of Redisson, whose readers would not wait for this library; use another name"

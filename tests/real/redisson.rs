@@ -127,7 +127,7 @@ async fn s3_other_locks_of_redisson_are_held_or_refused_by_name() {
     let place = Place::one().await;
     let ours = place.client();
     for (stored, reason) in [
-        // A client waits for a fair lock that is free for a moment, or held.
+        // Without the time until which it is to be waited for.
         ("RPUSH redisson_lock_queue:{r} 8743c9c0:32", "in the queue of a fair lock"),
         ("HSET r mode read 8743c9c0:31 1", "is a read-write lock of Redisson"),
         ("HSET r 8743c9c0:31 1 8743c9c0:32 1", "is not a lock of Redisson"),
@@ -140,10 +140,8 @@ async fn s3_other_locks_of_redisson_are_held_or_refused_by_name() {
             let error = patient(&ours, "r").fencing(fencing).acquire().await.unwrap_err().to_string();
             assert!(error.contains(reason), "{stored}: {error}");
         }
-        if !stored.contains("queue") {
-            let report = ours.lock("r").inspect().await.unwrap().to_string();
-            assert!(report.contains(reason), "{stored}: {report}");
-        }
+        let report = ours.lock("r").inspect().await.unwrap().to_string();
+        assert!(report.contains(reason), "{stored}: {report}");
         place.command(&["DEL", "r"]).await;
         place.command(&["DEL", "redisson_lock_queue:{r}"]).await;
     }
@@ -153,6 +151,43 @@ async fn s3_other_locks_of_redisson_are_held_or_refused_by_name() {
     place.command(&["HSET", "r", "mode", "read", "8743c9c0:31", "1"]).await;
     assert!(lease.renew().await.is_err(), "the lock is shared");
     assert_eq!(place.command(&["HEXISTS", "r", "8743c9c0:31"]).await, Resp::Number(1), "the reader keeps it");
+}
+
+/// Leaves a client in the queue of a fair lock, as a crash does, for this time from now.
+async fn queue(place: &Place, waiter: &str, time: i64) {
+    let Ok(Resp::List(now)) = place.master("r").await.command(&["TIME"]).await else { panic!("no time") };
+    let till = now[0].to_string().parse::<i64>().unwrap() * 1000 + time;
+    place.command(&["RPUSH", "redisson_lock_queue:{r}", waiter]).await;
+    place.command(&["ZADD", "redisson_lock_timeout:{r}", &till.to_string(), waiter]).await;
+}
+
+/// Redisson removes those whose time is over from the queue when it comes by.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_in_the_queue_of_a_fair_lock_are_waited_for_while_redisson_waits_for_them() {
+    let place = Place::one().await;
+    let ours = place.client();
+    for crashed in ["8743c9c0:1", "8743c9c0:2"] {
+        queue(&place, crashed, -60_000).await;
+    }
+    assert!(ours.lock("r").inspect().await.unwrap().holder().is_none(), "nobody waits any more");
+    ours.lock("r").wait(Wait::Never).acquire().await.unwrap().release().await.unwrap();
+
+    queue(&place, OWNER, 60_000).await;
+    let refused = ours.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(matches!(refused, AcquireError::Contended { .. }), "{refused}");
+    let holder = ours.lock("r").inspect().await.unwrap().holder().unwrap();
+    assert_eq!(holder.describe(), format!("Redisson {OWNER}, first in the queue of a fair lock"));
+    let lock = patient(&ours, "r");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waits(&place, "r").await;
+    // It gives up, which changes no key of the lock.
+    place.command(&["DEL", "redisson_lock_queue:{r}"]).await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+
+    // It crashes.
+    place.command(&["DEL", "redisson_lock_timeout:{r}"]).await;
+    queue(&place, OWNER, 3_000).await;
+    patient(&ours, "r").acquire().await.unwrap().release().await.unwrap();
 }
 
 /// Trap S5: Redisson's watchdog sets an expiry, also to an earlier one.

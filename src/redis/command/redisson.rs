@@ -34,12 +34,13 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
             guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
             command.joined(&Companion::Queue.of(claim.key()).pieces());
             hinted(command, &Companion::Token.of(claim.key()).pieces(), *fence_hint);
+            command.joined(&Companion::Times.of(claim.key()).pieces());
         }
         Request::Transfer { from, to, ttl, fence_hint } => {
             guarded(command, to, *ttl).joined(&to.tombstone_key().pieces());
             command.joined(&Companion::Queue.of(to.key()).pieces());
             hinted(command, &Companion::Token.of(to.key()).pieces(), *fence_hint);
-            command.word(from.token().as_bytes());
+            command.word(from.token().as_bytes()).joined(&Companion::Times.of(to.key()).pieces());
         }
         Request::Renew { claim, ttl, fencing_token } => {
             guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
@@ -52,6 +53,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
                     command.word("").word("");
                 }
             }
+            command.joined(&Companion::Times.of(claim.key()).pieces());
         }
         Request::Release { claim } => write_release(command, claim, publishing),
         Request::Cancel { claim, linger } => {
@@ -71,6 +73,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
         | Request::WithdrawWriter { .. } => {
             let key = request.key();
             command.word("1").word(key).word("").joined(&Companion::Token.of(key).pieces());
+            command.joined(&Companion::Queue.of(key).pieces()).joined(&Companion::Times.of(key).pieces());
         }
     }
 }

@@ -61,7 +61,7 @@ const RIGHTS: [Right; 28] = [
 ];
 
 /// The same for Redisson's layout. Messages are tried by the handshake.
-const REDISSON_RIGHTS: [Right; 17] = [
+const REDISSON_RIGHTS: [Right; 19] = [
     right("hset", Feature::Locks, "HSET {key} x 1"),
     right("pexpire", Feature::Locks, "PEXPIRE {key} 5000"),
     right("pttl", Feature::Locks, "PTTL {key}"),
@@ -74,6 +74,8 @@ const REDISSON_RIGHTS: [Right; 17] = [
     right("set", Feature::Locks, "SET {tomb} 1 PX 1"),
     right("setrange", Feature::Locks, "SETRANGE {tomb} 0 {nothing}"),
     right("setrange", Feature::Locks, "SETRANGE {queue} 0 {nothing}"),
+    right("lindex", Feature::Waiting, "LINDEX {queue} 0"),
+    right("zscore", Feature::Waiting, "ZSCORE {times} x"),
     right("hdel", Feature::Locks, "HDEL {key} x"),
     right("del", Feature::Locks, "DEL {key}"),
     right("time", Feature::Fencing, "TIME"),

@@ -24,9 +24,10 @@ const NAME: &str = "quorlock-doctor-";
 
 /// The placeholder of the fencing counter.
 const FENCE: &str = "{fence}";
-/// The placeholders of Redisson's counter and of the queue of its fair lock.
+/// The placeholders of Redisson's counter, and of the queue of its fair lock with its times.
 const COUNTER: &str = "{counter}";
 const QUEUE: &str = "{queue}";
+const TIMES: &str = "{times}";
 /// The placeholder of a channel in a command.
 const INBOX: &str = "{inbox}";
 
@@ -55,7 +56,7 @@ impl Probe {
         self.layout
     }
 
-    fn keys(&self) -> [(&'static str, String); 10] {
+    fn keys(&self) -> [(&'static str, String); 11] {
         let want = self.one.want_mark();
         [
             ("{key}", self.one.key().to_owned()),
@@ -68,6 +69,7 @@ impl Probe {
             ("{readers}", readers_key(self.one.key())),
             (COUNTER, Companion::Token.of(self.one.key()).to_string()),
             (QUEUE, Companion::Queue.of(self.one.key()).to_string()),
+            (TIMES, Companion::Times.of(self.one.key()).to_string()),
         ]
     }
 
@@ -85,7 +87,8 @@ impl Probe {
 
     /// Returns the ACL pattern for the keys in a command, `~…`, or for its channel, `&…`.
     pub(super) fn pattern(&self, template: &str) -> String {
-        let of_redisson = [Companion::Token, Companion::Queue].into_iter().zip([COUNTER, QUEUE]);
+        let of_redisson =
+            [Companion::Token, Companion::Queue, Companion::Times].into_iter().zip([COUNTER, QUEUE, TIMES]);
         match of_redisson.into_iter().find(|(_, place)| template.contains(place)) {
             Some((companion, _)) => format!("~{}*", companion.prefix()),
             None if template.contains(INBOX) => format!("&{}*", self.prefix()),
@@ -103,7 +106,7 @@ impl Probe {
     pub(super) fn removal(&self) -> Vec<Vec<String>> {
         let more = [self.two.tombstone(), self.two.want_mark()];
         let ours = |place: &str| match self.layout {
-            Layout::Own => ![FENCE, COUNTER, QUEUE].contains(&place),
+            Layout::Own => ![FENCE, COUNTER, QUEUE, TIMES].contains(&place),
             Layout::Redisson => ["{key}", "{tomb}", COUNTER].contains(&place),
         };
         let own = self.keys().into_iter().filter(|(place, _)| ours(place));

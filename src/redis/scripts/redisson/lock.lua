@@ -18,12 +18,23 @@ local function held(number)
   if not depth then return {'nolock'} end
   return {'held', string.sub(found[1], 1, 4096), call('PTTL', lock), number, tonumber(depth)}
 end
--- Whether a client waits in the queue of a fair lock of this name: to take the lock would pass it.
--- `queued` is the reply to a SETRANGE of nothing at its queue, which is a list.
-local function is_fair(queued)
-  if queued == 0 then return false end
+-- Who waits first in the queue of a fair lock of this name, as a vote: to take the lock would pass it. Nothing if nobody
+-- does. As Redisson does, waiters whose time is over are passed, as after a crash. No key changes when a waiter gives up, so
+-- that its time is cut to what we wait before we look again. `queued` is the reply to a SETRANGE of nothing at its queue,
+-- which is a list.
+local function waiting(queued, queue, times, longest)
+  if queued == 0 then return nil end
   if type(queued) == 'table' and not string.find(queued.err, 'WRONGTYPE', 1, true) then error(queued.err, 0) end
-  return true
+  local time = call('TIME')
+  for place = 0, 255 do
+    local waiter = redis.pcall('LINDEX', queue, place)
+    if not waiter then return nil end
+    local till = type(waiter) == 'string' and redis.pcall('ZSCORE', times, waiter)
+    if type(till) ~= 'string' then break end
+    local left = math.ceil(till - time[1] * 1000 - time[2] / 1000)
+    if left > 0 then return {'held', string.sub(waiter, 1, 4096), math.min(left, longest), 0, 0} end
+  end
+  return {'fair'}
 end
 local function store(owner, ttl)
   call('HSET', lock, owner, 1)

@@ -1,5 +1,6 @@
 -- Extends the TTL of the key if it is ours, never shortens it, and stores the key again if it is gone.
--- ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, number.
+-- ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, number, times
+-- of the queue.
 if is_own(token) then
   -- Even in the millisecond in which it was stored: a key that is changed after it was read is no longer tracked.
   if call('PTTL', lock) <= tonumber(ARGV[2]) then call('PEXPIRE', lock, ARGV[2]) end
@@ -10,7 +11,8 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   untrack(lock)
   return {'free'}
 end
-if is_fair(redis.pcall('SETRANGE', ARGV[4], 0, '')) then return {'fair'} end
+local first = waiting(redis.pcall('SETRANGE', ARGV[4], 0, ''), ARGV[4], ARGV[7], 1000)
+if first then return first end
 if ARGV[5] ~= '' and counter(ARGV[5]) < tonumber(ARGV[6]) then raise(ARGV[5], ARGV[6]) end
 store(token, ARGV[2])
 return {'restored'}

@@ -1,6 +1,7 @@
 -- Stores the token if the key is free, in the usual case: nothing is in its way, and the counter is below the hint. Then
 -- this is all: defining the functions that follow takes as long.
--- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, hint, lead.
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, hint, lead, times
+-- of the queue.
 if redis.call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 local queued = redis.pcall('SETRANGE', ARGV[4], 0, '')
 if queued == 0 and redis.call('EXISTS', KEYS[1]) == 0 then
