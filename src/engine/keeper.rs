@@ -120,7 +120,6 @@ pub(crate) struct Keeper {
     streak: HandoffStreak,
 }
 
-
 /// What wakes the keeper.
 enum Event {
     /// The verdict on a renewal.

@@ -176,7 +176,7 @@ async fn free_after(
             if let Fate::Killed = fate {
                 return runtime.shutdown_background();
             }
-            drop(ended.recv());
+            let _ = ended.recv();
         })
     };
     let queued =
@@ -192,7 +192,7 @@ async fn free_after(
     if let Fate::CutOff = fate {
         urls.1.iter().for_each(|proxy| proxy.hold(Way::Both));
     }
-    drop(lose.send(()));
+    let _ = lose.send(());
     pause(before).await;
     held.release().await.unwrap();
     let released = SystemClock::default().now();
