@@ -100,8 +100,8 @@ async fn the_first_lines_of_other_tools_work_or_are_answered_by_the_line_to_type
                 let cure = cure.replace('P', "printf ok");
                 assert!(refuses(&ended, &format!("type `{cure}`")), "`{line}` names `{cure}`: {ended:?}");
                 let words = cure.strip_prefix("quorlock ").expect("a line of quorlock");
-                let works = typed(&servers, words).await.expect(0);
-                assert!(words == "--version" || works.stdout == "ok", "{cure}: {works:?}");
+                let accepted = typed(&servers, words).await.expect(0);
+                assert!(words == "--version" || accepted.stdout == "ok", "{cure}: {accepted:?}");
             }
         }
     }
