@@ -53,7 +53,7 @@ fn odd(number: &[u8]) -> Option<&[u8]> {
 }
 
 /// The contents of two elements with these tags, and nothing behind them.
-fn fields<'a>(tags: [u8; 2], der: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+fn fields(tags: [u8; 2], der: &[u8]) -> Option<[&[u8]; 2]> {
     let (first, rest) = element(tags[0], der)?;
     Some([first, only(tags[1], rest)?])
 }

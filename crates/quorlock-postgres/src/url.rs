@@ -131,10 +131,8 @@ impl DatabaseUrl {
             // connection.
             database.connections = 1;
         } else if table.is_some() {
-            return Err(wrong(
-                "has a `table` without a layout",
-                "write `layout=shedlock&table=…`, or omit it",
-            ));
+            let cure = "write `layout=shedlock&table=…`, or omit it";
+            return Err(wrong("has a `table` without a layout", cure));
         }
         let place = place.ok_or_else(|| wrong("has no host", FORM))?;
         if cfg!(not(feature = "tls")) && database.encrypted {
