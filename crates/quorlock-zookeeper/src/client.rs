@@ -385,7 +385,9 @@ mod tests {
             let mut event = Writer::new();
             event.int(EVENT);
             event.long(0);
-            [0, 2, 3].into_iter().for_each(|number| event.int(number));
+            for number in [0, 2, 3] {
+                event.int(number);
+            }
             event.text(path);
             event.finish()
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::Seams;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio::sync::{Mutex, oneshot};
 
 use crate::address::ZooKeeperAddress;
@@ -17,14 +17,14 @@ use crate::wire::{Call, Create};
 pub(crate) struct Hand {
     client: Client,
     layout: Layout,
-    events: Arc<Mutex<UnboundedReceiver<Event>>>,
+    events: Arc<Mutex<Receiver<Event>>>,
 }
 
 impl Hand {
     pub(crate) async fn connect(url: &str) -> Hand {
         let address = ZooKeeperAddress::parse(url).unwrap();
         let wanted = Wanted { old: None, timeout: Duration::from_secs(30) };
-        let (sender, events) = unbounded_channel();
+        let (sender, events) = channel(1024);
         let (seams, limit) = (Seams::default(), Duration::from_secs(5));
         let member = &address.members()[0];
         let (client, _) = Client::connect(&address, member, &seams, (wanted, limit), sender).await.unwrap();
