@@ -53,11 +53,13 @@ async fn o7_a_first_waiter_that_is_stopped_before_the_release_holds_up_the_next_
     assert!(offered > 5 && longest <= Duration::from_millis(1_500), "{longest:?}, {offered} offers");
 }
 
+type Arrived = (Responder, Result<Response, NodeError>);
+
 /// A node whose answers to renewals stay unread until something reads them, as while a task blocks the only thread.
 #[derive(Debug, Clone)]
 struct Unread {
     node: MemoryNode,
-    arrived: Arc<Mutex<Vec<(Responder, Result<Response, NodeError>)>>>,
+    arrived: Arc<Mutex<Vec<Arrived>>>,
 }
 
 impl Node for Unread {
@@ -75,7 +77,9 @@ impl Node for Unread {
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         let arrived = std::mem::take(&mut *self.arrived.lock().unwrap());
-        arrived.into_iter().for_each(|(responder, answer)| responder.send(answer));
+        for (responder, answer) in arrived {
+            responder.send(answer);
+        }
         self.node.ready()
     }
 
@@ -122,7 +126,9 @@ async fn o12_the_renewal_that_takes_up_an_offer_leaves_before_the_holder_has_the
     assert!(left < Duration::from_millis(1_200), "{left:?} are left before an answer is read");
     let waits = nodes.iter().all(|node| node.arrived.lock().unwrap().len() == 1);
     assert!(waits, "it left with the lease, and once");
-    nodes.iter().for_each(|node| drop(node.ready()));
+    for node in &nodes {
+        drop(node.ready());
+    }
     // No task has run meanwhile.
     let left = lease.remaining();
     assert!(left > VALIDITY - 100 * MS, "{left:?} are left of a renewal");
@@ -138,7 +144,9 @@ async fn o12_i9_answers_that_are_counted_after_the_end_of_an_offer_are_too_late(
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
     clock.jump_forward(Duration::from_secs(5));
-    nodes.iter().for_each(|node| drop(node.ready()));
+    for node in &nodes {
+        drop(node.ready());
+    }
     assert!(lease.check().is_err(), "another client may have held the lock meanwhile");
 }
 
@@ -150,7 +158,9 @@ async fn o12_i8_an_offer_that_a_minority_has_renewed_ends() {
     for node in &nodes[..3] {
         node.arrived.lock().unwrap().clear();
     }
-    nodes.iter().for_each(|node| drop(node.ready()));
+    for node in &nodes {
+        drop(node.ready());
+    }
     assert!(lease.remaining() < Duration::from_millis(1_200));
     clock.jump_forward(Duration::from_secs(2));
     assert!(lease.check().is_err(), "two nodes have confirmed");
@@ -165,7 +175,9 @@ async fn o12_a_lease_that_is_released_before_it_is_confirmed_leaves_no_key() {
     lease.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
-    nodes.iter().for_each(|node| drop(node.ready()));
+    for node in &nodes {
+        drop(node.ready());
+    }
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
 }

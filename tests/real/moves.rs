@@ -89,7 +89,7 @@ async fn too_young(client: &Coordinator, name: &str) -> usize {
 }
 
 /// Whether it has reached the servers again.
-async fn is_connected(client: &Coordinator) -> bool {
+fn is_connected(client: &Coordinator) -> bool {
     client.health().now().iter().all(|node| node.identity.is_some())
 }
 
@@ -155,7 +155,7 @@ async fn i51_emptying_another_database_or_one_of_five_servers_costs_nothing() {
                 server.command(&["EVAL", "redis.call('SELECT', 3) return redis.call('FLUSHDB')", "0"]);
             assert_eq!(emptied.await.unwrap().to_string(), "OK");
         }
-        until("it is connected again", async || is_connected(&client).await).await;
+        until("it is connected again", async || is_connected(&client)).await;
         let granted = async || matches!(client.lock("r").try_acquire().await, Ok(Some(_)));
         until("it gets a lock", granted).await;
         held.renew().await.unwrap();

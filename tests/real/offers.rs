@@ -96,7 +96,9 @@ fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
     let servers = outside.block_on(Servers::start(5)).unwrap();
     let proxies = outside.block_on(join_all(servers.iter().map(Proxy::before)));
     let proxies: Vec<Proxy> = proxies.into_iter().map(Result::unwrap).collect();
-    proxies.iter().for_each(|proxy| proxy.delay(Way::Both, Duration::from_millis(10)));
+    for proxy in &proxies {
+        proxy.delay(Way::Both, Duration::from_millis(10));
+    }
     let client = |urls| Coordinator::builder().nodes(urls).ttl(LONG).max_ttl(LONG).build().unwrap();
     let ended = AtomicBool::new(false);
     let blocks = async || {
@@ -156,7 +158,7 @@ async fn free_after(
     let holder = client(urls.0.clone());
     let held = holder.lock(name.as_str()).wait(Wait::UpTo(patience())).acquire().await.unwrap();
     let way: Vec<_> = urls.1.iter().map(Proxy::url).collect();
-    let (lose, lost) = tokio::sync::oneshot::channel::<()>();
+    let (fail, failed) = tokio::sync::oneshot::channel::<()>();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let first = {
         let (name, client) = (name.clone(), client(way));
@@ -167,7 +169,7 @@ async fn free_after(
             runtime.block_on(async {
                 tokio::select! {
                     _ = &mut waiting => panic!("the lock is held"),
-                    _ = lost => {}
+                    _ = failed => {}
                 }
                 if let Fate::CutOff = fate {
                     drop(waiting.await);
@@ -190,16 +192,20 @@ async fn free_after(
     until("the second waiter", async || queued(2).await).await;
     pause(Duration::from_millis(700)).await;
     if let Fate::CutOff = fate {
-        urls.1.iter().for_each(|proxy| proxy.hold(Way::Both));
+        for proxy in urls.1.iter() {
+            proxy.hold(Way::Both);
+        }
     }
-    let _ = lose.send(());
+    let _ = fail.send(());
     pause(before).await;
     held.release().await.unwrap();
     let released = SystemClock::default().now();
     let lease = next.await.unwrap();
     let free = SystemClock::default().now().since(released);
     drop(lease.release().await);
-    urls.1.iter().for_each(|proxy| proxy.release(Way::Both));
+    for proxy in urls.1.iter() {
+        proxy.release(Way::Both);
+    }
     drop(end);
     if !matches!(fate, Fate::CutOff) {
         first.join().unwrap();
