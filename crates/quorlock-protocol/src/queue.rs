@@ -61,13 +61,13 @@ pub fn rests_after_turn(kept: Duration) -> Duration {
 /// A lock that another one keeps free costs its own waiters this at most, at a time.
 const LONGEST_KEPT: Duration = Duration::from_secs(5);
 
-/// How many requests one wait may send in a row, and how often after that (rule W-10): more than a wait that is told only of
+/// How many requests one wait may send in a row, and how often after that (rule W-10): more than a wait that is notified only of
 /// changes needs.
 const ASKS_IN_A_ROW: u32 = 16;
 /// See [`ASKS_IN_A_ROW`].
 const ASKS_EVERY: Duration = Duration::from_millis(100);
 
-/// Bounds how often a waiter asks, whatever it is told.
+/// Bounds how often a waiter asks, however often it is notified.
 ///
 /// A server that may remember few reads (`tracking-table-max-keys`) notifies a client of a key soon after each time it was
 /// read, although it has not changed. A waiter that asks then reads it again.

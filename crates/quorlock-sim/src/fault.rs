@@ -36,7 +36,7 @@ pub enum Kind {
     Replay,
     /// The node's clock steps forwards. Not tolerated by design.
     Step,
-    /// All keys of a node are deleted at once (`FLUSHALL`). Tolerated while the clients stay: one that comes before they
+    /// All keys of a node are deleted in one step (`FLUSHALL`). Tolerated while the clients stay: one that comes before they
     /// have noticed does not know.
     Flush,
     /// All keys of a node are deleted one by one. Not tolerated by design.

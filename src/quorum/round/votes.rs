@@ -89,7 +89,7 @@ impl Round {
     }
 
     /// Whether no clock explains the fencing token (rule F-11). Those of a store of one host were drawn by the clock of this
-    /// host, which may have been set since, and whoever may write there may take the locks away anyway.
+    /// host, which may have been set since, and a user that may write there may take the locks away anyway.
     fn is_implausible(&self, answer: &Response) -> bool {
         let number = answer.fencing_token.filter(|_| self.nodes.capabilities.reach != Reach::OneHost);
         number.is_some_and(|number| number.is_implausible(|| self.nodes.clock.wall()))

@@ -106,7 +106,7 @@ fn output_of(line: &str) -> io::Result<String> {
     });
     let mut output = String::new();
     let read = child.stdout.take().map(|stdout| stdout.take(LONGEST).read_to_string(&mut output));
-    // Whoever collects all children of `quorlock run` may have been faster.
+    // A parent that collects all children of `quorlock run` may have been faster.
     let status = child.wait().ok();
     drop(over);
     if watch.join().unwrap_or_default() {
