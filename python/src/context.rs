@@ -107,7 +107,7 @@ fn hand_out(py: Python<'_>, raw: &Py<PyAny>) -> PyResult<Py<PyAny>> {
 fn hand_out_kept(py: Python<'_>, raw: &Py<PyAny>, keeps: bool) -> PyResult<Py<PyAny>> {
     let lease = hand_out(py, raw)?;
     if keeps {
-        keep(raw.bind(py).cast::<Lease>()?.clone().unbind());
+        keep(py, raw.bind(py).cast::<Lease>()?.clone().unbind());
     }
     Ok(lease)
 }

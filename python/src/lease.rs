@@ -334,11 +334,12 @@ impl Lease {
 
 /// Keeps a lease until it is over.
 #[pyfunction]
-pub(crate) fn keep(lease: Py<Lease>) {
+pub(crate) fn keep(py: Python<'_>, lease: Py<Lease>) {
+    let is_over =
+        |kept: &Py<PyAny>| kept.bind(py).cast::<Lease>().is_ok_and(|lease| lease.get().loss().is_some());
     let mut kept = Process::here().kept.lock();
-    let (over, mut lasting): (Vec<_>, Vec<_>) =
-        kept.drain(..).partition(|kept: &Py<Lease>| kept.get().loss().is_some());
-    lasting.push(lease);
+    let (over, mut lasting): (Vec<_>, Vec<_>) = kept.drain(..).partition(is_over);
+    lasting.push(lease.into_any());
     *kept = lasting;
     drop(kept);
     // What this drops may run code.

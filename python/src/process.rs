@@ -16,7 +16,6 @@ use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
 
 use crate::events::{Events, LeftOut, LogRecord, Loss};
-use crate::lease::Lease;
 
 /// The state of this module in one process.
 pub(crate) struct Process {
@@ -31,8 +30,8 @@ pub(crate) struct Process {
     pub(crate) exits: OnceLock<ThreadId>,
     /// Where metrics go: nothing of the parent's, whose locks a thread may have held during the fork.
     pub(crate) recorder: OnceLock<PrometheusRecorder>,
-    /// What `acquire(keep=True)` has acquired, whatever happens to the objects that the program has.
-    pub(crate) kept: Mutex<Vec<Py<Lease>>>,
+    /// The leases of `acquire(keep=True)`, whatever happens to the objects that the program has.
+    pub(crate) kept: Mutex<Vec<Py<PyAny>>>,
     /// Let the background thread go on after a fork.
     parked: Mutex<Vec<Sender<()>>>,
     /// The process that was forked from this one, if this code runs there.
