@@ -356,7 +356,8 @@ async fn w10_servers_that_forget_at_once_what_was_read_are_not_flooded() {
     seconds(4).await;
     let rate = (commands().await - before) / 4;
     println!("{rate} commands a second");
-    assert!(rate < 3_000, "{rate} commands a second while ten clients wait");
+    // Some 2,200 where waiters keep no pace, from one process that is not optimized.
+    assert!(rate < 1_000, "{rate} commands a second while ten clients wait");
     drop(held);
     for waiter in waiters {
         waiter.await.unwrap();
