@@ -626,15 +626,23 @@ def kept():
     lease = lock.acquire(keep=True)
     try: time.sleep(5)
     finally: lease.release()
+held = 0
 for number in range(60):
     try:
         # It arrives during the acquisition, or soon after.
         signal.setitimer(signal.ITIMER_REAL, .0002 + number % 10 * .0002)
         [stacked, kept][number % 2]()
     except Limit:
-        with other.lock("raced", wait=10):
-            pass
-print("free")
+        try:
+            with other.lock("raced", wait=5):
+                pass
+        except quorlock.Held:
+            # Between the return and the next line of Python, as the page says.
+            held += 1
+            q.close()
+            q = connect()
+            lock = q.lock("raced", ttl=20)
+print("free" if held <= 3 else held)
 """,
     )
     assert ended.returncode == 0, ended.stderr

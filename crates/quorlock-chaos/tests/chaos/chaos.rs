@@ -45,7 +45,7 @@ lasts = '1200ms'
 ";
 
 const FLUSHES: &str = "
-summary = 'three of five nodes are flushed at the same time'
+summary = 'all keys of three of five nodes are deleted at the same time'
 at-most = 5
 [locks]
 count = 2
@@ -54,7 +54,7 @@ workers = 3
 long = 80
 short = 20
 [[fault]]
-kind = 'flush'
+kind = 'delete-keys'
 hits = 3
 every = '100ms..300ms'
 ";

@@ -80,8 +80,10 @@ fn nodes_that_offer_without_comparing_are_caught() {
 
 #[test]
 fn offers_that_end_before_their_messages_say_are_caught() {
-    let options = options(Twist::OffersEndEarly, &[Kind::Hold, Kind::Spike]);
-    caught("an offer that counts for too long", &options, 20, EXCLUSION);
+    // Seldom: the renewal of an offered lease leaves when it is accepted, so all that must be delayed.
+    let mut options = options(Twist::OffersEndEarly, &[Kind::Hold, Kind::Spike]);
+    options.span = Duration::from_secs(60);
+    caught("an offer that counts for too long", &options, 150, EXCLUSION);
 }
 
 #[test]
