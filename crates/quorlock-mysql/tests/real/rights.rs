@@ -170,7 +170,7 @@ fn urls_are_read_and_written_without_passwords() {
         ("mysql:///locks", "has no host"),
         (
             "mysql://db-1/locks?ssl=1",
-            "has a parameter other than `tls=on`, `tls-ca=FILE`, `layout=shedlock` and `table=NAME`",
+            "has a parameter other than `tls=on`, `tls-ca=FILE`, `cleartext-password=loopback`, `layout=shedlock` and `table=NAME`",
         ),
         ("mysql://db-1/locks?tls=maybe", "has a `tls` that is neither `on` nor `off`"),
         ("mysql://db-1/locks?tls-ca=/a", "has a `tls-ca` without `tls=on`"),

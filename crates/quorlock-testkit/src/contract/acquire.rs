@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Drift, FencingToken, WaiterId};
 
-use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, held_forever, is};
 use crate::value::Value;
 
 pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
@@ -62,7 +62,7 @@ pub(super) async fn a_key_expires_and_not_before_its_time(bench: &Bench<'_>) -> 
 pub(super) async fn data_without_expiry_is_held_forever(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.plant(&key, "foreign data", Expiry::Never).await?;
-    let data = bench.held_forever(b"foreign data");
+    let data = held_forever(b"foreign data");
     is(&bench.acquire(&bench.claim(&key), LONG).await?, &data)?;
     is(&bench.inspect(&key).await?, &data)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId};
 use quorlock::{
     lock::QueuedWaiter,
-    node::{Expiry, Grants, Holding, Node, NodeError, Request, Response, Vote, ask},
+    node::{Expiry, Holding, Node, NodeError, Request, Response, Vote, ask},
     runtime::{Clock, Entropy, SystemEntropy},
 };
 
@@ -308,13 +308,6 @@ impl Bench<'_> {
         self.vote_and_token(request).await.map(|(_, fencing_token)| fencing_token)
     }
 
-    /// Returns the vote where this was planted without an expiry.
-    pub(super) fn held_forever(&self, planted: &[u8]) -> Vote {
-        let held = Holding::new(Token::found(planted), Expiry::Never);
-        let is_place = self.node.capabilities().grants == Grants::FirstCome;
-        Vote::from(if is_place { held.in_queue() } else { held })
-    }
-
     /// Whether the node reports that it supports the request.
     pub(super) fn can(&self, request: &Request) -> bool {
         self.node.capabilities().check(request).is_ok()
@@ -425,11 +418,16 @@ pub(super) fn number(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap_or(FencingToken::MAX)
 }
 
+/// The vote where this was planted without an expiry.
+pub(super) fn held_forever(planted: &[u8]) -> Vote {
+    Vote::from(Holding::new(Token::found(planted), Expiry::Never))
+}
+
 pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
     let mut found = vote.clone();
     if let Vote::Held(holding) = &mut found {
-        // Few stores count it.
-        holding.depth = None;
+        // Few stores count it, or keep locks as places in a queue.
+        (holding.depth, holding.is_place) = (None, false);
     }
     if found == *wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {vote:?}")) }
 }

@@ -3,7 +3,7 @@
 use quorlock::node::{Capability, Expiry, Vote};
 use quorlock::protocol::{Resource, WaiterId};
 
-use super::bench::{Bench, Finding, LONG, held_by, is};
+use super::bench::{Bench, Finding, LONG, held_by, held_forever, is};
 use super::queue::in_place_of;
 use crate::value::Value;
 
@@ -11,7 +11,7 @@ pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Find
     for bytes in [&b"\xff\xfe\x00 no text"[..], b"\r\n$5\r\n", b"42", b""] {
         let key = bench.key();
         bench.plant(&key, Value::Text(bytes.to_vec()), Expiry::Never).await?;
-        let found = bench.held_forever(bytes);
+        let found = held_forever(bytes);
         is(&bench.acquire(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.renew(&bench.claim(&key), LONG).await?, &found)?;
         is(&bench.inspect(&key).await?, &found)?;
