@@ -18,7 +18,7 @@ _made: list[redis_lock.Lock | redis_lock.AsyncLock] = []
 def pytest_runtest_teardown() -> None:
     """A test that fails keeps its locks with its frames, and they are renewed: the next one would not get them.
 
-    Each test empties the database at its end, which ends connections, and for a second each time where it happens often.
+    Each test empties the database at its end, which ends connections; where that happens often, for a second.
     """
     while _made:
         lease = _made.pop().lease
