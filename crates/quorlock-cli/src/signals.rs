@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use nix::libc;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, raise, sigaction, signal};
+use nix::sys::signal::{
+    SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, raise, sigaction, signal,
+};
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use signal_hook_registry::register_sigaction;
@@ -239,12 +241,19 @@ fn real_time() -> impl Iterator<Item = i32> {
 /// is orphaned, as under `ssh -t` or `script`, the kernel ignores the signal.
 pub(crate) fn stop(signal: Signal, whole_group: bool) -> bool {
     CONTINUED.store(false, Ordering::SeqCst);
-    let before = act(signal, SigHandler::SigIgn);
+    let before = act(signal, SigHandler::SigDfl);
+    // Pending here before the shell can see the group stopped: a SIGCONT from it then takes the signal back, and none
+    // that comes first leaves this process stopped.
+    let mut blocked = SigSet::empty();
+    blocked.add(signal);
+    let mask = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let _ = raise(signal);
     if whole_group {
         let _ = kill(Pid::from_raw(0), signal);
     }
-    act(signal, SigHandler::SigDfl);
-    let _ = raise(signal);
+    if let Ok(mask) = mask {
+        let _ = mask.thread_set_mask();
+    }
     if let Some(before) = before {
         act(signal, before);
     }
