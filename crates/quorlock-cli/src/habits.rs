@@ -4,15 +4,34 @@
 //! Nothing here is an option of quorlock. `-s` is a signal to users of `timeout` and a read lock to those of `flock`, so no
 //! meaning is guessed: the answer says which line has which.
 
-use clap::CommandFactory as _;
+use std::ffi::OsString;
+
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser as _};
 use quorlock::protocol::printable;
 
-use crate::args::Args;
+use crate::args::{Args, Verb};
 use table::{HABITS, Habit, VERBS};
 
 mod table;
+
+/// Parses the words, the first of which is the program. `lock -n 3 job make` of consul, which would lock `3`, becomes
+/// `lock -n=3 job make`, which is refused.
+pub(crate) fn parse(words: &mut Vec<OsString>) -> Result<Args, clap::Error> {
+    let args = Args::try_parse_from(&*words)?;
+    let Verb::Run(run) = &args.verb else { return Ok(args) };
+    let at = words.iter().position(|word| word == "-n").unwrap_or(words.len());
+    let is_permits = words.iter().take(at).any(|word| word == "lock")
+        && words.get(at + 1).is_some_and(|number| *number == *run.resource && is_number(&run.resource))
+        // One word alone would be the command.
+        && run.job.command.len() > 1;
+    if !is_permits {
+        return Ok(args);
+    }
+    words.splice(at..=at + 1, [format!("-n={}", run.resource).into()]);
+    Args::try_parse_from(&*words)
+}
 
 /// Names the line to type in the `error` of these words, the first of which is the program.
 pub(crate) fn advise(error: &mut clap::Error, words: &[String]) {
@@ -86,7 +105,7 @@ impl Line {
             ErrorKind::ArgumentConflict => {
                 let at =
                     self.before_command().iter().position(|word| is_single(word) && habit(word).is_some());
-                self.change(at?)
+                if let Some(at) = at { self.change(at) } else { self.join_number() }
             }
             ErrorKind::MissingRequiredArgument => self.hold_instead(),
             _ => None,
@@ -137,6 +156,15 @@ impl Line {
         let verb = self.words.get_mut(at).filter(|verb| matches!(&***verb, "run" | "lock"))?;
         "hold".clone_into(verb);
         self.because("`hold` holds a lock until a signal; `run` and `lock` need a command after its name");
+        Some(())
+    }
+
+    /// Joins `-n 3` of consul, which contradicts the `--wait` that was its `-try`.
+    fn join_number(&mut self) -> Option<()> {
+        let at = self.before_command().iter().position(|word| word == "-n")?;
+        let number = self.words.get(at + 1).filter(|number| is_number(number))?;
+        let joined = format!("-n={number}");
+        self.words.splice(at..=at + 1, [joined]);
         Some(())
     }
 
@@ -203,6 +231,10 @@ fn is_single(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|rest| rest.len() > 1 && !rest.starts_with('-'))
 }
 
+fn is_number(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn habit(word: &str) -> Option<&'static Habit> {
     HABITS.iter().find(|habit| habit.is(word, None))
 }
@@ -242,6 +274,20 @@ mod tests {
         assert_eq!(line, "quorlock run --shared job find . -name x -- -try");
         assert_eq!(corrected("statsu job"), None, "the parser has a better answer");
         assert_eq!(corrected("nothing"), None);
+    }
+
+    #[test]
+    fn a_number_after_the_short_option_of_no_wait_is_a_name_only_where_it_can_be_no_number_of_permits() {
+        let parsed = |line: &str| {
+            let mut words = line.split(' ').map(OsString::from).collect();
+            parse(&mut words).map(|_| ()).map_err(|_| words.join(" ".as_ref()).into_string().unwrap())
+        };
+        assert_eq!(parsed("quorlock lock -n 3 job make"), Err("quorlock lock -n=3 job make".to_owned()));
+        for line in
+            ["lock -n 3 make", "lock --no-wait 3 job make", "run -n 3 job make", "lock 3 head -n 3 file"]
+        {
+            assert_eq!(parsed(&format!("quorlock {line}")), Ok(()), "{line}");
+        }
     }
 
     #[test]

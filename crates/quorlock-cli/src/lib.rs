@@ -30,9 +30,10 @@
 //! All runs on one thread: the kernel kills a command with the thread that started it.
 
 use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use quorlock::{node::Kinds, protocol::printable};
 
 use crate::args::{Args, Verb};
@@ -104,9 +105,10 @@ pub fn main(kinds: Kinds) -> ExitCode {
 
 /// Runs the verb and returns the exit code. If a key of the terminal ended it, so it is to end this process.
 fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
-    let mut args = match Args::try_parse() {
+    let mut words = env::args_os().collect();
+    let mut args = match habits::parse(&mut words) {
         Ok(args) => args,
-        Err(answer) => return explain(&answer),
+        Err(answer) => return explain(&answer, &words),
     };
     args.deployment.kinds = kinds;
     report::choose(Report::to(args.wants_json(), args.quiet));
@@ -136,10 +138,10 @@ fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
 }
 
 /// Prints the requested help, or what is wrong with the arguments.
-fn explain(answer: &clap::Error) -> u8 {
+fn explain(answer: &clap::Error, words: &[OsString]) -> u8 {
     // What it quotes of the words is among its own lines, so the same words are parsed again, escaped; and this
     // definition is laid out for the terminal.
-    let words: Vec<_> = env::args_os().map(|word| printable(&word.to_string_lossy()).to_string()).collect();
+    let words: Vec<_> = words.iter().map(|word| printable(&word.to_string_lossy()).to_string()).collect();
     // The reader may have gone.
     drop(match help::command().try_get_matches_from(&words) {
         Err(mut escaped) => {

@@ -78,7 +78,12 @@ pub(super) const HABITS: &[Habit] = &[
         "--wait limits the time to wait for the lock, --max-hold the time that the command holds it",
     ),
     // consul lock
-    only(Only::WithValue, &["n"], Becomes("--permits"), ""),
+    only(
+        Only::WithValue,
+        &["n"],
+        Becomes("--permits"),
+        "-n is --no-wait and takes no number; a lock whose name is a number follows --no-wait",
+    ),
     always(&["try"], Becomes("--wait"), ""),
     always(&["name"], Becomes("--label"), ""),
     always(&["verbose"], Flag("--verbose"), ""),

@@ -18,7 +18,7 @@ enum Then {
 use Then::{Names, Type, Works};
 
 /// The line after the word `quorlock`; `P` is `printf ok`, which prints what shows that the command ran.
-const LINES: [(&str, Then); 60] = [
+const LINES: [(&str, Then); 62] = [
     // flock(1)
     ("run -n job P", Works("ok")),
     ("run -w 5 job P", Works("ok")),
@@ -48,6 +48,8 @@ const LINES: [(&str, Then); 60] = [
     // consul lock
     ("lock service/job P", Works("ok")),
     ("lock -n=3 job P", Type("quorlock lock --permits 3 job P")),
+    ("lock -n 3 job P", Type("quorlock lock --permits 3 job P")),
+    ("lock -n 3 -try 1s job P", Type("quorlock lock --permits 3 --wait 1s job P")),
     ("lock -try=2s job P", Type("quorlock lock --wait 2s job P")),
     ("lock -try 2s job P", Type("quorlock lock --wait 2s job P")),
     ("lock -timeout=5s job P", Type("quorlock lock --wait 5s job P")),
