@@ -84,7 +84,8 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     })?;
     if args.json {
         let file = args.file.display().to_string();
-        print(&json_line(&json!({ "event": "checked", "written": true, "exit_code": 0, "file": file })))?;
+        let event = if args.no_check { "unchecked" } else { "checked" };
+        print(&json_line(&json!({ "event": event, "written": true, "exit_code": 0, "file": file })))?;
     } else if !quiet {
         Report::Words
             .words(&format!("wrote {}; try `quorlock run my-job -- echo hello`", args.file.display()));

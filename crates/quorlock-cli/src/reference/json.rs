@@ -253,7 +253,7 @@ const OBJECTS: &[Object] = &[
     Object {
         of: "`init --json`, on stdout",
         file: "init.rs",
-        events: &["checked"],
+        events: &["checked", "unchecked"],
         fields: &[
             ("written", "boolean", "whether the file was written"),
             ("exit_code", "integer", "code that the program exits with"),

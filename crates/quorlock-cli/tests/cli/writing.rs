@@ -89,9 +89,12 @@ async fn it_prints_the_file_and_reports_in_json() {
     let (printed, file) = init(&servers, &["--file", "-", "-q"]).await;
     assert!(file.is_none());
     assert!(printed.expect(0).stdout.contains("\nnodes = [\"redis://"));
-    let (ended, _) = init(&servers, &["--json"]).await;
-    let event: serde_json::Value = serde_json::from_str(&ended.expect(0).stdout).expect("a line of JSON");
-    assert_eq!((&event["written"], &event["file"]), (&true.into(), &"quorlock.toml".into()), "{event}");
+    for (words, checked) in [(&["--json"][..], "checked"), (&["--json", "--no-check"], "unchecked")] {
+        let (ended, _) = init(&servers, words).await;
+        let event: serde_json::Value = serde_json::from_str(&ended.expect(0).stdout).expect("a line of JSON");
+        assert_eq!((&event["written"], &event["file"]), (&true.into(), &"quorlock.toml".into()), "{event}");
+        assert_eq!(event["event"], checked, "{event}");
+    }
 }
 
 #[tokio::test]
