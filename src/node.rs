@@ -5,7 +5,7 @@
 //!
 //! | what the store can do in one step | its node uses | as in |
 //! |---|---|---|
-//! | read rows, and write them if they are unchanged | [`record`]: read, [`Records::apply`](record::Records::apply), write, answer | `quorlock-mysql`, `quorlock-sqlite`, `quorlock-directory` |
+//! | read rows, and write them if they are unchanged | [`record`]: read, [`Records::apply`](record::Records::apply), write, answer | `quorlock-mysql`, `quorlock-sqlite` |
 //! | run a script or a function | the same changes in the store's own language, compared with [`record`] by tests | this crate for Redis, `quorlock-postgres` |
 //! | create keys in an order that all clients see, which end with their session | [`places`]: the first place holds the lock, the others wait | `quorlock-etcd`, `quorlock-zookeeper` |
 //! | anything, from another language | `quorlock-exec`: a program with one line of JSON for each request | `gateways/` |
