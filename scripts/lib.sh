@@ -233,12 +233,10 @@ once() {
     into "$folder" "$@" && echo "$*" >"$folder/installed"
 }
 
-# The schemas of Kubernetes, GitHub Actions, GitLab CI and Compose, and Ansible, for the tests of docs/jobs.
+# The schemas of Kubernetes, GitHub Actions and Compose, for the tests of docs/jobs.
 find_or_install_for_jobs() {
     once schemas kubernetes-validate==1.37.0 check-jsonschema==0.39.0 ||
         echo "the manifests and CI files of docs/jobs are not checked"
-    # A version that Python 3.11 can still run.
-    once ansible ansible-core==2.19.14 || echo "the playbooks of docs/jobs are not run"
 }
 
 # A compiler and linker for C with the libraries of each target. Its version decides the bytes of a release.

@@ -1,17 +1,15 @@
-//! Runs the files of `docs/jobs/` as cron, systemd, a container engine, CI runners and so on would, on real
+//! Runs the files of `docs/jobs/` as cron, systemd, a container engine, a CI runner and so on would, on real
 //! servers, and checks them against the schemas of their programs.
 //!
-//! The packages with the schemas, and Ansible, are those that `scripts/check` installs into `.tools/jobs`.
-//! Without them the tests that need them are skipped.
+//! The packages with the schemas are those that `scripts/check` installs into `.tools/jobs`. Without them the tests
+//! that need them are skipped.
 
-mod ansible;
 mod ci;
 mod crontab;
 mod docker;
 mod hosts;
 mod kubernetes;
 mod systemd;
-mod terraform;
 mod tools;
 
 use quorlock_book::block::blocks;

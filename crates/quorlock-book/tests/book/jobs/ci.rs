@@ -1,17 +1,16 @@
-//! The files for GitHub Actions and GitLab CI: their schema, and their scripts, as the runners run and cancel them.
+//! The file for GitHub Actions: its schema, and its script, as the runner runs and cancels it.
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::hosts::{Host, Hosts};
 use super::shown;
-use super::tools::{check, checked, read, strings};
+use super::tools::{check, checked, read};
 
 const RESOURCE: &str = "deploy/production";
 
@@ -30,11 +29,6 @@ impl Script {
         let names: Vec<&String> = step["env"].as_object().unwrap().keys().collect();
         assert_eq!(names, ["QUORLOCK_NODES", "QUORLOCK_PASSWORD"]);
         Some(Script { lines: text(&step["run"]), environment: hosts.nodes() })
-    }
-
-    fn of_gitlab(hosts: &Hosts) -> Option<Script> {
-        let pipeline = read(&shown("ci", "yaml")[1])?.remove(0);
-        Some(Script { lines: strings(&pipeline["deploy"]["script"]).join("\n"), environment: hosts.nodes() })
     }
 
     /// Starts it as a runner does: in a file that a shell reads.
@@ -74,9 +68,9 @@ fn deploy(hosts: &Hosts, signal: &str) {
 }
 
 #[test]
-fn the_files_of_the_page_are_valid_and_a_misspelt_key_is_not() {
-    let [workflow, pipeline] = &shown("ci", "yaml")[..] else { panic!("the page shows two files") };
-    if checked("github-workflows", workflow).is_none() || checked("gitlab-ci", pipeline).is_none() {
+fn the_file_of_the_page_is_valid_and_a_misspelt_key_is_not() {
+    let [workflow] = &shown("ci", "yaml")[..] else { panic!("the page shows one file") };
+    if checked("github-workflows", workflow).is_none() {
         return;
     }
     let refused = check("github-workflows", &workflow.replace("timeout-minutes", "timeout-minuts")).unwrap();
@@ -158,21 +152,4 @@ async fn a_job_that_waits_is_cancelled_and_one_without_variables_fails() {
 
     let fork = Script { lines: script.lines, environment: HashMap::new() };
     assert_eq!(fork.start(&hosts).end().status.code(), Some(78));
-}
-
-#[tokio::test]
-async fn the_pipeline_deploys_one_at_a_time_and_is_cancelled_by_sigterm() {
-    let Some(hosts) = Hosts::new().await else { return };
-    let Some(script) = Script::of_gitlab(&hosts) else { return };
-    one_at_a_time(&hosts, &script);
-    deploy(&hosts, "TERM");
-    let mut command = script.command(&hosts);
-    command.process_group(0);
-    let mut job = hosts.start(command);
-    hosts.logged("started", 1).await;
-    killpg(Pid::from_raw(i32::try_from(job.pid()).unwrap()), Signal::SIGTERM).unwrap();
-    // The shell may end before the deploy has cleaned up.
-    job.exited().await;
-    hosts.logged("cleaning", 1).await;
-    hosts.free(RESOURCE).await;
 }

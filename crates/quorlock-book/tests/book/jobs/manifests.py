@@ -2,7 +2,7 @@
 
     manifests.py none                only prints them
     manifests.py kubernetes          strictly: unknown fields are refused
-    manifests.py github-workflows    or gitlab-ci, compose-spec: the schemas that check-jsonschema contains
+    manifests.py github-workflows    or compose-spec: the schemas that check-jsonschema contains
 """
 
 import json

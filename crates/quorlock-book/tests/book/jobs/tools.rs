@@ -1,4 +1,4 @@
-//! Python packages with the schemas of other programs, and Ansible.
+//! Python packages with the schemas of other programs.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
