@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quorlock::{Fencing, LossReason, RestartGuard, Wait, runtime::SystemClock};
-use quorlock_testkit::{ClosedPort, Proxy, Resp, Server, Servers, SkewedClock, Way, patience, until};
+use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, patience, until};
 
 use crate::world::{TTL, World, client, count};
 
@@ -15,28 +15,6 @@ async fn thousands_of_locks_and_releases_leave_no_key() {
         world.lock().acquire().await.unwrap().release().await.unwrap();
     }
     world.wait_for_keys(0).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_lock_reaches_all_servers() {
-    let world = World::start(5).await;
-    for _ in 0..300 {
-        let lease = world.lock().acquire().await.unwrap();
-        world.wait_for_keys(5).await;
-        lease.release().await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_never_there_fails_nothing() {
-    let servers = Servers::start(4).await.unwrap();
-    let closed = ClosedPort::bind().unwrap();
-    let urls = [servers.urls(), vec![format!("redis://{}", closed.address().unwrap())]].concat();
-    let coordinator = client(&urls, |builder| builder);
-    let lease = coordinator.lock("r").acquire().await.unwrap();
-    lease.renew().await.unwrap();
-    lease.release().await.unwrap();
-    until("no key left", async || count(&servers, "r").await == 0).await;
 }
 
 /// The remaining lifetime of `key`.

@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::until;
 
-use crate::support::{Quorlock, is_gone, keys, run, servers};
+use crate::support::{Quorlock, is_gone, keys, run, servers, started};
 
 #[tokio::test]
 async fn it_reads_stdin_and_writes_stdout_itself() {
@@ -67,6 +67,7 @@ async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
         (&["run", "-q", "job", "--", "printf", "%s.", "--", "-w"], "--.-w."),
         (&["run", "job", "printf", "%s.", "--", "-w"], "--.-w."),
         (&["run", "job", "-t", "9", "-w", "1.5", "sh", "-c", "printf $QUORLOCK_TTL_MS"], "9000"),
+        (&["run", "job", "printf", "%s.", "$HOME; exit 3", "*"], "$HOME; exit 3.*."),
         (&["lock", "job", "printf", "locked"], "locked"),
         (&["exec", "-n", "job", "printf", "locked"], "locked"),
     ] {
@@ -175,4 +176,47 @@ async fn its_lock_survives_two_masters_of_five() {
     std::fs::write(running.path("enough"), "").unwrap();
     running.end().await.expect(0);
     assert_eq!(keys(&servers[2..]).await, [""; 0], "a lock was left behind");
+}
+
+#[tokio::test]
+async fn a_signal_is_forwarded_while_no_node_answers() {
+    let Some(servers) = servers(3).await else { return };
+    let (running, pid) = started(&servers, &["-t", "3s", "-vv"]).await;
+    for server in servers.iter() {
+        server.freeze().unwrap();
+    }
+    until("a renewal in vain", async || running.stderr().contains("renewal not confirmed")).await;
+    running.signal(Signal::SIGTERM);
+    // Its own end, and not that of its lock, which would be 76.
+    running.end().await.expect(143);
+    assert!(is_gone(&pid));
+    for server in servers.iter() {
+        server.thaw().unwrap();
+    }
+    until("clean servers", async || keys(&servers).await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn stdout_is_the_commands_alone() {
+    let Some(servers) = servers(3).await else { return };
+    for options in [&["-v"][..], &["-vv"], &["--json"], &["--json", "-vv"]] {
+        let ended = run(&servers, options, "echo mine").end().await.expect(0);
+        assert_eq!(ended.stdout, "mine\n", "{options:?}");
+        assert!(!ended.stderr.is_empty(), "{options:?} has something to say");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_was_closed_is_closed_for_the_command() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    for (closed, expected) in [(">&-", "0 2"), ("<&-", "1 2"), ("2>&- <&-", "1"), ("", "0 1 2")] {
+        let open = "for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && echo $n >&9; done";
+        let script = format!("exec 9> {}; {open}; true", log.display());
+        let shell = format!("exec \"$0\" \"$@\" {closed}");
+        run(&servers, &[], &script).through_all("sh", &["-c", &shell]).end().await.expect(0);
+        let open = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(open.split_whitespace().collect::<Vec<_>>().join(" "), expected, "closed by {closed:?}");
+    }
 }

@@ -12,15 +12,17 @@ use crate::support::{Quorlock, keys, run, servers};
 #[tokio::test]
 async fn the_code_of_the_command_is_passed_on() {
     let Some(servers) = servers(3).await else { return };
-    run(&servers, &[], "exit 0").end().await.expect(0);
-    run(&servers, &[], "exit 7").end().await.expect(7);
+    for code in [0, 1, 2, 7, 64, 75, 125, 255] {
+        run(&servers, &[], &format!("exit {code}")).end().await.expect(code);
+    }
 }
 
 #[tokio::test]
 async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
     let Some(servers) = servers(3).await else { return };
-    run(&servers, &[], "kill -KILL $$").end().await.expect(137);
-    run(&servers, &[], "kill -TERM $$").end().await.expect(143);
+    for (name, number) in [("HUP", 1), ("INT", 2), ("ABRT", 6), ("KILL", 9), ("PIPE", 13), ("TERM", 15)] {
+        run(&servers, &[], &format!("kill -{name} $$")).end().await.expect(128 + number);
+    }
     // A real-time signal, which has no name.
     #[cfg(target_os = "linux")]
     run(&servers, &[], "kill -34 $$").end().await.expect(162);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::until;
+use quorlock_testkit::{Proxy, Way, until};
 
-use crate::support::{is_gone, keys, run, servers};
+use crate::support::{STAYS, is_gone, keys, run, servers, started};
 
 /// Long, so that the margin before the end of validity is wider than the delays of a busy machine.
 pub(crate) const TTL: Duration = Duration::from_secs(5);
@@ -94,4 +95,47 @@ async fn a_blocked_stderr_does_not_keep_it_alive() {
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     until("the end of the command", async || is_gone(&pid)).await;
     running.end().await.expect(76);
+}
+
+#[tokio::test]
+async fn a_lost_lock_ends_the_command_before_the_next_holder() {
+    let Some(servers) = servers(3).await else { return };
+    // One client, and no other, is cut off from all nodes.
+    let mut proxies = Vec::new();
+    for server in servers.iter() {
+        proxies.push(Proxy::before(server).await.unwrap());
+    }
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let stubborn = format!("trap '' TERM; {STAYS}");
+    let cut_off = run(&servers, &["-t", "2s"], &stubborn).env("QUORLOCK_NODES", &urls.join(",")).start();
+    let pid = cut_off.lines(1).await.remove(0);
+    let next = run(&servers, &["-w", "forever", "-vv"], &format!("! kill -0 {pid} && echo alone")).start();
+    until("the wait", async || next.stderr().contains("not acquired")).await;
+    for proxy in &proxies {
+        proxy.hold(Way::Both);
+    }
+    // `kill -0` fails only once the first has ended and been reaped.
+    let next = next.end().await.expect(0);
+    assert_eq!(next.stdout, "alone\n", "two ran at the same time; {next:?}");
+    for proxy in &proxies {
+        proxy.release(Way::Both);
+    }
+    cut_off.end().await.expect(76);
+}
+
+#[tokio::test]
+async fn a_hiccup_of_all_nodes_is_no_loss() {
+    let Some(servers) = servers(3).await else { return };
+    let (running, pid) = started(&servers, &["-t", "6s", "-vv"]).await;
+    for server in servers.iter() {
+        server.freeze().unwrap();
+    }
+    until("a renewal in vain", async || running.stderr().contains("renewal not confirmed")).await;
+    for server in servers.iter() {
+        server.thaw().unwrap();
+    }
+    until("a renewal", async || running.stderr().contains("renewed")).await;
+    assert!(!is_gone(&pid), "{}", running.stderr());
+    running.signal(Signal::SIGTERM);
+    running.end().await.expect(143);
 }

@@ -49,7 +49,6 @@ mod programs;
 mod pty;
 mod redisson;
 mod releasing;
-mod scars;
 mod secrets;
 mod settings;
 mod sharing;

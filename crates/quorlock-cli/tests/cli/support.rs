@@ -313,6 +313,16 @@ pub(crate) fn run(servers: &Servers, options: &[&str], script: &str) -> Quorlock
     Quorlock::new(words).on(servers)
 }
 
+/// Prints its pid, then waits without starting anything.
+pub(crate) const STAYS: &str = "echo $$; exec sleep 1000";
+
+/// Starts such a command under the lock `job`, and returns its pid.
+pub(crate) async fn started(servers: &Servers, options: &[&str]) -> (Running, String) {
+    let running = run(servers, options, STAYS).start();
+    let pid = running.lines(1).await.remove(0);
+    (running, pid)
+}
+
 /// Returns the keys of all servers, except tombstones of cancelled attempts, which expire soon.
 pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
     let mut found = Vec::new();

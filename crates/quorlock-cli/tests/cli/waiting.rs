@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use quorlock_testkit::{ClosedPort, until};
 
-use crate::support::{Quorlock, keys, run, servers};
+use crate::support::{Quorlock, STAYS, is_gone, keys, run, servers, started};
 
 #[tokio::test]
 async fn the_lock_is_handed_on_when_the_holder_ends() {
@@ -48,7 +48,9 @@ async fn an_interrupted_wait_leaves_nothing() {
     let Some(servers) = servers(5).await else { return };
     let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
     holder.lines(1).await;
-    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+    for (signal, code) in
+        [(Signal::SIGHUP, 129), (Signal::SIGINT, 130), (Signal::SIGQUIT, 131), (Signal::SIGTERM, 143)]
+    {
         let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
         until("the wait", async || waiter.stderr().contains("not acquired")).await;
         waiter.signal(signal);
@@ -104,5 +106,25 @@ async fn every_verb_that_waits_says_why_once_for_each_node() {
         assert!(urls.iter().all(|url| output(url) == 1), "{words:?}: {}", waiting.stderr());
         waiting.signal(Signal::SIGTERM);
         waiting.end().await.expect(143);
+    }
+}
+
+#[tokio::test]
+async fn a_terminated_waiter_leaves_no_command_running() {
+    let Some(servers) = servers(3).await else { return };
+    for first in ["the waiter", "the holder", "the waiter", "the holder"] {
+        let (holder, held) = started(&servers, &[]).await;
+        let waiter = run(&servers, &["-w", "forever", "-vv"], STAYS).start();
+        until("the wait", async || waiter.stderr().contains("not acquired")).await;
+        // Both together: the lock becomes free while the waiter gets SIGTERM.
+        let order = if first == "the waiter" { [&waiter, &holder] } else { [&holder, &waiter] };
+        for running in order {
+            running.signal(Signal::SIGTERM);
+        }
+        holder.end().await.expect(143);
+        let ended = waiter.end().await.expect(143);
+        assert!(is_gone(&held));
+        assert!(ended.stdout.lines().all(is_gone), "a command was started and stays: {ended:?}");
+        assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
     }
 }
