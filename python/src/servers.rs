@@ -21,7 +21,7 @@ pub(crate) struct Servers {
 
 /// The servers are dropped before the runtime that serves the built-in ones.
 struct Running {
-    servers: Mutex<Option<quorlock_testkit::Servers>>,
+    servers: Mutex<Option<quorlock_servers::Servers>>,
     runtime: Runtime,
 }
 
@@ -31,7 +31,7 @@ impl Servers {
         &self,
         py: Python<'_>,
         index: usize,
-        work: impl FnOnce(&Runtime, &quorlock_testkit::Server) -> io::Result<T> + Send,
+        work: impl FnOnce(&Runtime, &quorlock_servers::Server) -> io::Result<T> + Send,
     ) -> PyResult<T> {
         let running = self.inner.get().ok_or_else(|| closed("belong to the parent process"))?;
         py.detach(|| {
@@ -55,7 +55,7 @@ impl Servers {
         let (runtime, servers) = py.detach(|| -> io::Result<_> {
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-            let servers = runtime.block_on(quorlock_testkit::Servers::start(count))?;
+            let servers = runtime.block_on(quorlock_servers::Servers::start(count))?;
             Ok((runtime, servers))
         })?;
         let (urls, kind) = (servers.urls(), servers.kind().to_string());

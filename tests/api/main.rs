@@ -34,13 +34,17 @@ fn protocol() -> Library {
     Library::read("quorlock_protocol", &root().join("crates/quorlock-protocol"))
 }
 
-fn testkit() -> Library {
-    Library::read("quorlock_testkit", &root().join("crates/quorlock-testkit"))
+/// What starts servers, and the test kit, which exports it.
+fn for_tests() -> [Library; 2] {
+    ["quorlock_servers", "quorlock_testkit"].map(read)
+}
+
+fn read(name: &'static str) -> Library {
+    Library::read(name, &root().join("crates").join(name.replace('_', "-")))
 }
 
 /// The kinds of node that have a package of their own.
 fn kinds() -> [Library; 6] {
-    let read = |name: &'static str| Library::read(name, &root().join("crates").join(name.replace('_', "-")));
     [
         "quorlock_postgres",
         "quorlock_sqlite",
@@ -87,7 +91,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("tokio::io::AsyncWrite", "the same"),
 ];
 
-/// Additional ones of the test kit.
+/// Additional ones of the servers.
 const FOREIGN_IN_TESTS: &[(&str, &str)] =
     &[("tokio::net::TcpListener", "the built-in server listens within tokio only")];
 
@@ -99,10 +103,12 @@ fn the_interface_has_no_foreign_types_without_a_reason() {
     let mut of_quorlock = Listing::of(&quorlock()).foreign;
     of_quorlock.retain(|name| !name.starts_with("quorlock_protocol"));
     assert_eq!(of_quorlock, names(FOREIGN), "of quorlock");
-    let mut of_testkit = Listing::of(&testkit()).foreign;
-    of_testkit.retain(|name| !name.starts_with("quorlock::"));
     let allowed = names(&[FOREIGN, FOREIGN_IN_TESTS].concat());
-    assert!(of_testkit.is_subset(&allowed), "of quorlock-testkit: {:?}", &of_testkit - &allowed);
+    for library in for_tests() {
+        let mut foreign = Listing::of(&library).foreign;
+        foreign.retain(|name| !name.starts_with("quorlock::") && !name.starts_with("quorlock_servers"));
+        assert!(foreign.is_subset(&allowed), "of {}: {:?}", library.name, &foreign - &allowed);
+    }
     for kind in kinds() {
         let mut foreign = Listing::of(&kind).foreign;
         foreign.retain(|name| !name.starts_with("quorlock::"));

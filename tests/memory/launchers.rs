@@ -1,9 +1,9 @@
-//! Servers are started in one place: the test kit, with its faults and its cleaning up.
+//! Servers are started in one place: `quorlock-servers`, with its faults and its cleaning up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const KIT: &str = "crates/quorlock-testkit/src";
+const LAUNCHERS: &str = "crates/quorlock-servers/src";
 const PROGRAMS: [&str; 8] = [
     "redis-server",
     "valkey-server",
@@ -36,19 +36,29 @@ fn launches(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn only_the_test_kit_starts_servers() {
+fn only_the_launchers_start_servers() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = Vec::new();
     sources(root, &mut all);
-    let (kit, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|file| file.starts_with(root.join(KIT)));
-    assert!(kit.len() > 10 && others.len() > 300, "{} and {} were found", kit.len(), others.len());
+    let (launchers, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|file| file.starts_with(root.join(LAUNCHERS)));
+    assert!(
+        launchers.len() > 10 && others.len() > 300,
+        "{} and {} were found",
+        launchers.len(),
+        others.len()
+    );
     let mut wrong = Vec::new();
     for file in others {
         let text = fs::read_to_string(&file).unwrap();
         let place = file.strip_prefix(root).unwrap().display();
         wrong.extend(launches(&text).map(|line| format!("{place}: {}", line.trim())));
     }
-    assert!(wrong.is_empty(), "start these by `Servers` or `Engine` of the test kit:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "start these by `Servers` or `Engine` of quorlock-servers:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]

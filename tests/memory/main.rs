@@ -56,6 +56,7 @@ mod runtimes;
 mod semaphore;
 mod several;
 mod shared;
+mod shipped;
 mod take_up;
 mod timing;
 mod until_free;

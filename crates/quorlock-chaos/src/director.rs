@@ -11,7 +11,7 @@ use futures::stream::FuturesUnordered;
 use quorlock::protocol::{Moment, micros};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
-use quorlock_testkit::{Engine, EtcdPrograms, ZooKeeperPrograms};
+use quorlock_servers::{Engine, EtcdPrograms, ZooKeeperPrograms};
 use tokio::sync::Mutex;
 
 use crate::environment::{Environment, node_name};
@@ -346,7 +346,7 @@ impl Run<'_> {
     ) -> Result<(), Failure> {
         let what = "see every worker get a lock";
         let all = async || environment.workers.status().iter().all(|status| status.fresh > of(since));
-        quorlock_testkit::eventually(what, patience, all).await.map_err(Failure::to(what))
+        quorlock_servers::eventually(what, patience, all).await.map_err(Failure::to(what))
     }
 
     /// Returns the schedule as text.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_history::What;
-use quorlock_testkit::{Resp, ask};
+use quorlock_servers::{Resp, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

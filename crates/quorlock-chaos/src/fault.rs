@@ -215,8 +215,8 @@ fn one() -> usize {
 
 impl Direction {
     /// Returns the direction, and chooses one for `any`.
-    fn way(self, random: u64) -> quorlock_testkit::Way {
-        use quorlock_testkit::Way;
+    fn way(self, random: u64) -> quorlock_servers::Way {
+        use quorlock_servers::Way;
 
         match self {
             Direction::Requests => Way::ToServer,
@@ -232,8 +232,8 @@ impl Direction {
 }
 
 /// Describes which traffic is lost.
-fn lost(way: quorlock_testkit::Way) -> &'static str {
-    use quorlock_testkit::Way;
+fn lost(way: quorlock_servers::Way) -> &'static str {
+    use quorlock_servers::Way;
 
     match way {
         Way::ToServer => "requests lost",

@@ -72,7 +72,7 @@ mod worker;
 mod workers;
 
 fn main() -> ExitCode {
-    quorlock_testkit::serve_if_asked();
+    quorlock_servers::serve_if_asked();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(answer) => {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use quorlock::runtime::Mutex;
-use quorlock_testkit::{Proxy, Way};
+use quorlock_servers::{Proxy, Way};
 
 /// The links between workers and nodes. Several faults may affect a link at the same time.
 pub(crate) struct Proxies {

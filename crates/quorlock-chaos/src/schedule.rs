@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_testkit::SeededRng;
+use quorlock_servers::SeededRng;
 
 use crate::fault::{Aftermath, Aim, Hit, Target};
 use crate::scenario::Scenario;

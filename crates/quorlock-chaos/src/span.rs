@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_testkit::SeededRng;
+use quorlock_servers::SeededRng;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 

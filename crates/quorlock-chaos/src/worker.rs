@@ -19,7 +19,7 @@ use quorlock_etcd::EtcdKind;
 use quorlock_history::Stamp;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
-use quorlock_testkit::SeededRng;
+use quorlock_servers::SeededRng;
 use quorlock_zookeeper::ZooKeeperKind;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};

@@ -93,7 +93,7 @@ mod width;
 /// signals, and may start the program again with other arguments.
 #[must_use]
 pub fn main(kinds: Kinds) -> ExitCode {
-    quorlock_testkit::serve_if_asked();
+    quorlock_servers::serve_if_asked();
     let mut interruption = None;
     let code = panic::contained(|| work(kinds, &mut interruption));
     stderr::finish();

@@ -32,8 +32,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::memory_nodes;
-use crate::wait::{eventually, patience, scaled};
+use crate::{eventually, memory_nodes, patience, scaled};
 
 /// What a server sends instead of an answer.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,8 @@
-//! Lock servers for tests: in memory, built in, and real ones, with faults and control over time.
+//! What tests of locks need: nodes in memory, the contract of a node, and control over time; and all of
+//! `quorlock-servers`, with real servers and faults.
 //!
-//! For tests of `quorlock` and of programs that use it, demonstrations and benchmarks. All servers pass one contract,
-//! so a result with the cheapest of them holds for the others.
+//! For tests of `quorlock` and of programs that use it, and for benchmarks; a dev-dependency. All servers pass one
+//! contract, so a result with the cheapest of them holds for the others.
 //!
 //! | what | when |
 //! |---|---|
@@ -16,50 +17,42 @@
 //! Begin with `memory`, which keeps the record of `quorlock::node::record` behind a line that faults can hold, cut or
 //! lose; then with `contract/acquire.rs`, the shortest description of what a lock is.
 
-pub mod builtin;
 mod clock;
 mod closed_port;
 pub mod contract;
 #[cfg(unix)]
-mod databases;
-mod entropy;
-mod folder;
-#[cfg(unix)]
 #[doc(hidden)]
 pub mod hostile;
-#[cfg(unix)]
-mod lifeline;
 mod memory;
 mod outward;
 mod planting;
 #[doc(hidden)]
 pub mod program;
-mod proxy;
-mod resp;
-mod rng;
-mod servers;
-mod timer;
+mod real_servers;
+mod until;
 mod value;
-mod wait;
 mod wrapped;
 
 #[cfg(unix)]
 #[doc(hidden)]
-pub use databases::Disk;
+pub use quorlock_servers::Disk;
+#[doc(inline)]
+pub use quorlock_servers::{
+    BuiltinServer, Cluster, Kind, Memory, Misconduct, Proxy, Resp, SeededEntropy, SeededRng, Server, Servers,
+    Service, Setup, Traffic, Way, ask, builtin, eventually, find_eventually, patience, scaled,
+    serve_if_asked,
+};
 #[cfg(unix)]
-pub use databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms};
+#[doc(inline)]
+pub use quorlock_servers::{
+    Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms,
+};
 pub use {
-    builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},
     closed_port::ClosedPort,
-    entropy::SeededEntropy,
     memory::{MemoryNode, Requests, UnreadRequests, memory_nodes, memory_nodes_on},
     outward::outward,
-    proxy::{Proxy, Traffic, Way},
-    resp::Resp,
-    rng::SeededRng,
-    servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
+    until::until,
     value::Value,
-    wait::{eventually, find_eventually, patience, scaled, until},
     wrapped::WrappedNode,
 };

@@ -14,7 +14,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
-use quorlock_testkit::{Kind, Resp, Server};
+use quorlock_servers::{Kind, Resp, Server};
 use tokio::process::Command;
 
 const SOURCE: &str = include_str!("clock_shim.c");

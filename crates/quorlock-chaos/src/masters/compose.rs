@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Resp, ask};
+use quorlock_servers::{Resp, ask};
 use tokio::process::Command;
 
 use super::{Masters, Memory, Need};

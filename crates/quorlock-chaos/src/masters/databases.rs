@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, try_join_all};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
-use quorlock_testkit::{Database, Engine, Proxy, Way};
+use quorlock_servers::{Database, Engine, Proxy, Way};
 use tokio::sync::Mutex;
 
 use super::{Masters, Memory, Need, Primary};

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use quorlock_history::What;
-use quorlock_testkit::{EtcdCluster, EtcdPrograms};
+use quorlock_servers::{EtcdCluster, EtcdPrograms};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use futures::future::{BoxFuture, try_join_all};
 use quorlock::runtime::{Entropy as _, SystemEntropy};
-use quorlock_testkit::{Kind, Server, Servers};
+use quorlock_servers::{Kind, Server, Servers};
 
 use super::clocks::{BentClock, Shim};
 use super::{Masters, Memory, Need};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, companion, is_auxiliary_key, readers_key};
 use quorlock_history::What;
-use quorlock_testkit::{Resp, ask};
+use quorlock_servers::{Resp, ask};
 
 /// Reads the locks and counters of the server at `address`.
 pub(super) async fn inspect(

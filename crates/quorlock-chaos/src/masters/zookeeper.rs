@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::runtime::Mutex;
 use quorlock_history::What;
-use quorlock_testkit::{ZooKeeperCluster, ZooKeeperPrograms};
+use quorlock_servers::{ZooKeeperCluster, ZooKeeperPrograms};
 
 use super::databases::in_time;
 use super::members::{counter, holder, hosts, keep_logs, refuse};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use humantime::format_duration;
-use quorlock_testkit::{Proxy, Traffic};
+use quorlock_servers::{Proxy, Traffic};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use humantime::format_duration;
 use quorlock::duration;
-use quorlock_testkit::{Proxy, Way};
+use quorlock_servers::{Proxy, Way};
 
 /// A fault of the network.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]

@@ -8,7 +8,7 @@ use quorlock::{
     Wait,
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_testkit::SeededRng;
+use quorlock_servers::SeededRng;
 
 use super::Worker;
 use super::hold::Attempt;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use quorlock_testkit::{
+use quorlock_servers::{
     Database, Engine, EtcdCluster, EtcdPrograms, Server, Servers, ZooKeeperCluster, ZooKeeperPrograms,
 };
 

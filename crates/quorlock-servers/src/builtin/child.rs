@@ -39,7 +39,7 @@ pub(crate) fn announced() -> bool {
 ///
 /// ```standalone_crate
 /// // The first line of `main`:
-/// quorlock_testkit::serve_if_asked();
+/// quorlock_servers::serve_if_asked();
 /// ```
 pub fn serve_if_asked() {
     let Some(port) = std::env::var_os(PORT) else {

@@ -29,7 +29,7 @@ pub use zookeeper::{ZooKeeperCluster, ZooKeeperPrograms};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
-/// match quorlock_testkit::Engine::postgres() {
+/// match quorlock_servers::Engine::postgres() {
 ///     Ok(engine) => {
 ///         let database = engine.start().await?;
 ///         println!("{engine} at {}", database.url());

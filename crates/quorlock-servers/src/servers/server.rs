@@ -8,13 +8,8 @@ use std::path::PathBuf;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use quorlock::protocol::FENCE_MEMBER;
-use quorlock::runtime::BoxFuture;
-use quorlock::runtime::Mutex;
-use quorlock::{
-    node::Expiry,
-    runtime::{Clock, SystemClock},
-};
+use quorlock::node::Expiry;
+use quorlock::runtime::{Clock, Mutex, SystemClock};
 use tempfile::TempDir;
 
 use super::Setup;
@@ -22,10 +17,8 @@ use super::kind::Kind;
 use super::port::Port;
 use super::process::{How, LOG, Process};
 use super::wire::exchange;
-use crate::contract::Plant;
 use crate::folder;
 use crate::resp::Resp;
-use crate::value::Value;
 use crate::wait::{pause, within};
 
 /// An independent master on its own port, with its own folder.
@@ -213,10 +206,15 @@ impl Server {
     /// If the server cannot be reached, or does not answer within five seconds. An error from the server is
     /// an answer: [`Resp::Error`].
     pub async fn command(&self, words: &[&str]) -> io::Result<Resp> {
-        self.bytes(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).await
+        self.command_of_bytes(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).await
     }
 
-    async fn bytes(&self, words: &[&[u8]]) -> io::Result<Resp> {
+    /// Sends one command whose words need not be text, like [`command`](Server::command).
+    ///
+    /// # Errors
+    ///
+    /// As [`command`](Server::command).
+    pub async fn command_of_bytes(&self, words: &[&[u8]]) -> io::Result<Resp> {
         let what = format!("the answer of {} on port {}", self.kind, self.port());
         within(&what, COMMAND_LIMIT, exchange(self.port.address(), self.password(), words)).await
     }
@@ -226,8 +224,8 @@ impl Server {
         let Resp::List(keys) = self.command(&["KEYS", "*"]).await? else { return Ok(strings) };
         for key in keys {
             let Resp::Text(key) = key else { continue };
-            let Resp::Text(value) = self.bytes(&[b"GET", &key]).await? else { continue };
-            let Resp::Number(millis) = self.bytes(&[b"PTTL", &key]).await? else { continue };
+            let Resp::Text(value) = self.command_of_bytes(&[b"GET", &key]).await? else { continue };
+            let Resp::Number(millis) = self.command_of_bytes(&[b"PTTL", &key]).await? else { continue };
             match u64::try_from(millis) {
                 Ok(millis) => strings.push((key, value, Expiry::In(Duration::from_millis(millis)))),
                 Err(_) if millis == -1 => strings.push((key, value, Expiry::Never)),
@@ -240,61 +238,13 @@ impl Server {
 
     async fn set(&self, key: &[u8], value: &[u8], expiry: Expiry) -> io::Result<()> {
         let answer = match expiry {
-            Expiry::Never => self.bytes(&[b"SET", key, value]).await?,
+            Expiry::Never => self.command_of_bytes(&[b"SET", key, value]).await?,
             Expiry::In(left) => {
                 let millis = left.as_millis().to_string();
-                self.bytes(&[b"SET", key, value, b"PX", millis.as_bytes()]).await?
+                self.command_of_bytes(&[b"SET", key, value, b"PX", millis.as_bytes()]).await?
             }
         };
         refuse_error(answer)
-    }
-
-    async fn end(&self, key: &str, expiry: Expiry) -> io::Result<()> {
-        let Expiry::In(left) = expiry else { return Ok(()) };
-        refuse_error(self.command(&["PEXPIRE", key, &left.as_millis().to_string()]).await?)
-    }
-}
-
-impl Plant for Server {
-    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move {
-            match value {
-                Value::Text(text) => self.set(key.as_bytes(), &text, expiry).await,
-                Value::List(items) => {
-                    let mut words: Vec<&[u8]> = vec![b"RPUSH", key.as_bytes()];
-                    words.extend(items.iter().map(Vec::as_slice));
-                    refuse_error(self.bytes(&words).await?)?;
-                    self.end(key, expiry).await
-                }
-                Value::Number(number) => {
-                    let words = ["ZADD", key, &number.to_string(), FENCE_MEMBER];
-                    refuse_error(self.command(&words).await?)?;
-                    self.end(key, expiry).await
-                }
-            }
-        })
-    }
-
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { refuse_error(self.command(&["DEL", key]).await?) })
-    }
-
-    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
-        Box::pin(async move {
-            let answer = self.command(&["PTTL", key]).await?;
-            let Resp::Number(left) = answer else {
-                return Err(io::Error::other(format!("PTTL {key}: {answer}")));
-            };
-            Ok(match left {
-                -2 => None,
-                -1 => Some(Expiry::Never),
-                _ => Some(Expiry::In(Duration::from_millis(left.unsigned_abs()))),
-            })
-        })
-    }
-
-    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(self.restart_empty())
     }
 }
 

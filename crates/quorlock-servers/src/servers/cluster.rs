@@ -5,13 +5,10 @@ use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, join_all, try_join_all};
-use quorlock::node::Expiry;
+use futures::future::{join_all, try_join_all};
 
 use super::{Kind, Server, Servers};
-use crate::contract::Plant;
 use crate::resp::Resp;
-use crate::value::Value;
 use crate::wait::{eventually, pause, within};
 
 /// A Redis Cluster on the loopback interface, which ends when this is dropped.
@@ -22,7 +19,7 @@ use crate::wait::{eventually, pause, within};
 /// # Examples
 ///
 /// ```
-/// use quorlock_testkit::{Cluster, Kind};
+/// use quorlock_servers::{Cluster, Kind};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
@@ -231,20 +228,6 @@ impl Deref for Cluster {
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a cluster of {}", self.servers)
-    }
-}
-
-impl Plant for Cluster {
-    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { self.master_of(key).await?.plant(key, value, expiry).await })
-    }
-
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { self.master_of(key).await?.remove(key).await })
-    }
-
-    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
-        Box::pin(async move { self.master_of(key).await?.expiry(key).await })
     }
 }
 

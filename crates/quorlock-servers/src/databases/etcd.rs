@@ -34,7 +34,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
-/// match quorlock_testkit::EtcdPrograms::find() {
+/// match quorlock_servers::EtcdPrograms::find() {
 ///     Ok(programs) => println!("{programs} at {}", programs.start(3).await?.url()),
 ///     Err(reason) => println!("skipped: {reason}"),
 /// }

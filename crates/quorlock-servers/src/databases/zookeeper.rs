@@ -28,7 +28,7 @@ use crate::wait::{self, patience, pause};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
-/// match quorlock_testkit::ZooKeeperPrograms::find() {
+/// match quorlock_servers::ZooKeeperPrograms::find() {
 ///     Ok(programs) => println!("{programs} at {}", programs.start(3).await?.url()),
 ///     Err(reason) => println!("skipped: {reason}"),
 /// }

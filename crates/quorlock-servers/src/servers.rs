@@ -40,7 +40,7 @@ pub use wire::ask;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
-/// let servers = quorlock_testkit::Servers::start(3).await?;
+/// let servers = quorlock_servers::Servers::start(3).await?;
 /// println!("three masters: {}", servers.kind());
 ///
 /// for server in servers.iter() {

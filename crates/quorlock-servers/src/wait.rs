@@ -1,7 +1,6 @@
 //! Waits for a condition instead of sleeping.
 
 use std::io;
-use std::panic::Location;
 use std::time::Duration;
 
 use quorlock::runtime::{Clock, SystemClock};
@@ -57,7 +56,7 @@ fn load() -> f64 {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// let mut looks = 0;
-/// quorlock_testkit::eventually("the third look", Duration::from_secs(10), async || {
+/// quorlock_servers::eventually("the third look", Duration::from_secs(10), async || {
 ///     looks += 1;
 ///     looks == 3
 /// })
@@ -70,37 +69,6 @@ pub async fn eventually(
     mut condition: impl AsyncFnMut() -> bool,
 ) -> io::Result<()> {
     find_eventually(what, deadline, async || condition().await.then_some(())).await
-}
-
-/// Waits until `condition` is true, like [`eventually`], and fails the test if that takes too long.
-///
-/// # Panics
-///
-/// After [`patience()`]. The message names `what` did not happen and the line of the caller.
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let mut looks = 0;
-/// quorlock_testkit::until("the third look", async || {
-///     looks += 1;
-///     looks == 3
-/// })
-/// .await;
-/// # }
-/// ```
-#[track_caller]
-#[expect(clippy::panic, reason = "a test fails by panicking")]
-pub fn until(what: &str, condition: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
-    // Known only here: the future's own caller is the runtime.
-    let caller = Location::caller();
-    async move {
-        if let Err(error) = eventually(what, patience(), condition).await {
-            panic!("{error}, at {caller}");
-        }
-    }
 }
 
 /// Like [`eventually`], for a condition that yields a value.

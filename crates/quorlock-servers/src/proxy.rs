@@ -27,7 +27,7 @@ use crate::wait::pause;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use quorlock_testkit::{Proxy, Servers, Way};
+/// # use quorlock_servers::{Proxy, Servers, Way};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// let servers = Servers::start(1).await?;
