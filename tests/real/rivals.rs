@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::{Fencing, LossReason, RestartGuard, Wait, runtime::SystemClock};
 use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, patience, until};
 
-use crate::world::{TTL, World, client, count};
+use crate::world::{TTL, World, client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_locks_and_releases_leave_no_key() {
