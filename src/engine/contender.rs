@@ -241,7 +241,9 @@ impl Contender {
             }
             let mut pause = self.pause(verdict, &report, subscription, now);
             if !asks_once {
-                self.announce_intent(acquisition, &report, now);
+                if is_silent || !(self.may_queue(acquisition) || self.keeps_places(acquisition)) {
+                    self.announce_intent(acquisition, &report, now);
+                }
                 self.report(acquisition, News { verdict, report: Box::new(report) }, None, now);
             }
             self.order = AskOrder::PreferredFirst(self.preference);

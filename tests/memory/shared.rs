@@ -191,6 +191,26 @@ async fn s5_while_a_writer_waits_new_readers_wait_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s5_a_writer_further_back_keeps_no_reader_out_whose_turn_it_is() {
+    let bench = bench(5);
+    let clients: Vec<_> = (0..3).map(|_| another(&bench.clock, &bench.nodes, |b| b)).collect();
+    let lock = |at: usize| clients[at].lock("r").wait(Wait::UpTo(SECOND * 60));
+    let ann = bench.reader().acquire().await.unwrap();
+    let first = bench.waiting(lock(0)).await;
+    let reader = bench.waiting(lock(1).shared()).await;
+    let last = bench.waiting(lock(2)).await;
+    bench.pass(SECOND).await;
+    ann.release().await.unwrap();
+    let since = bench.clock.now();
+    first.await.unwrap().unwrap().release().await.unwrap();
+    let reader = reader.await.unwrap().unwrap();
+    let waited = bench.clock.now().since(since);
+    assert!(waited < SECOND / 2 && !last.is_finished(), "the lock was free for {waited:?}");
+    reader.release().await.unwrap();
+    last.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn s5_a_writer_that_gives_up_lets_the_readers_in() {
     let bench = bench(5);
     let _ann = bench.reader().acquire().await.unwrap();

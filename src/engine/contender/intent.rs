@@ -20,7 +20,9 @@ pub(super) struct Intent {
 impl Contender {
     /// If readers hold the lock, asks all nodes to admit no new readers (rule S-5): with the
     /// preferred node alone, readers would find a quorum among the others. Done only while readers
-    /// hold the lock, or writers that wait for each other would keep readers out forever.
+    /// hold the lock, or writers that wait for each other would keep readers out forever; and only by
+    /// the first in the queue, or a reader whose turn comes before it would be refused, and the lock
+    /// stay free meanwhile.
     pub(super) fn announce_intent(&mut self, acquisition: &AcquireRequest, report: &VoteReport, now: Moment) {
         let by_readers = |vote: &NodeVote| {
             let VoteOutcome::Held(holding) = &vote.outcome else { return None };

@@ -26,6 +26,7 @@ use crate::engine::subscription::Subscription;
 use crate::engine::wait::Wait;
 use crate::node::{Request, SharedRequest, Vote};
 use crate::quorum::node_set::NodeSet;
+use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
 
 /// How often a place is confirmed: well within the time for which nodes keep it.
@@ -41,6 +42,8 @@ pub(super) struct OpenPlace {
     kept_since: Option<Moment>,
     /// It keeps no turn before.
     rests_until: Moment,
+    /// The holders, if it was first behind them when it was last confirmed.
+    first_behind: Option<VoteReport>,
 }
 
 impl Contender {
@@ -112,6 +115,11 @@ impl Contender {
             confirm(place, engine, acquisition, outliers, (blocks, is_kept))
         });
         let turns = join_all(turns).await;
+        let now = self.engine.now();
+        let reports: Vec<_> = self.places.iter_mut().filter_map(|place| place.first_behind.take()).collect();
+        for report in reports {
+            self.announce_intent(acquisition, &report, now);
+        }
         turns.contains(&true)
     }
 
@@ -163,6 +171,7 @@ impl OpenPlace {
             next: now,
             kept_since: None,
             rests_until: now,
+            first_behind: None,
         }
     }
 }
@@ -205,6 +214,7 @@ async fn confirm(
         } else {
             CONFIRMED_EVERY
         };
+    place.first_behind = asked.is_first_behind_holder().then_some(asked.report);
     if is_turn && is_kept {
         // Its turn has begun anew, and has taken it out of the queue.
         place.queue.ask(engine, &place.key, acquisition, outliers).await;

@@ -70,7 +70,11 @@ impl Contender {
                 debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
             }
             self.look_for_others(&place.report);
-            self.announce_intent(acquisition, &place.report, now);
+            if place.ahead() == 0 {
+                self.announce_intent(acquisition, &place.report, now);
+            } else {
+                self.withdraw_intent(acquisition);
+            }
             // The node tells a waiter far from the front nothing about the holder.
             let is_unknown = place.ahead() > 1 && acquisition.on_wait.is_some();
             let report = Box::new(if is_unknown {
