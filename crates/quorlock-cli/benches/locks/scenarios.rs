@@ -1,0 +1,141 @@
+//! The scenarios: what a subject does, and the figures that it gives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
+use quorlock::Wait;
+use quorlock::protocol::Moment;
+use quorlock::runtime::{Clock as _, SystemClock};
+
+use crate::children;
+use crate::subjects::{Running, Subject};
+
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) columns: &'static [&'static str],
+    pub(crate) fits: fn(&Subject) -> bool,
+    /// In one turn: it takes minutes.
+    pub(crate) once: bool,
+    /// Returns a figure for each column.
+    pub(crate) measure: fn(Arc<Running>) -> BoxFuture<'static, Vec<f64>>,
+}
+
+pub(crate) static SCENARIOS: [Scenario; 5] = [
+    Scenario {
+        name: "cycle",
+        columns: &["p50 (ms)", "p99 (ms)", "longest (ms)"],
+        fits: |_| true,
+        once: false,
+        measure: |subject| cycle(subject).boxed(),
+    },
+    Scenario {
+        name: "tasks",
+        columns: &["cycles/s, 64 tasks"],
+        fits: |_| true,
+        once: false,
+        measure: |subject| tasks(subject).boxed(),
+    },
+    Scenario {
+        name: "handover",
+        columns: &["p50 (ms)", "p99 (ms)"],
+        fits: |subject| !subject.by_hand,
+        once: false,
+        measure: |subject| handover(subject).boxed(),
+    },
+    Scenario {
+        name: "contended",
+        columns: &[
+            "grants/s, 2 processes",
+            "32",
+            "fairness, 32",
+            "longest wait, 2 (ms)",
+            "longest wait, 32 (ms)",
+        ],
+        fits: |subject| !subject.by_hand,
+        once: false,
+        measure: |subject| children::contended(subject).boxed(),
+    },
+    Scenario {
+        name: "held",
+        columns: &[
+            "bytes a lease",
+            "% of a core, 10,000 in bursts",
+            "% of a core, one after another",
+            "bytes, watched",
+            "bytes a waiting task",
+            "% of a core, 10,000 waiting",
+        ],
+        fits: |subject| !subject.by_hand,
+        once: true,
+        measure: |subject| children::held(subject).boxed(),
+    },
+];
+
+pub(crate) fn now() -> Moment {
+    SystemClock::default().now()
+}
+
+pub(crate) async fn pause(time: Duration) {
+    SystemClock::default().sleep_until(now() + time).await;
+}
+
+/// In milliseconds.
+fn percentile(times: &mut [Duration], share: usize) -> f64 {
+    times.sort_unstable();
+    times[(times.len() * share / 100).min(times.len() - 1)].as_secs_f64() * 1e3
+}
+
+async fn cycle(subject: Arc<Running>) -> Vec<f64> {
+    let mut times = Vec::new();
+    for number in 0..250 {
+        // Fresh names, as jobs have them.
+        let (name, began) = (format!("bench/{:?}/{number}", now()), now());
+        subject.cycle(&name).await;
+        times.push(now().since(began));
+    }
+    [50, 99, 100].map(|share| percentile(&mut times, share)).into()
+}
+
+async fn tasks(subject: Arc<Running>) -> Vec<f64> {
+    let (began, lasts) = (now(), Duration::from_secs(1));
+    let counts = join_all((0..64).map(|task| {
+        let subject = Arc::clone(&subject);
+        tokio::spawn(async move {
+            let (name, mut count) = (format!("bench/task/{task}"), 0.0);
+            while now().since(began) < lasts {
+                subject.cycle(&name).await;
+                count += 1.0;
+            }
+            count
+        })
+    }))
+    .await;
+    let cycles: f64 = counts.into_iter().map(Result::unwrap).sum();
+    vec![cycles / now().since(began).as_secs_f64()]
+}
+
+/// From before the release to the return of the waiter's call, between two processes.
+async fn handover(subject: Arc<Running>) -> Vec<f64> {
+    let lock = |client: usize| {
+        subject.clients[client].lock("bench/pass").fencing(subject.fencing).wait(Wait::Forever)
+    };
+    let (mut times, mut held) = (Vec::new(), lock(0).acquire().await.unwrap());
+    for next in (1..=50).map(|place| place % 2) {
+        let lock = lock(next);
+        let waiting = tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            (lease, now())
+        });
+        // Until it is in the queue.
+        pause(Duration::from_millis(30)).await;
+        let began = now();
+        held.release().await.unwrap();
+        let (lease, got) = waiting.await.unwrap();
+        held = lease;
+        times.push(got.since(began));
+    }
+    held.release().await.unwrap();
+    [50, 99].map(|share| percentile(&mut times, share)).into()
+}
