@@ -1,4 +1,4 @@
-//! Figures as the terminal shows them. The page has the same in `page/base.js`.
+//! Figures as the terminal and the page show them.
 
 /// Formats a duration with three digits, such as `870 µs`, `3.42 ms` or `12.4 s`.
 pub(crate) fn span(micros: u64) -> String {

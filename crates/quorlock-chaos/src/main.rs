@@ -218,8 +218,7 @@ fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -
         written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     if let Some(path) = html {
-        let page = page::page(outcomes).map_err(io::Error::from);
-        let written = page.and_then(|page| fs::write(path, page));
+        let written = fs::write(path, page::page(outcomes));
         written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     Ok(())

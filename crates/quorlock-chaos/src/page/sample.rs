@@ -94,30 +94,6 @@ pub(super) fn failed(scenario: &str, seed: u64) -> Outcome {
     outcome
 }
 
-/// Returns a run with expected violations.
-pub(super) fn broken_as_expected(scenario: &str, seed: u64) -> Outcome {
-    let mut outcome = held(scenario, seed);
-    outcome.summary =
-        "Restarts masters empty, with the restart guard off: the checks must find it.".to_owned();
-    outcome.verdicts = vec![verdict("two holders overlap", "4 violations found")];
-    outcome.violations =
-        (1..=7).map(|n| broken(Check::Exclusion, n * 3_210_000, "nightly-report", true)).collect();
-    outcome.violations_in_all = 41;
-    outcome.layout = None;
-    outcome
-}
-
-/// Returns about as many outcomes as a page of all scenarios has.
-pub(super) fn many() -> Vec<Outcome> {
-    (1..=25)
-        .map(|n: u64| match n {
-            7 => failed("freeze-workers-past-their-lease", n),
-            11 | 12 => broken_as_expected("no-quarantine", n),
-            _ => held(&format!("kill-masters-{n}"), n * 7_919),
-        })
-        .collect()
-}
-
 fn seen(faults: &[FaultSpan], holds: &[HoldSpan]) -> Seen {
     let mut seen = Seen::default();
     seen.attempts = 14_210;

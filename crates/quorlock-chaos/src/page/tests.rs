@@ -1,21 +1,15 @@
-use std::collections::BTreeSet;
-
 use super::{page, sample};
 use crate::outcome::Outcome;
 
-/// Ends elements, comments and strings, and looks like fields of the template.
-pub(super) const HOSTILE: &str =
-    "</script><script>alert(1)</script><!-- \"'&\u{2028}\u{2029}\u{202e}\0 {{outcomes}} {{style}}";
+/// Ends elements, comments and strings, and hides or turns text.
+const HOSTILE: &str = "</title></pre><script>alert(1)</script><!-- \"'&\u{2028}\u{2029}\u{202e}\0";
 
 /// An outcome in which every text is hostile.
-pub(super) fn hostile(text: &str) -> Outcome {
+fn hostile(text: &str) -> Outcome {
     let mut outcome = sample::failed(text, u64::MAX);
     let Outcome { summary, replay, servers, nodes, workers, timeline, .. } = &mut outcome;
-    for field in
-        [summary, replay, servers].into_iter().chain(nodes).chain(workers).chain(&mut timeline.resources)
-    {
-        text.clone_into(field);
-    }
+    let fields = [summary, replay, servers].into_iter().chain(nodes).chain(workers);
+    fields.chain(&mut timeline.resources).for_each(|field| text.clone_into(field));
     outcome.layout = Some(text.to_owned());
     for verdict in &mut outcome.verdicts {
         text.clone_into(&mut verdict.expectation);
@@ -37,62 +31,55 @@ pub(super) fn hostile(text: &str) -> Outcome {
 
 #[test]
 fn hostile_text_stays_text() {
-    let (hostile, harmless) = (html(&[hostile(HOSTILE)]), html(&[sample::failed("harmless", 1)]));
-    for markup in ["<", "<script", "</script", "<!--"] {
-        assert_eq!(
-            hostile.matches(markup).count(),
-            harmless.matches(markup).count(),
-            "hostile text wrote `{markup}`"
-        );
+    let (hostile, harmless) = (page(&[hostile(HOSTILE)]), page(&[sample::failed("harmless", u64::MAX)]));
+    for markup in ["<", "</pre", "</title", "<script", "<!--"] {
+        let [found, usual] = [&hostile, &harmless].map(|page| page.matches(markup).count());
+        assert_eq!(found, usual, "hostile text wrote `{markup}`");
     }
-    assert!(hostile.contains("{{outcomes}}"), "text of an outcome was taken for a field of the template");
+    assert!(!hostile.contains(['\u{2028}', '\u{2029}', '\u{202e}', '\0']), "a hidden character is shown");
 }
 
 #[test]
-fn the_embedded_json_is_the_outcome() {
-    let outcomes = [sample::held("first", 1), hostile(HOSTILE)];
-    let page = html(&outcomes);
-    let json = page
-        .split("id=\"outcomes\">")
-        .nth(1)
-        .and_then(|rest| rest.split("</script>").next())
-        .expect("outcomes");
-    let read: Vec<Outcome> = serde_json::from_str(json).expect("valid JSON");
-    assert_eq!(
-        serde_json::to_value(read).expect("JSON"),
-        serde_json::to_value(outcomes).expect("JSON"),
-        "the page contains other outcomes than it was made from"
-    );
-}
-
-#[test]
-fn the_page_loads_no_external_resource() {
-    let page = html(&sample::many());
-    for address in ["http:", "https:", "src=", "<link", "@import", "url("] {
-        assert!(!page.contains(address), "`{address}` is on the page");
+fn the_page_runs_no_script_and_loads_nothing() {
+    let page = page(&[sample::failed("everything", 1)]);
+    for word in ["<script", "href=", "src=", "<link", "@import", "url(", "onload"] {
+        assert!(!page.contains(word), "`{word}` is on the page");
     }
     assert!(page.contains("default-src 'none'"), "the page does not forbid itself to load anything");
 }
 
 #[test]
-fn the_script_reads_only_fields_that_outcomes_have() {
-    let outcome = sample::failed("everything", 1);
-    let json = serde_json::to_string(&outcome).expect("JSON");
-    let is_field = |word: &&str| {
-        word.contains('_')
-            && word.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit())
-    };
-    let words = super::SCRIPT.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
-    let fields: BTreeSet<&str> = words.filter(is_field).filter(|word| *word != "_").collect();
-    assert!(fields.len() > 10, "few fields were found in the script: {fields:?}");
-    for field in fields {
-        assert!(
-            json.contains(&format!("\"{field}\":")),
-            "the script reads `{field}`, which outcomes do not have"
-        );
+fn the_picture_has_every_hold_fault_violation_and_period() {
+    let outcome = sample::failed("everything", 42);
+    let page = page(std::slice::from_ref(&outcome));
+    let count = |part: &str| page.matches(part).count();
+    let holds: usize = ["#0072b2", "#009e73", "#aa4499", "#56b4e9"]
+        .map(|colour| count(&format!("fill=\"{colour}\">")))
+        .iter()
+        .sum();
+    // The legend has each colour once more.
+    assert_eq!(holds, outcome.timeline.holds.len() + 4);
+    let lanes: usize = outcome.faults.iter().map(|fault| fault.nodes.len() + fault.workers.len()).sum();
+    assert_eq!(count("fill=\"#e69f00\"><title>"), lanes, "a fault in the lane of each node and worker");
+    assert_eq!(count("<title>exclusion: "), 1);
+    let known = outcome.timeline.bins.iter().filter(|bin| bin.acquired > 0).count();
+    assert_eq!(count("fill=\"#33404d\">"), known);
+    let late = outcome.timeline.writes.iter().filter(|write| write.refused).count();
+    assert_eq!((count("a late write, refused"), count("a late write, NOT refused")), (late, 1));
+    for (name, number) in [("node-0 frozen", 1), ("node-3 and node-4 cut off", 2)] {
+        assert_eq!(count(&format!(": {name}, ")), number, "{name}");
     }
 }
 
-pub(super) fn html(outcomes: &[Outcome]) -> String {
-    page(outcomes).expect("outcomes as JSON")
+#[test]
+fn the_headline_claims_no_success_that_was_not_expected() {
+    let shown = |outcomes: &[Outcome], headline: &str| {
+        assert!(page(outcomes).contains(&format!("\">{headline}</h1>")), "{headline}");
+    };
+    shown(&[], "Nothing was expected");
+    let mut idle = sample::held("idle", 1);
+    idle.verdicts.clear();
+    shown(&[idle], "Nothing was expected");
+    shown(&[sample::held("kill-masters", 1)], "All expectations held");
+    shown(&[sample::held("kill-masters", 1), sample::failed("freeze", 2)], "1 of 2 scenarios failed");
 }
