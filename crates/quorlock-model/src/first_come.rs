@@ -2,10 +2,15 @@
 //! waiter is stranded by one that dies first in line, or by the loss of its own place.
 //!
 //! The store keeps the places in the order of entry, and the first is the holder or has its turn. The first process is a
-//! foreign program; the others follow the rules of the library, or all but one.
+//! foreign program; the others follow the rules of the library, or all but one. What each of them knows of the places before
+//! its own is kept by the code that etcd's and `ZooKeeper`'s nodes run ([`OwnPlaces`]), which decides whose turn has come.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
+use quorlock::node::places::{OwnPlace, OwnPlaces, Role, Waiting};
+use quorlock_protocol::{Moment, WaiterId};
 use stateright::{Model, Property, Representative};
 
 use crate::names::name;
@@ -57,11 +62,22 @@ pub(crate) struct State<const K: usize> {
     processes: [Process; K],
     /// Who has a place, in the order of entry.
     places: [Option<usize>; K],
+    /// Whose places each process knows to be before its own.
+    before: [Set; K],
+    /// Whose places have gone without its knowledge, of those and its own.
+    unheard: [Set; K],
     /// How often another one got the lock since this process began to wait, or lost its place.
     passed_over: [usize; K],
     deaths: usize,
     losses: usize,
     returns: usize,
+}
+
+/// Processes, one bit each.
+type Set = u8;
+
+fn members(set: Set) -> impl Iterator<Item = usize> {
+    (0..Set::BITS as usize).filter(move |process| set & (1 << process) != 0)
 }
 
 /// A program that does not use this library.
@@ -71,8 +87,10 @@ const FOREIGN: usize = 0;
 pub(crate) enum Step {
     /// A process asks for a place, or whether it has one.
     Ask(usize),
-    /// It learns that it is first.
-    Hear(usize),
+    /// A foreign program learns that it is first.
+    Look(usize),
+    /// A process of the library hears that the place of another has gone, or its own.
+    Hear(usize, usize),
     Take(usize),
     Release(usize),
     /// It hands the lock to another task of its own.
@@ -106,12 +124,41 @@ impl<const K: usize> State<K> {
         {
             *place = Some(process);
         }
+        let before = self.places.iter().flatten().take_while(|other| **other != process);
+        self.before[process] = before.fold(0, |set, other| set | 1 << other);
+        self.unheard[process] = 0;
     }
 
     fn leave(&mut self, process: usize) {
         if let Some(at) = self.places.iter().position(|place| *place == Some(process)) {
             self.places[at..].rotate_left(1);
             self.places[K - 1] = None;
+        }
+        for (other, unheard) in self.unheard.iter_mut().enumerate() {
+            let matters = other == process || self.before[other] & (1 << process) != 0;
+            if self.processes[other] == Process::Waits && other != FOREIGN && matters {
+                *unheard |= 1 << process;
+            }
+        }
+        (self.before[process], self.unheard[process]) = (0, self.unheard[process] & (1 << process));
+    }
+
+    /// The process hears that a place has gone: the code of the library decides whether it is to ask, and what is before it.
+    fn hear(&mut self, process: usize, gone: usize) {
+        self.unheard[process] &= !(1 << gone);
+        let (lock, waiter, turn) = (Arc::from("lock"), WaiterId::new(process as u64), Duration::from_secs(1));
+        let mut waits = Waiting::new(waiter, turn);
+        waits.before = members(self.before[process]).collect();
+        let (mut own, later) = (OwnPlaces::default(), Moment::ORIGIN + Duration::from_secs(60));
+        own.put(&lock, OwnPlace::new(process, Role::Waiter(waits), later, ()));
+        let asks = own.gone(&lock, &gone, Moment::ORIGIN).contains(&waiter);
+        let known = own.waiter("lock", waiter).map(|place| &place.role);
+        self.before[process] = match known {
+            Some(Role::Waiter(waits)) => waits.before.iter().fold(0, |set, other| set | 1 << other),
+            _ => 0,
+        };
+        if asks && known.is_some() {
+            self.processes[process] = Process::Notified;
         }
     }
 
@@ -135,7 +182,8 @@ impl<const K: usize> Model for FirstCome<K> {
     fn init_states(&self) -> Vec<State<K>> {
         let FirstCome { deaths, losses, returns, .. } = *self;
         let (processes, places, passed_over) = ([Process::Away; K], [None; K], [0; K]);
-        vec![State { processes, places, passed_over, deaths, losses, returns }]
+        let (before, unheard) = ([0; K], [0; K]);
+        vec![State { processes, places, before, unheard, passed_over, deaths, losses, returns }]
     }
 
     fn actions(&self, state: &State<K>, steps: &mut Vec<Step>) {
@@ -146,7 +194,7 @@ impl<const K: usize> Model for FirstCome<K> {
                 Process::Waits if self.polls(process) => {
                     steps.extend(state.first().is_none().then_some(Step::Take(process)));
                 }
-                Process::Waits if is_first => steps.push(Step::Hear(process)),
+                Process::Waits if is_first && process == FOREIGN => steps.push(Step::Look(process)),
                 Process::Waits if !has_place && self.variant != Variant::NoHeartbeat => {
                     steps.push(Step::Ask(process));
                 }
@@ -159,6 +207,9 @@ impl<const K: usize> Model for FirstCome<K> {
                 Process::Done if state.returns > 0 => steps.push(Step::Return(process)),
                 Process::Dead if has_place => steps.push(Step::Expire(process)),
                 Process::Waits | Process::Done | Process::Dead => {}
+            }
+            if *stands == Process::Waits {
+                steps.extend(members(state.unheard[process]).map(|gone| Step::Hear(process, gone)));
             }
             let waits = matches!(stands, Process::Waits | Process::Notified);
             if state.deaths > 0 && (waits || *stands == Process::Holds) {
@@ -177,9 +228,11 @@ impl<const K: usize> Model for FirstCome<K> {
                 if !self.polls(process) {
                     next.enter(process);
                 }
-                next.processes[process] = Process::Waits;
+                let is_first = process != FOREIGN && next.first() == Some(process);
+                next.processes[process] = if is_first { Process::Notified } else { Process::Waits };
             }
-            Step::Hear(process) => next.processes[process] = Process::Notified,
+            Step::Look(process) => next.processes[process] = Process::Notified,
+            Step::Hear(process, gone) => next.hear(process, gone),
             Step::Take(process) => {
                 if self.polls(process) {
                     next.enter(process);
@@ -242,7 +295,13 @@ impl<const K: usize> Model for FirstCome<K> {
     fn format_step(&self, _: &State<K>, step: Step) -> Option<String> {
         Some(match step {
             Step::Ask(process) => format!("{} asks for a place", name(process)),
-            Step::Hear(process) => format!("{} learns that it is first", name(process)),
+            Step::Look(process) => format!("{} learns that it is first", name(process)),
+            Step::Hear(process, gone) if process == gone => {
+                format!("{} hears that its place has gone", name(process))
+            }
+            Step::Hear(process, gone) => {
+                format!("{} hears that the place of {} has gone", name(process), name(gone))
+            }
             Step::Take(process) => format!("{} takes the lock", name(process)),
             Step::Release(process) => format!("{} releases it", name(process)),
             Step::Pass(process) => format!("{} passes it to another of its tasks", name(process)),

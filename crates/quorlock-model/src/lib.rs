@@ -17,7 +17,7 @@
 //! | `retained` | locks kept taken after their lease |
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
-//! | `first_come` | the queue of a store that serves in order of arrival, foreign programs included |
+//! | `first_come` | the queue of a store that serves in order of arrival, foreign programs included; a process's own places are `node::places` |
 //! | `contest` | attempts that contend for locks, shared by `shared`, `several` and `passing` |
 //! | `scene` | states, steps, and the story of a violation, shared by these, `lock` and `offer` |
 //! | `record` | the record that ships, which is what each node keeps |
