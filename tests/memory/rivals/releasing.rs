@@ -43,10 +43,13 @@ async fn releasing_an_expired_lease_sends_no_request() {
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.nodes.iter().for_each(MemoryNode::hang);
     bench.pass(TTL + LATE).await;
-    let before = bench.clock.now();
+    let requests = || bench.nodes.iter().map(|node| node.requests().total()).sum::<usize>();
+    let before = (bench.clock.now(), requests());
     let lost = lease.release().await.unwrap_err();
     assert_eq!(lost.reason, LossReason::Expired, "an expired lease is no failure");
-    assert_eq!(bench.clock.now(), before);
+    assert_eq!(bench.clock.now(), before.0);
+    bench.settle().await;
+    assert_eq!(requests(), before.1);
 }
 
 #[tokio::test(start_paused = true)]
