@@ -1,9 +1,11 @@
 //! The RSA key that a server hands out, checked before any arithmetic with it: a large one keeps a processor busy for
-//! minutes, and the crate that encrypts panics if it is none.
+//! minutes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mysql_common::crypto::encrypt;
+use num_bigint::BigUint;
+
+use crate::scramble::sha1;
 
 /// The sizes of moduli that servers use, in bits: MySQL creates keys of 2048.
 const LEAST: usize = 2048;
@@ -15,22 +17,61 @@ const RSA: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
 /// What the padding adds (OAEP with SHA-1).
 const PADDING: usize = 42;
 
-/// Encrypts for the owner of this key, the text of a file as the server has it.
+/// Random bytes that no one can guess, new for each secret.
+pub(crate) type Seed = [u8; 20];
+
+/// Encrypts for the owner of this key, the text of a file as the server has it, as RFC 8017 says (7.1.1).
 ///
 /// # Errors
 ///
 /// Why that is impossible.
-pub(crate) fn sealed(secret: &[u8], key: &[u8]) -> Result<Vec<u8>, &'static str> {
-    let octets =
-        octets(key).ok_or("it sent a key that cannot be used: RSA with 2048 to 4096 bits is needed")?;
-    if secret.len() + PADDING > octets {
+pub(crate) fn sealed(secret: &[u8], key: &[u8], seed: Seed) -> Result<Vec<u8>, &'static str> {
+    let key =
+        Key::read(key).ok_or("it sent a key that cannot be used: RSA with 2048 to 4096 bits is needed")?;
+    if secret.len() + PADDING > key.octets() {
         return Err("the password is too long for the key that it sent");
     }
-    Ok(encrypt(secret, key))
+    let sealed =
+        BigUint::from_bytes_be(&padded(secret, key.octets(), seed)).modpow(&key.exponent, &key.modulus);
+    let sealed = sealed.to_bytes_be();
+    Ok([vec![0; key.octets().saturating_sub(sealed.len())], sealed].concat())
 }
 
-/// Returns the length of what the key encrypts; `None` if it is no key of those sizes with a small exponent.
-fn octets(key: &[u8]) -> Option<usize> {
+/// Pads a secret to this length with OAEP.
+fn padded(secret: &[u8], octets: usize, mut seed: Seed) -> Vec<u8> {
+    let zeros = vec![0; octets.saturating_sub(secret.len() + PADDING)];
+    let mut block = [&sha1(&[]), &*zeros, &[1], secret].concat();
+    mask(&mut block, &seed);
+    mask(&mut seed, &block);
+    [&[0], &seed[..], &block].concat()
+}
+
+/// XORs with the mask that MGF1 derives from `source`.
+fn mask(target: &mut [u8], source: &[u8]) {
+    for (count, part) in (0_u32..).zip(target.chunks_mut(20)) {
+        part.iter_mut().zip(sha1(&[source, &count.to_be_bytes()])).for_each(|(byte, mask)| *byte ^= mask);
+    }
+}
+
+struct Key {
+    modulus: BigUint,
+    exponent: BigUint,
+}
+
+impl Key {
+    /// The length of what it encrypts.
+    fn octets(&self) -> usize {
+        usize::try_from(self.modulus.bits().div_ceil(8)).unwrap_or(usize::MAX)
+    }
+
+    /// Returns `None` if it is no key of those sizes with a small exponent.
+    fn read(key: &[u8]) -> Option<Key> {
+        let (modulus, exponent) = numbers(key)?;
+        Some(Key { modulus: BigUint::from_bytes_be(&modulus), exponent: BigUint::from_bytes_be(&exponent) })
+    }
+}
+
+fn numbers(key: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let text = str::from_utf8(key).ok().filter(|text| text.len() <= LONGEST)?.trim_ascii();
     let body = text.strip_prefix("-----BEGIN PUBLIC KEY-----")?.strip_suffix("-----END PUBLIC KEY-----")?;
     let body: Vec<u8> = body.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -41,8 +82,7 @@ fn octets(key: &[u8]) -> Option<usize> {
     let (modulus, exponent) = (odd(modulus)?, odd(exponent)?);
     let bits = modulus.len() * 8 - usize::try_from(modulus.first()?.leading_zeros()).ok()?;
     let is_small = exponent.len() <= 4 && exponent != [1];
-    // As the crate that encrypts counts.
-    ((LEAST..=MOST).contains(&bits) && is_small).then_some((bits + 6) / 8)
+    ((LEAST..=MOST).contains(&bits) && is_small).then(|| (modulus.to_vec(), exponent.to_vec()))
 }
 
 /// The bytes of a positive odd number, of which the first is not zero.
@@ -98,13 +138,40 @@ mod tests {
     }
 
     const USUAL: &[u8] = &[1, 0, 1];
+    const SEED: Seed = *b"twenty random bytes.";
+
+    /// The same bytes for another client.
+    struct Fixed;
+
+    impl mysql_common::crypto::rsa::Rng for Fixed {
+        type Error = std::io::Error;
+
+        fn fill(&mut self, bytes: &mut [u8]) -> std::io::Result<()> {
+            bytes.copy_from_slice(&SEED);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_secret_is_sealed_as_by_another_client() {
+        use mysql_common::crypto::rsa::{Pkcs1OaepPadding, PublicKey};
+
+        for (length, exponent) in [(256, USUAL), (256, &[3]), (384, USUAL), (512, USUAL)] {
+            let modulus: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap() | 0x81).collect();
+            let text = key(&modulus, exponent);
+            for secret in [&b""[..], b"s", b"secret\0", &[b'p'; 214]] {
+                let known = PublicKey::from_pem(&text).encrypt_block(secret, Pkcs1OaepPadding::new(Fixed));
+                assert_eq!(sealed(secret, &text, SEED), Ok(known), "{length} bytes");
+            }
+        }
+    }
 
     #[test]
     fn a_key_is_used_only_if_it_is_one_of_the_usual_sizes() {
         for (length, usable) in
             [(128, false), (255, false), (256, true), (512, true), (513, false), (2048, false)]
         {
-            let found = octets(&key(&vec![0xff; length], USUAL));
+            let found = Key::read(&key(&vec![0xff; length], USUAL)).map(|key| key.octets());
             assert_eq!(found, usable.then_some(length), "{length} bytes");
         }
         let modulus = [0xff; 256];
@@ -119,31 +186,28 @@ mod tests {
             (&[1, 0, 0, 0, 1], false),
             (&[0x7f; 256], false),
         ] {
-            assert_eq!(octets(&key(&modulus, exponent)).is_some(), usable, "{exponent:?}");
+            assert_eq!(Key::read(&key(&modulus, exponent)).is_some(), usable, "{exponent:?}");
         }
-        assert_eq!(octets(&key(&[0xfe; 256], USUAL)), None, "an even number");
-        assert_eq!(
-            octets(&key(&[&[0; 256][..], &[1]].concat(), USUAL)),
-            None,
-            "a small number, written long"
-        );
-        assert_eq!(sealed(&[b'p'; 214], &key(&modulus, USUAL)).map(|sealed| sealed.len()), Ok(256));
-        assert!(sealed(&[b'p'; 215], &key(&modulus, USUAL)).is_err());
+        assert!(Key::read(&key(&[0xfe; 256], USUAL)).is_none(), "an even number");
+        let small = key(&[&[0; 256][..], &[1]].concat(), USUAL);
+        assert!(Key::read(&small).is_none(), "a small number, written long");
+        assert_eq!(sealed(&[b'p'; 214], &key(&modulus, USUAL), SEED).map(|sealed| sealed.len()), Ok(256));
+        assert!(sealed(&[b'p'; 215], &key(&modulus, USUAL), SEED).is_err());
     }
 
     #[test]
     fn what_is_no_key_is_refused_and_panics_nowhere() {
         let good = key(&[0xff; 256], USUAL);
-        assert!(sealed(b"secret", &good).is_ok());
+        assert!(sealed(b"secret", &good, SEED).is_ok());
         for length in 0..good.len() - 1 {
-            assert!(sealed(b"secret", &good[..length]).is_err(), "{length} bytes");
+            assert!(sealed(b"secret", &good[..length], SEED).is_err(), "{length} bytes");
         }
         for place in 0..good.len() {
             for byte in [0, b'A', b'/', b'=', b'-', b'\n', 0xff] {
                 let mut changed = good.clone();
                 changed[place] = byte;
                 // Some bits may change and leave a key.
-                drop(sealed(b"secret", &changed));
+                drop(sealed(b"secret", &changed, SEED));
             }
         }
         for text in [
@@ -151,7 +215,7 @@ mod tests {
             "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
             "-----BEGIN RSA PUBLIC KEY-----",
         ] {
-            assert!(sealed(b"secret", text.as_bytes()).is_err(), "{text}");
+            assert!(sealed(b"secret", text.as_bytes(), SEED).is_err(), "{text}");
         }
     }
 }

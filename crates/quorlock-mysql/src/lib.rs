@@ -32,6 +32,7 @@ mod list;
 mod login;
 mod memory;
 mod node;
+mod scramble;
 mod server;
 mod shedlock;
 mod table;

@@ -10,7 +10,6 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mysql_common::scramble::{create_response_for_ed25519, scramble_native, scramble_sha256};
 use quorlock::{
     node::{NodeError, NodeErrorKind, Reason, Seams},
     redis::Endpoint,
@@ -19,7 +18,8 @@ use quorlock::{
 
 use crate::address::{Database, is_local};
 use crate::error::{ServerError, refused_login};
-use crate::key::sealed;
+use crate::key::{Seed, sealed};
+use crate::scramble;
 use crate::wire::{Fields, Wire, broken};
 
 /// What a client announces, or a server offers, as bits.
@@ -83,6 +83,7 @@ pub(crate) async fn log_in(
         password: &password,
         plugin: Vec::new(),
         nonce: greeting.nonce,
+        seed: seed(seams),
         has_disclosed: false,
     };
     // Any other plugin is named once more by the server.
@@ -102,6 +103,16 @@ pub(crate) async fn log_in(
         }
     }
     Err(unreachable(broken("it does not end the login")))
+}
+
+fn seed(seams: &Seams) -> Seed {
+    let mut seed = Seed::default();
+    for part in seed.chunks_mut(16) {
+        part.iter_mut()
+            .zip(seams.entropy().next_u128().to_le_bytes())
+            .for_each(|(byte, random)| *byte = random);
+    }
+    seed
 }
 
 /// What both sides know after the server's first packet.
@@ -177,6 +188,7 @@ struct Login<'a> {
     password: &'a str,
     plugin: Vec<u8>,
     nonce: Vec<u8>,
+    seed: Seed,
     /// Whether the server was sent the password, or was asked for its key.
     has_disclosed: bool,
 }
@@ -233,16 +245,14 @@ impl Login<'_> {
     /// The proof that we know the password.
     fn proof(&self) -> Result<Vec<u8>, NodeError> {
         let password = self.password.as_bytes();
-        let proof = match &*self.plugin {
-            NATIVE => scramble_native(&self.nonce, password).map(Vec::from),
-            CACHING => scramble_sha256(&self.nonce, password).map(Vec::from),
-            ED25519 => {
-                (!password.is_empty()).then(|| create_response_for_ed25519(password, &self.nonce).to_vec())
-            }
-            other => return Err(unsupported(other)),
-        };
-        // Without a password there is nothing to prove.
-        Ok(proof.unwrap_or_default())
+        match &*self.plugin {
+            NATIVE => Ok(scramble::native(&self.nonce, password)),
+            CACHING => Ok(scramble::caching_sha2(&self.nonce, password)),
+            // Without a password there is nothing to prove.
+            ED25519 if password.is_empty() => Ok(Vec::new()),
+            ED25519 => Ok(scramble::ed25519(&self.nonce, password)),
+            other => Err(unsupported(other)),
+        }
     }
 
     /// The password for a server on this machine, which only the owner of the key can read.
@@ -251,7 +261,7 @@ impl Login<'_> {
         for (byte, mask) in masked.iter_mut().zip(self.nonce.iter().cycle()) {
             *byte ^= mask;
         }
-        sealed(&masked, key).map_err(|words| unreachable(broken(words)))
+        sealed(&masked, key, self.seed).map_err(|words| unreachable(broken(words)))
     }
 }
 
@@ -287,7 +297,7 @@ mod tests {
 
     fn login<'a>(database: &'a Database, plugin: &[u8]) -> Login<'a> {
         let (plugin, nonce) = (plugin.to_vec(), b"abcdefghijklmnopqrst".to_vec());
-        Login { database, password: SECRET, plugin, nonce, has_disclosed: false }
+        Login { database, password: SECRET, plugin, nonce, seed: Seed::default(), has_disclosed: false }
     }
 
     fn sent(step: Result<Step, NodeError>) -> Vec<u8> {
