@@ -3,9 +3,9 @@
 //! A shell reads their PIDs from a pipe that only this process keeps open, and kills them when the pipe closes. Linux'
 //! parent-death signal would not do, because it is sent when the parent's *thread* ends.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use quorlock::runtime::Mutex;
 
@@ -28,6 +28,12 @@ done
 
 /// The pipe of the process with this PID. A fork inherits the pipe of its parent.
 static PIPE: Mutex<Option<(u32, ChildStdin)>> = Mutex::new(None);
+
+/// Starts a server in a process group of its own: Ctrl-C and Ctrl-Z are for this process, also before another one has the
+/// terminal, and a command that cleans up needs its servers.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    command.process_group(0).spawn()
+}
 
 /// A child process that is killed if this process ends before. To be dropped when it was waited for.
 #[derive(Debug)]
@@ -61,8 +67,7 @@ fn send(what: &str, pid: u32) {
 fn start() -> Option<ChildStdin> {
     let mut command = Command::new("sh");
     command.args(["-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Ctrl-C in a terminal is for this process only.
-    let mut shell = command.process_group(0).spawn().ok()?;
+    let mut shell = spawn(&mut command).ok()?;
     let pipe = shell.stdin.take();
     shell.wait().ok()?;
     pipe

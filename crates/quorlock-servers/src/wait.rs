@@ -11,21 +11,25 @@ const EVERY: Duration = Duration::from_millis(2);
 /// How long a test waits for what is certain to happen on an idle machine within seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns how long a test should wait for what other processes do, such as a server that starts: a minute, longer
-/// on a loaded machine.
+/// Returns how long a test should wait for what other processes do, such as a server that starts: a minute, and two on a
+/// loaded machine.
 ///
 /// Only a test that fails waits that long, so every test has the same patience. The time is multiplied by the
-/// variable `QUORLOCK_TEST_PATIENCE`, 1 if it is not set, and by the number of runnable tasks for each core, at
-/// least 1.
+/// variable `QUORLOCK_TEST_PATIENCE`, 1 if it is not set.
 #[must_use]
 pub fn patience() -> Duration {
-    scaled(PATIENCE)
+    limit(PATIENCE, load().min(2.0))
 }
 
-/// Returns a time limit that suits this machine and its load.
+/// Returns a time limit that suits this machine and its load: it is also multiplied by the number of runnable tasks for
+/// each core, at least 1.
 #[must_use]
-pub fn scaled(limit: Duration) -> Duration {
-    limit.mul_f64(wanted().max(0.01) * load().max(1.0))
+pub fn scaled(idle: Duration) -> Duration {
+    limit(idle, load())
+}
+
+fn limit(idle: Duration, load: f64) -> Duration {
+    idle.mul_f64(wanted().max(0.01) * load.max(1.0))
 }
 
 fn wanted() -> f64 {

@@ -492,7 +492,7 @@ impl Database {
             let mut command = self.server();
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
             command.current_dir(self.folder.path());
-            *running = Some(Running::new(command.spawn()?, self.engine.is_postgres()));
+            *running = Some(Running::start(&mut command, self.engine.is_postgres())?);
         }
         Ok(())
     }

@@ -435,7 +435,7 @@ impl EtcdCluster {
         command.args(["--initial-cluster", &self.initial(), "--initial-cluster-token", &self.token]);
         command.args(["--initial-cluster-state", "new", "--logger", "zap", "--log-level", "warn"]);
         command.args(&self.options).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let running = Running::new(command.spawn()?, false);
+        let running = Running::start(&mut command, false)?;
         if let Some(member) = self.members.get(member) {
             *member.running.lock() = Some(running);
         }

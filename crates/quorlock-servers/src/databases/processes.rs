@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use quorlock::runtime::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lifeline::Watched;
+use crate::lifeline::{self, Watched};
 use crate::wait::patience;
 
 /// A server that was started here. Dropping it ends it.
@@ -31,8 +31,9 @@ pub(super) enum Which {
 }
 
 impl Running {
-    pub(super) fn new(child: Child, forks: bool) -> Running {
-        Running { _watched: Watched::new(child.id()), child, forks }
+    pub(super) fn start(command: &mut Command, forks: bool) -> io::Result<Running> {
+        let child = lifeline::spawn(command)?;
+        Ok(Running { _watched: Watched::new(child.id()), child, forks })
     }
 
     pub(super) fn pid(&self) -> u32 {

@@ -343,7 +343,7 @@ impl ZooKeeperCluster {
         command.args(["-Dzookeeper.fastleader.maxNotificationInterval=1000", "-Dzookeeper.cnxTimeout=2000"]);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let running = Running::new(command.spawn()?, false);
+        let running = Running::start(&mut command, false)?;
         if let Some(member) = self.members.get(member) {
             *member.running.lock() = Some(running);
         }

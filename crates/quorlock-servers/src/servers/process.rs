@@ -53,7 +53,7 @@ impl Process {
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
         command.stdout(log.try_clone()?).stderr(log);
         command.envs(how.environment.iter().map(|(name, value)| (name, value)));
-        Ok(Process::Child(OwnChild::of(command.spawn()?)))
+        Ok(Process::Child(OwnChild::of(crate::lifeline::spawn(&mut command)?)))
     }
 
     /// Returns the PID; for a task that of this process.
