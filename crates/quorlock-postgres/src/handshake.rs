@@ -100,11 +100,14 @@ async fn greet(
             }
         }
     };
-    let Introduced { identity, statements, shedlock, max_ttl, backend, round_trip } = session;
+    let Introduced { identity, statements, shedlock, max_ttl, backend, round_trip, follows_unended } =
+        session;
     *predecessor = Some(backend);
     let max_ttl = max_ttl.map(|record| (record, changed));
     let client = Arc::new(client);
-    Ok((Session { client, carrier, statements, shedlock, max_ttl, identity, round_trip }, facts))
+    let session =
+        Session { client, carrier, statements, shedlock, max_ttl, identity, round_trip, follows_unended };
+    Ok((session, facts))
 }
 
 struct Introduced {
@@ -114,6 +117,8 @@ struct Introduced {
     max_ttl: Option<MaxTtlRecord>,
     backend: Backend,
     round_trip: Duration,
+    /// Whether the previous one may still execute what it was sent.
+    follows_unended: bool,
 }
 
 async fn introduce(
@@ -141,9 +146,11 @@ async fn introduce(
     }
     check_owners(client, &server, None).await?;
     check_schema(client).await?;
-    if let Some(gone) = *predecessor
-        && !gone.end(client, settings).await?
-    {
+    let follows_unended = match predecessor {
+        Some(gone) => !gone.end(client, settings).await?,
+        None => false,
+    };
+    if follows_unended {
         tracing::warn!(
             node = %settings.url,
             "the backend of the previous connection does not terminate; tombstones refuse its late statements"
@@ -180,7 +187,8 @@ async fn introduce(
     facts.uptime = Some(age);
     let identity = Arc::new(Identity::new(history.as_str(), sent, age).on_server(voter));
     let (backend, statements) = (server.backend, statements.of_history(history));
-    Ok((Introduced { identity, statements, shedlock: None, max_ttl, backend, round_trip }, facts))
+    let shedlock = None;
+    Ok((Introduced { identity, statements, shedlock, max_ttl, backend, round_trip, follows_unended }, facts))
 }
 
 /// The counterpart for `ShedLock`'s table, with which no state of ours is stored.
@@ -209,7 +217,8 @@ async fn introduce_shedlock(
     facts.hints = Some(false);
     let (identity, statements) = (Arc::new(Identity::new(identity, sent, age)), Statements::none());
     let (backend, shedlock) = (server.backend, Some(prepared));
-    Ok((Introduced { identity, statements, shedlock, max_ttl: None, backend, round_trip }, facts))
+    let (max_ttl, follows_unended) = (None, false);
+    Ok((Introduced { identity, statements, shedlock, max_ttl, backend, round_trip, follows_unended }, facts))
 }
 
 /// Session settings. The server's timeouts are shorter than the client's, so that a row locked by another

@@ -13,6 +13,8 @@ pub(crate) enum Job {
         responder: Responder,
         /// Set if the request has several keys that belong to several connections.
         spanning: Option<Spanning>,
+        /// [`Listeners::order_lost`](crate::listeners::Listeners::order_lost) when it was asked.
+        order_lost: u64,
         unanswered: Unanswered,
     },
     /// Another connection sends a request with keys of this one: send nothing until it is answered.

@@ -39,6 +39,9 @@ impl NodeConnection {
             let error = match connect(&self.settings, &mut self.predecessor).await {
                 Ok((session, facts)) => {
                     wait = FIRST_WAIT;
+                    if session.follows_unended {
+                        self.listeners.lose_order();
+                    }
                     self.listeners.set_facts(facts, session.round_trip);
                     self.listeners.notify(ConnectionState::Connected(Arc::clone(&session.identity)));
                     // The table of ShedLock sends no hints.
@@ -60,7 +63,12 @@ impl NodeConnection {
                         End::Lost(error) => error,
                     }
                 }
-                Err(error) => error,
+                Err(error) => {
+                    if self.predecessor.is_some() {
+                        self.listeners.lose_order();
+                    }
+                    error
+                }
             };
             self.lost(&mut kept, &error).await;
             if self.is_given_up() {

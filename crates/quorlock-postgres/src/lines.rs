@@ -71,7 +71,8 @@ impl ConnectionPool {
         });
         let Some((sender, load)) = self.lines.get(first) else { return };
         // If the connection's task has ended, dropping the request answers it.
-        drop(sender.send(Job::Ask { request, responder, spanning, unanswered: load.add() }));
+        let order_lost = listeners.order_lost();
+        drop(sender.send(Job::Ask { request, responder, spanning, order_lost, unanswered: load.add() }));
     }
 
     /// Reports when there is a connection, or why there is none.

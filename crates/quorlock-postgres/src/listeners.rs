@@ -1,6 +1,7 @@
 //! Listeners for changes of keys and for the state of the connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::runtime::Mutex;
@@ -14,6 +15,7 @@ use quorlock::{
 pub(crate) struct Listeners {
     inner: Mutex<Inner>,
     observers: Mutex<Observers>,
+    order_lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +76,16 @@ impl Listeners {
                 self.say(Hint::Subscribed);
             }
         }
+    }
+
+    /// Returns how often a connection went on, though its predecessor may still execute what it was sent.
+    pub(crate) fn order_lost(&self) -> u64 {
+        self.order_lost.load(Ordering::Relaxed)
+    }
+
+    /// Counts that: what was asked before may overtake what the predecessor was sent (rule I-5).
+    pub(crate) fn lose_order(&self) {
+        self.order_lost.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn say(&self, hint: Hint<'_>) {

@@ -50,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) max_ttl: Option<(MaxTtlRecord, bool)>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) round_trip: Duration,
+    /// Whether the backend of the previous connection may still execute what it was sent.
+    pub(crate) follows_unended: bool,
 }
 
 /// Why a session ended.
@@ -327,9 +329,9 @@ impl Run<'_> {
 
     /// Sends a request unless it has become pointless.
     fn send(&mut self, job: Job) {
-        let (request, responder, spanning, unanswered) = match job {
-            Job::Ask { request, responder, spanning, unanswered } => {
-                (request, responder, spanning, unanswered)
+        let (request, responder, spanning, order_lost, unanswered) = match job {
+            Job::Ask { request, responder, spanning, order_lost, unanswered } => {
+                (request, responder, spanning, order_lost, unanswered)
             }
             Job::Connect(ready) => {
                 drop(ready.send(Ok(())));
@@ -339,6 +341,12 @@ impl Run<'_> {
         };
         if request.may_create() && !responder.wanted() {
             responder.send(Err(NodeError::NotAsked));
+            return;
+        }
+        if request.relies_on_order() && order_lost < self.listeners.order_lost() {
+            let reason =
+                "the previous connection ended, and may still execute what this would take back".into();
+            responder.send(Err(NodeError::Disconnected { reason }));
             return;
         }
         if self.pending.len() >= MOST_UNANSWERED {

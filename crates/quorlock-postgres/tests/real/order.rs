@@ -2,9 +2,10 @@
 //! predecessor.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quorlock::node::{Node, NodeError, Request, Response, Vote, ask};
+use quorlock::node::{ConnectionState, Node, NodeError, Request, Response, StatusListener, Vote, ask};
 use quorlock::protocol::{Claim, Token};
 use quorlock_testkit::until;
 use tokio_postgres::Client;
@@ -138,6 +139,47 @@ async fn a_connection_waits_for_its_predecessor_within_a_bound() {
     assert!(looks > 1, "it looks until it has ended: {waited}");
     server.continue_backend(predecessor).unwrap();
     until("the predecessor ends", async || !backends(&client).await.contains(&predecessor)).await;
+}
+
+/// Counts how often the connection was lost.
+#[derive(Debug, Default)]
+struct Losses(AtomicUsize);
+
+impl StatusListener for Losses {
+    fn on_status(&self, contact: ConnectionState) {
+        if matches!(contact, ConnectionState::Lost(_)) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// As a caller asks that gives its attempt up in the moment in which the connection ends.
+#[tokio::test]
+async fn i5_what_leaves_no_tombstone_is_not_sent_while_the_predecessor_may_execute_more() {
+    let Some(server) = server() else { return };
+    let (proxy, url) = server.behind_proxy().await;
+    let (node, client) = (node(&url), server.client().await);
+    ask(&*node, Request::inspect("a")).await.unwrap();
+    // What is asked when an older connection has ended waits for the next.
+    client.batch_execute("SELECT pg_sleep(1.1)").await.unwrap();
+    let losses = Arc::new(Losses::default());
+    node.observe(Arc::clone(&losses) as Arc<dyn StatusListener>);
+    let predecessor = *backends(&client).await.first().unwrap();
+    server.stop_backend(predecessor).unwrap();
+    proxy.cut();
+    until("the loss", async || losses.0.load(Ordering::Relaxed) > 0).await;
+    let claim = Arc::new(Claim::new("key".into(), Token::new(1, "test")));
+    let release = Request::Release { claim: Arc::clone(&claim) };
+    let cancel = |linger| Request::Cancel { claim: Arc::clone(&claim), linger };
+    let taking_back = [release, cancel(Duration::ZERO), cancel(TTL)].map(|request| ask(&*node, request));
+    let answers = futures::future::join_all(taking_back).await;
+    server.continue_backend(predecessor).unwrap();
+    let [release, cancel, with_tombstone] = &answers[..] else { panic!("{answers:?}") };
+    for answer in [release, cancel] {
+        let unknown = matches!(answer, Err(NodeError::Disconnected { .. }));
+        assert!(unknown, "so that it is cancelled: {answer:?}");
+    }
+    assert_eq!(with_tombstone.as_ref().unwrap().vote, Vote::Free);
 }
 
 #[tokio::test]
