@@ -21,8 +21,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 /// The file with the marks.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// For queries; never locked.
-    look: File,
+    /// For queries; never locked. Nothing if there is no such file, or this user may not read it.
+    look: Option<File>,
     file: String,
 }
 
@@ -46,7 +46,15 @@ impl Marks {
     pub(crate) fn open(path: &Path) -> io::Result<Marks> {
         let look = open(path)?;
         let file = name_of(&look)?;
-        Ok(Marks { look, file })
+        Ok(Marks { look: Some(look), file })
+    }
+
+    /// Opens the file to query it, if there is one. Without it no mark is known to be gone.
+    pub(crate) fn found(path: &Path) -> Marks {
+        let flags = OFlags::NOFOLLOW.bits().cast_signed();
+        let look = OpenOptions::new().read(true).custom_flags(flags).open(path).ok();
+        let file = look.as_ref().and_then(|look| name_of(look).ok()).unwrap_or_default();
+        Marks { look, file }
     }
 
     /// Makes a mark that child processes inherit.
@@ -65,12 +73,12 @@ impl Marks {
     pub(crate) fn is_gone(&self, mark: &str) -> bool {
         let place = mark.rsplit_once(':').filter(|(file, _)| *file == self.file);
         let place = place.and_then(|(_, place)| place.parse().ok());
-        place.is_some_and(|place| ofd::is_free(&self.look, Some(place)))
+        self.look.as_ref().zip(place).is_some_and(|(look, place)| ofd::is_free(look, Some(place)))
     }
 
     /// Whether any process may have a mark.
     pub(crate) fn are_any(&self) -> bool {
-        !ofd::is_free(&self.look, None)
+        !self.look.as_ref().is_some_and(|look| ofd::is_free(look, None))
     }
 }
 

@@ -18,6 +18,10 @@ use crate::mark::{self, Mark, Marks};
 use crate::place;
 use crate::table::Table;
 
+mod reading;
+
+use reading::Reads;
+
 /// The version of the tables, in `user_version`.
 const TABLES: i64 = 1;
 /// Identifies the application, in `application_id`: `qrlk`.
@@ -69,6 +73,7 @@ pub(crate) struct Store {
     marks: Marks,
     mark: Option<Mark>,
     about: About,
+    reads: Option<Reads>,
     seams: Seams,
 }
 
@@ -93,9 +98,11 @@ impl Store {
         open(&path, boot, seams).map_err(|failure| failure.explain(&path, false))
     }
 
-    /// Whether the file at the path was replaced or deleted, or has more names.
+    /// Whether it must be opened anew: the file at the path was replaced or deleted, or has more names; or a program has
+    /// opened it that nothing was to change.
     pub(crate) fn was_replaced(&self) -> bool {
-        place::place_of(&self.path).ok().as_ref() != Some(&self.place)
+        let has_changed = self.reads.is_some_and(|reads| reads.is_still && !reading::is_still(&self.path));
+        has_changed || place::place_of(&self.path).ok().as_ref() != Some(&self.place)
     }
 
     pub(crate) fn history(&self) -> History {
@@ -197,6 +204,7 @@ impl Store {
             now: since_boot(clock.now()),
             wall: clock.wall(),
             floor: self.about.floor,
+            is_void: self.reads.is_some_and(|reads| reads.is_void),
             may_write,
             largest: FencingToken::ZERO,
         }
@@ -223,11 +231,12 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     // The next process usually opens the database soon and needs no checkpoint; and no request should wait
     // for the disk now.
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    set_durable(&database, false)?;
-    database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+    // Before anything is read, for which SQLite would create its files beside it.
     if database.is_readonly("main")? {
         return Err(place::read_only(path).into());
     }
+    set_durable(&database, false)?;
+    database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     let place = place::place_of(path).map_err(Failure::Node)?;
     let marks = open_marks(path)?;
     if is_new(&database, path)? {
@@ -237,7 +246,8 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     if about.boot != boot || about.place != place {
         about = begin(&database, (boot, &place), &marks, seams)?;
     }
-    Ok(Store { database, path: path.to_owned(), place, marks, mark: None, about, seams: seams.clone() })
+    let (path, mark, reads, seams) = (path.to_owned(), None, None, seams.clone());
+    Ok(Store { database, path, place, marks, mark, about, reads, seams })
 }
 
 /// Sets whether a commit waits for the disk.
@@ -313,8 +323,9 @@ fn begin(
     if noted.boot != boot {
         let (mark, floor) = (None, FencingToken::ZERO);
         let (now, wall) = (since_boot(seams.clock().now()), seams.clock().wall());
-        let (may_write, largest) = (true, FencingToken::ZERO);
-        Table { database: &transaction, marks, mark, now, wall, floor, may_write, largest }.begin_boot()?;
+        let (is_void, may_write, largest) = (true, true, FencingToken::ZERO);
+        Table { database: &transaction, marks, mark, now, wall, floor, is_void, may_write, largest }
+            .begin_boot()?;
         let sql = "UPDATE about SET boot = ?1, counted_from = NULL, floor = reserve";
         transaction.execute(sql, [boot])?;
     }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use futures::channel::oneshot;
 use quorlock::node::{
-    Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Observers,
-    Order, Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
+    Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, NodeErrorKind,
+    Observers, Order, Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };
 
 use crate::place;
@@ -35,6 +35,13 @@ pub(crate) fn capabilities() -> Capabilities {
         .in_order(Order::PerKey)
         .hinting(Hints::RemovalAndExpiry)
         .of_one_host()
+}
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    Reads,
+    Writes,
 }
 
 /// The state of the node's thread.
@@ -89,7 +96,7 @@ impl Worker {
                 responder.send(response);
             }
             Job::List { prefix, last, sender } => {
-                let keys = self.ready().and_then(|_| match &self.store {
+                let keys = self.ready(Access::Reads).and_then(|_| match &self.store {
                     Some(store) => store.keys(&prefix, &last),
                     None => Err(NodeError::NotAsked),
                 });
@@ -97,9 +104,9 @@ impl Worker {
                 drop(sender.send(keys));
             }
             // An error means that the caller no longer waits.
-            Job::Ready(sender) => drop(sender.send(self.ready().map(drop))),
+            Job::Ready(sender) => drop(sender.send(self.ready(Access::Writes).map(drop))),
             Job::Observe(observer) => {
-                drop(self.ready());
+                drop(self.ready(Access::Writes));
                 self.observers.add(observer);
             }
             Job::Listen(listener) => {
@@ -111,7 +118,8 @@ impl Worker {
 
     fn execute(&mut self, request: &Request) -> Result<Response, NodeError> {
         capabilities().check(request)?;
-        let identity = self.ready()?;
+        let access = if matches!(request, Request::Inspect { .. }) { Access::Reads } else { Access::Writes };
+        let identity = self.ready(access)?;
         let Some(store) = &mut self.store else { return Err(NodeError::NotAsked) };
         let outcome = store.execute(request);
         if let Ok((vote, _)) = &outcome {
@@ -134,14 +142,16 @@ impl Worker {
         }
     }
 
-    /// Opens the database if needed, and notifies the observers.
-    fn ready(&mut self) -> Result<Arc<Identity>, NodeError> {
-        if self.store.as_ref().is_some_and(Store::was_replaced) {
+    /// Opens the database if needed, and notifies the observers. One that this user may not write is opened for what only
+    /// reads.
+    fn ready(&mut self, access: Access) -> Result<Arc<Identity>, NodeError> {
+        let is_of_use =
+            |store: &Store| !store.was_replaced() && (access == Access::Reads || !store.only_reads());
+        if self.store.as_ref().is_some_and(|store| !is_of_use(store)) {
             self.close();
         }
         if self.store.is_none() {
-            let boot = self.boot.clone().map_or_else(place::boot, Ok);
-            match boot.and_then(|boot| Store::open(&self.path, &boot, &self.seams)) {
+            match self.open(access) {
                 Ok(store) => self.store = Some(store),
                 Err(error) => {
                     self.observers.notify(ConnectionState::Lost(error.clone()));
@@ -154,6 +164,16 @@ impl Worker {
         let identity = Arc::new(Identity::new(id, self.seams.clock().now(), age));
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         Ok(identity)
+    }
+
+    fn open(&self, access: Access) -> Result<Store, NodeError> {
+        let boot = self.boot.clone().map_or_else(place::boot, Ok)?;
+        Store::open(&self.path, &boot, &self.seams).or_else(|error| match error.kind() {
+            NodeErrorKind::ReadOnly | NodeErrorKind::PermissionDenied(_) if access == Access::Reads => {
+                Store::open_to_read(&self.path, &boot, &self.seams).map_err(|_| error)
+            }
+            _ => Err(error),
+        })
     }
 
     fn close(&mut self) {

@@ -72,6 +72,33 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
+/// As on a file system that takes no writes.
+#[tokio::test]
+async fn who_may_only_read_sees_the_locks_and_leaves_nothing_there() {
+    let (folder, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let hold = ["hold", "--until-eof", "never", "--label", "import", "job"];
+    let holder = quorlock(folder.path(), &hold).start();
+    holder.lines(4).await;
+    let files = || -> Vec<_> { fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect() };
+    for file in files() {
+        fs::set_permissions(file, Permissions::from_mode(0o444)).unwrap();
+    }
+    fs::set_permissions(&folder, Permissions::from_mode(0o555)).unwrap();
+    let before = files();
+    let nodes = format!("sqlite://{}/locks.db", folder.path().display());
+    let reader = |words: &[&str]| {
+        Quorlock::unprivileged(&[], tools.path(), words, &tools).env("QUORLOCK_NODES", &nodes)
+    };
+    for words in [&["status", "job"][..], &["list"], &["top", "--iterations", "1"]] {
+        let ended = reader(words).end().await.expect(0);
+        assert!(ended.stdout.contains(" import"), "{ended:#?}");
+    }
+    let refused = reader(&["run", "other", "--", "true"]).end().await.expect(69);
+    assert!(refused.stderr.contains("takes no writes"), "{refused:#?}");
+    assert_eq!(files(), before);
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+}
+
 #[tokio::test]
 async fn mixed_with_others_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();
