@@ -1,8 +1,12 @@
 //! Output to stdout: results.
 
+use std::future::pending;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::thread;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
@@ -25,6 +29,36 @@ pub(crate) async fn print_aside(text: String) -> Result<(), Failure> {
         .map_err(Failure::to("start a thread for the output"))?;
     let written = written.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
     written.map_err(Failure::to_write)
+}
+
+/// Waits until nobody can read any more what is printed, and returns that as the failure to print it: what prints seldom
+/// would otherwise run on without a reader. A file is always read, and so waited for without end.
+///
+/// # Cancel safety
+///
+/// A thread waits on until the program ends.
+pub(crate) async fn unread() -> Failure {
+    let (sender, noticed) = oneshot::channel();
+    let wait = move || {
+        let stdout = io::stdout();
+        // What is asked for without any event is whether the other end is gone.
+        let mut other_end = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+        loop {
+            match poll(&mut other_end, PollTimeout::NONE) {
+                Err(Errno::EINTR) => {}
+                Err(_) => return,
+                Ok(_) => break,
+            }
+        }
+        // An error means that nobody waits for it.
+        let _ = sender.send(());
+    };
+    // Without a thread, what is printed next tells.
+    drop(thread::Builder::new().spawn(wait));
+    match noticed.await {
+        Ok(()) => Failure::BrokenPipe,
+        Err(_) => pending().await,
+    }
 }
 
 fn write(text: &str) -> io::Result<()> {

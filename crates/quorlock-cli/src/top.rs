@@ -27,7 +27,7 @@ use crate::live::{self, Size};
 use crate::report::{Report, json_line};
 use crate::runtime::{block_on, now, sleep_until};
 use crate::signals::Signals;
-use crate::stdout::print;
+use crate::stdout::{print, unread};
 
 /// `quorlock top`.
 #[derive(clap::Args)]
@@ -77,9 +77,11 @@ pub(crate) fn top(args: &TopArgs, deployment: DeploymentArgs, quiet: bool) -> Re
     block_on(async {
         let coordinator = settings.coordinator()?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+        let mut unread = pin!(unread());
         let names = tokio::select! {
             biased;
             _ = signals.next_end() => return Ok(exit::SUCCESS),
+            failure = &mut unread => return Err(failure),
             names = Names::list(&coordinator, &args.prefix, report) => names,
         };
         names.held.warn();
@@ -88,7 +90,11 @@ pub(crate) fn top(args: &TopArgs, deployment: DeploymentArgs, quiet: bool) -> Re
         }
         let pictures = pictures(args, &coordinator, names);
         if args.json || !io::stdout().is_terminal() {
-            print_all(args.json, &mut signals, pictures).await?;
+            tokio::select! {
+                biased;
+                printed = print_all(args.json, &mut signals, pictures) => printed?,
+                failure = unread => return Err(failure),
+            }
         } else {
             live::show(&mut signals, pictures, |picture, size| picture.lines(Some(size))).await?;
         }

@@ -1,6 +1,7 @@
 //! `--watch`.
 
 use std::io::{self, IsTerminal as _};
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 use crate::live::{self, Size};
 use crate::runtime::{now, sleep_until};
 use crate::signals::Signals;
-use crate::stdout::print;
+use crate::stdout::{print, unread};
 use crate::width::wrapped;
 
 /// Shows the locks repeatedly until a signal or a key ends it, which is no failure. The last picture stays.
@@ -42,10 +43,12 @@ pub(super) async fn watch(
         return Ok(last.map_or(exit::SUCCESS, |looks| code(&looks)));
     }
     let (mut looks, mut before, mut last) = (Box::pin(looks), Vec::new(), exit::SUCCESS);
+    let mut unread = pin!(unread());
     loop {
         tokio::select! {
             biased;
             _ = signals.next_end() => return Ok(last),
+            failure = &mut unread => return Err(failure),
             Some(seen) = looks.next() => {
                 let seen = seen?;
                 last = code(&seen);

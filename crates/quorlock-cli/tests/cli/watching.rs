@@ -56,3 +56,20 @@ async fn several_locks_are_shown_one_after_the_other() {
 async fn a_watch_needs_an_interval() {
     Quorlock::new(["status", "--watch=0s", "job", "--nodes", "redis://127.0.0.1:1"]).end().await.expect(64);
 }
+
+/// As `head` goes after its first line. Nothing changes after that, so nothing more is printed.
+#[tokio::test]
+async fn what_shows_locks_without_end_ends_with_its_reader() {
+    let Some(servers) = servers(3).await else { return };
+    for words in [
+        &["status", "--watch=1h", "job"][..],
+        &["status", "--json", "--watch=20ms", "job"],
+        &["top", "--interval", "1h"],
+        &["top", "--json", "--interval", "1h"],
+    ] {
+        let script = "\"$@\" | head -n 1; exit ${PIPESTATUS[0]}";
+        let watch = Quorlock::new(words).on(&servers).through_all("bash", &["-c", script, "bash"]);
+        // As if SIGPIPE had ended it.
+        watch.end().await.expect(141);
+    }
+}
