@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::address::AddressError;
 use crate::duration;
-use crate::node::Capability;
+use crate::node::{Capability, Expiry};
 use crate::quorum::vote_report::{Holder, VoteReport, holders};
 use crate::reason::Reason;
 use quorlock_protocol::{Drift, Resource, ResourceError, printable};
@@ -361,7 +361,7 @@ impl AcquireError {
     /// it, counted from the nodes' votes. A holder at work renews, so this is not the time after which a retry
     /// succeeds.
     #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Expiry> {
         self.holder().map(|holder| holder.remaining)
     }
 }
@@ -434,7 +434,7 @@ impl PermitError {
     /// Returns for how much longer all permits are taken if no holder renews or releases, as
     /// [`AcquireError::remaining`]: the shortest time of those holders that are known.
     #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Expiry> {
         match self {
             PermitError::Full { holders, .. } => {
                 holders.iter().flatten().map(|holder| holder.remaining).min()
@@ -461,18 +461,25 @@ fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
     let waited = after(waited);
     match report.holder() {
         Some(Holder { token, remaining, key, .. }) if token.is_retained() => format!(
-            "`{}` stays taken for up to {} more: {token}{waited}",
+            "`{}` stays taken {}: {token}{waited}",
             printable(key.as_deref().unwrap_or(resource.as_str())),
-            duration::format(remaining),
+            until(remaining),
         ),
         // Without the number of nodes: those that had not answered yet may hold it too.
         Some(Holder { token, remaining, readers, key, .. }) => format!(
-            "`{resource}` is held{} by {} for up to {} more{waited}",
+            "`{resource}` is held{} by {} {}{waited}",
             key.map(|key| format!(" at `{}`", printable(&key))).unwrap_or_default(),
             holders(&token, &readers),
-            duration::format(remaining),
+            until(remaining),
         ),
         None => format!("votes for `{resource}` were split between several clients{waited}: {report}"),
+    }
+}
+
+fn until(expiry: Expiry) -> String {
+    match expiry {
+        Expiry::In(remaining) => format!("for up to {} more", duration::format(remaining)),
+        Expiry::Never => "and never expires".to_owned(),
     }
 }
 

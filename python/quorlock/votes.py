@@ -51,7 +51,7 @@ class Holder:
     fencing_token: int | None
     #: How many nodes store it.
     nodes: int
-    #: For how many more seconds they store it, if it is not renewed.
+    #: For how many more seconds they store it, if it is not renewed; `math.inf` if it never expires.
     remaining: float
     #: How many readers share the lock; 0 if it is not shared.
     readers: int
@@ -104,7 +104,7 @@ class Leader:
     #: What it announced when it campaigned.
     value: str
     fencing_token: int | None
-    #: For how many more seconds it leads, if it does not renew.
+    #: For how many more seconds it leads, if it does not renew; `math.inf` if that never expires.
     remaining: float
 
 

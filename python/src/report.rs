@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use quorlock::election::Observed;
 use quorlock::health::{NodeHealth, NodeStatus};
 use quorlock::lock::QueueListing;
+use quorlock::node::Expiry;
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
 use crate::keywords::for_python;
@@ -52,18 +53,26 @@ pub(crate) fn holder(py: Python<'_>, holder: Option<&Holder>) -> PyResult<Py<PyA
         holder.token.context(),
         holder.fencing_token.map(u64::from),
         holder.nodes,
-        holder.remaining.as_secs_f64(),
+        seconds(holder.remaining),
         holder.readers.len(),
         holder.describe(),
     );
     make(py, "Holder", arguments)
 }
 
+/// Infinity if it never expires.
+fn seconds(remaining: Expiry) -> f64 {
+    match remaining {
+        Expiry::In(remaining) => remaining.as_secs_f64(),
+        Expiry::Never => f64::INFINITY,
+    }
+}
+
 pub(crate) fn observed(py: Python<'_>, observed: &Observed) -> PyResult<Py<PyAny>> {
     match observed {
         Observed::Leader(leader) => {
             let fencing_token = leader.fencing_token.map(u64::from);
-            let leader = make(py, "Leader", (&leader.value, fencing_token, leader.remaining.as_secs_f64()))?;
+            let leader = make(py, "Leader", (&leader.value, fencing_token, seconds(leader.remaining)))?;
             make(py, "Observed", (leader,))
         }
         Observed::NoLeader => make(py, "Observed", (py.None(),)),

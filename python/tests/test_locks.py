@@ -1,6 +1,7 @@
 """Locks, semaphores and elections, for threads."""
 
 import contextlib
+import math
 import threading
 import traceback
 from datetime import timedelta
@@ -38,6 +39,16 @@ def test_a_lock_that_another_holds_is_refused_with_the_votes(q: quorlock.Coordin
         assert error.holder.fencing_token == theirs.fencing_token
         assert "first" in (error.holder.context or "")
         assert error.remaining == error.holder.remaining > 0
+
+
+def test_a_key_without_an_expiry_is_held_for_ever(q: quorlock.Coordinator, nodes: Servers) -> None:
+    for index in range(5):
+        nodes.command(index, "SET", "endless", "of another program")
+    holder = q.lock("endless").inspect().holder
+    assert holder is not None
+    assert holder.remaining == math.inf
+    for index in range(5):
+        nodes.command(index, "DEL", "endless")
 
 
 def test_a_waiter_gets_the_lock_when_it_is_released(q: quorlock.Coordinator, nodes: Servers) -> None:

@@ -1,10 +1,10 @@
 //! Follows the leader of an election, without campaigning.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::engine::key_watch::{Count, KeyWatch};
 use crate::lock::Lock;
+use crate::node::Expiry;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{FencingToken, Token};
 
@@ -45,7 +45,7 @@ pub struct Leader {
     /// larger one, and is then returned again.
     pub fencing_token: Option<FencingToken>,
     /// For how much longer its keys are stored if they are not renewed.
-    pub remaining: Duration,
+    pub remaining: Expiry,
 }
 
 /// What makes two observations differ: a renewal does not.

@@ -72,7 +72,7 @@ use super::lease_state::{LeaseState, ParkedKeeper};
 use super::options::AcquireRequest;
 use super::wait::{Handoff, HandoffStreak};
 use crate::error::LossReason;
-use crate::node::Capabilities;
+use crate::node::{Capabilities, Expiry};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::quorum::vote_report::Holder;
@@ -267,7 +267,7 @@ impl Keeper {
             token: self.claim.token().clone(),
             fencing_token: self.state.fence,
             nodes: self.engine.nodes.quorum.needed(),
-            remaining: self.state.left(now),
+            remaining: Expiry::In(self.state.left(now)),
             readers: Vec::new(),
             key: None,
             depth: None,

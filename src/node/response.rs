@@ -162,7 +162,7 @@ impl Holding {
 }
 
 /// When a key expires.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: a key has an expiry or has none")]
 pub enum Expiry {
     /// After this time, counted from the node's response.

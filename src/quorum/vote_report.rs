@@ -131,7 +131,7 @@ impl VoteReport {
         self.tally().verdict().unwrap_or(Verdict::Unavailable)
     }
 
-    /// Returns the holder reported by the most nodes, with the longest remaining TTL among them.
+    /// Returns the holder reported by the most nodes, with the latest expiry among them.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
         let mut held: BTreeMap<&[u8], Vec<(&Holding, Option<FencingToken>)>> = BTreeMap::new();
@@ -148,17 +148,14 @@ impl VoteReport {
         let carried = |number: &FencingToken| {
             at.iter().filter(|(_, other)| *other == Some(*number)).count() >= self.quorum.needed()
         };
-        let longest = at.iter().filter_map(|(holding, _)| match holding.expiry {
-            Expiry::In(remaining) => Some(remaining),
-            Expiry::Never => None,
-        });
+        let latest = at.iter().map(|(holding, _)| holding.expiry).max()?;
         Some(Holder {
             token: at.first()?.0.token.clone(),
             key: at.first()?.0.key.clone(),
             depth: at.first()?.0.depth,
             fencing_token: numbers.max().filter(carried),
             nodes: at.len(),
-            remaining: longest.max().unwrap_or_default(),
+            remaining: latest,
             readers: at.iter().flat_map(|(holding, _)| &holding.readers).fold(
                 Vec::new(),
                 |mut all: Vec<Token>, reader| {
@@ -245,8 +242,9 @@ pub struct Holder {
     pub fencing_token: Option<FencingToken>,
     /// On how many nodes the token is stored.
     pub nodes: usize,
-    /// The longest remaining TTL among them; the holder may renew before that.
-    pub remaining: Duration,
+    /// The longest remaining TTL among them, before whose end the holder may renew; [`Expiry::Never`] if the key has none
+    /// on one of them.
+    pub remaining: Expiry,
     /// The readers that share the lock, if the nodes were asked for them: see
     /// [`Lock::inspect`](crate::Lock::inspect).
     pub readers: Vec<Token>,

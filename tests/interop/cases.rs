@@ -12,7 +12,7 @@ use quorlock_testkit::{find_eventually, patience, until};
 use crate::alarms::NoAlarms;
 use crate::driver::Answer;
 use crate::library::Quirk;
-use crate::meeting::{Meeting, NAME, NODES, QUORUM, SHORT, TTL, client, now, pass};
+use crate::meeting::{Meeting, NAME, NODES, QUORUM, SHORT, TTL, client, left_of, now, pass};
 use crate::ours::Holder;
 
 /// The fencing counter, stored next to the lock, does not affect other libraries.
@@ -39,7 +39,7 @@ pub(crate) async fn their_lock_keeps_ours_out_and_is_named(mut meeting: Meeting)
         println!("{fencing:?}: {notice}");
         assert_eq!(holder.token.as_bytes(), token, "the bytes that they stored");
         assert!(holder.nodes >= QUORUM, "at {} nodes", holder.nodes);
-        assert!(holder.remaining > TTL / 2 && holder.remaining <= TTL, "for {:?} more", holder.remaining);
+        assert!(left_of(&holder) > TTL / 2 && left_of(&holder) <= TTL, "for {:?} more", left_of(&holder));
         // The full token would release their lock.
         let shown = Token::found(&token).to_string();
         assert!(notice.contains(&shown), "{notice} names {shown}");
@@ -161,7 +161,7 @@ pub(crate) async fn their_extension_is_seen_by_ours(mut meeting: Meeting) {
     const FIRST: Duration = Duration::from_secs(60);
     let token = meeting.theirs.acquire(NAME, FIRST).await.token();
     let (holder, _) = meeting.refusal().await;
-    assert!(holder.remaining <= FIRST, "{:?}", holder.remaining);
+    assert!(left_of(&holder) <= FIRST, "{:?}", left_of(&holder));
     let extended = meeting.theirs.extend(NAME, TTL).await;
     if meeting.library.has(Quirk::CannotExtend) {
         println!("{}", extended.refused());
@@ -170,7 +170,7 @@ pub(crate) async fn their_extension_is_seen_by_ours(mut meeting: Meeting) {
     assert_eq!(extended, Answer::Extended);
     let (holder, notice) = meeting.refusal().await;
     println!("{notice}");
-    assert!(holder.remaining > FIRST && holder.remaining <= TTL, "{:?}", holder.remaining);
+    assert!(left_of(&holder) > FIRST && left_of(&holder) <= TTL, "{:?}", left_of(&holder));
     assert_eq!(holder.token.as_bytes(), token, "an extension keeps its token");
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, Builder, Coordinator, Lock, RestartGuard, Wait,
+    node::Expiry,
     runtime::{Clock as _, SystemClock},
     votes::Holder,
 };
@@ -22,6 +23,12 @@ pub(crate) const TTL: Duration = Duration::from_secs(600);
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
 pub(crate) const NODES: usize = 3;
 pub(crate) const QUORUM: usize = 2;
+
+/// How much longer the servers store its token.
+pub(crate) fn left_of(holder: &Holder) -> Duration {
+    let Expiry::In(left) = holder.remaining else { panic!("it never expires: {holder:?}") };
+    left
+}
 
 pub(crate) struct Meeting {
     pub(crate) library: Library,
@@ -72,7 +79,8 @@ impl Meeting {
 
     /// The longest remaining TTL of the key on any running server; zero if there is none.
     pub(crate) async fn remaining(&self) -> Duration {
-        self.lock().inspect().await.unwrap().holder().map(|holder| holder.remaining).unwrap_or_default()
+        let report = self.lock().inspect().await.unwrap();
+        report.holder().map_or(Duration::ZERO, |holder| left_of(&holder))
     }
 
     /// Deletes the keys, as if the TTL had ended. Repeated, because a last request in flight of some

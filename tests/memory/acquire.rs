@@ -83,7 +83,7 @@ async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
     let AcquireError::Contended { report, .. } = &error else { panic!("{error}") };
     let holder = report.holder().unwrap();
     assert_eq!(holder.nodes, 5);
-    assert!(holder.remaining <= TTL && holder.remaining > VALIDITY);
+    assert!(holder.remaining <= Expiry::In(TTL) && holder.remaining > Expiry::In(VALIDITY));
     assert_eq!((error.remaining(), error.holder()), (Some(holder.remaining), Some(holder)));
     let text = error.to_string();
     assert!(text.contains("nightly import"), "the loser sees the holder's context: {text}");

@@ -128,7 +128,11 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
         assert_eq!(leader.value, value);
         assert_eq!(leader.token, *leadership.token());
         assert_eq!(leader.fencing_token, Some(leadership.fencing_token()));
-        assert!((TTL * 9 / 10..=TTL).contains(&leader.remaining), "{:?}", leader.remaining);
+        assert!(
+            (Expiry::In(TTL * 9 / 10)..=Expiry::In(TTL)).contains(&leader.remaining),
+            "{:?}",
+            leader.remaining
+        );
         assert!(
             bench.clock.now().since(elected) <= 30 * MS,
             "it is notified, and does not wait for its heartbeat"

@@ -56,7 +56,8 @@ async fn a_full_semaphore_names_its_holders() {
             assert_eq!(permit.resource().as_str(), format!("{NAME}#{}", permit.number()));
         }
         assert!(
-            full.remaining().is_some_and(|remaining| VALIDITY < remaining && remaining <= TTL),
+            full.remaining()
+                .is_some_and(|remaining| Expiry::In(VALIDITY) < remaining && remaining <= Expiry::In(TTL)),
             "{full:?}"
         );
         assert!(full.to_string().contains(&format!("all {permits} permits of `r` are taken")), "{full}");

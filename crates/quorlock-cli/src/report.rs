@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use quorlock::protocol::{printable, printable_json};
-use quorlock::{FencingToken, LossReason, duration, votes::VoteReport};
+use quorlock::{FencingToken, LossReason, duration, node::Expiry, votes::VoteReport};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -246,7 +246,7 @@ pub(crate) fn failure(failure: &Failure) -> String {
     {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));
         fields.insert("retained".to_owned(), json!(holder.token.is_retained()));
-        fields.insert("remaining_ms".to_owned(), json!(millis(holder.remaining)));
+        fields.insert("remaining_ms".to_owned(), left_in_millis(holder.remaining));
         // The one of several locks that is held.
         fields.extend(holder.key.map(|key| ("key".to_owned(), json!(&*key))));
     }
@@ -256,4 +256,12 @@ pub(crate) fn failure(failure: &Failure) -> String {
 /// Returns whole milliseconds, for JSON.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the time that a key is still stored in whole milliseconds, for JSON; `null` if it never expires.
+pub(crate) fn left_in_millis(remaining: Expiry) -> Value {
+    match remaining {
+        Expiry::In(remaining) => json!(millis(remaining)),
+        Expiry::Never => Value::Null,
+    }
 }

@@ -189,7 +189,7 @@ fn of_lock(report: &VoteReport) -> String {
         holder.key.as_ref().map(|key| format!("`{key}` ")).unwrap_or_default(),
         if holder.token.is_retained() { "stays taken:" } else { "held by" },
         holder.describe(),
-        time_left::in_words(time_left::remaining(report, &holder)),
+        time_left::in_words(holder.remaining),
     )
 }
 

@@ -9,8 +9,9 @@ use humantime::format_rfc3339_seconds;
 use quorlock::{FencingToken, duration, lock::QueueListing, votes::Holder};
 use serde_json::{Value, json};
 
-use crate::report::{millis, row};
+use crate::report::{left_in_millis, millis, row};
 use crate::status::{Finding, Look, add_depth};
+use crate::time_left;
 use crate::width::keep_whole;
 
 /// A lock that is held or retained.
@@ -107,7 +108,7 @@ impl Entry {
             self.resource.clone(),
             self.holder.describe(),
             since.unwrap_or_default().replace('T', " ").replace('Z', ""),
-            duration::format(self.holder.remaining),
+            time_left::in_cell(self.holder.remaining),
             if waits { format!("{}{more}", self.waiters) } else { String::new() },
             if waits { duration::format(self.longest_wait) } else { String::new() },
         ])
@@ -122,7 +123,7 @@ impl Entry {
             "token": holder.token.short(),
             "fencing_token": holder.fencing_token.map(FencingToken::get),
             "since": self.since().map(|since| format_rfc3339_seconds(since).to_string()),
-            "remaining_ms": millis(holder.remaining),
+            "remaining_ms": left_in_millis(holder.remaining),
             "nodes": holder.nodes,
             "waiters": waiters,
             "more_waiters": more_waiters,

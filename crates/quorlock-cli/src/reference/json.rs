@@ -43,7 +43,11 @@ const OBJECTS: &[Object] = &[
                 "boolean",
                 "of `held`: whether the lock stays taken after a run with `--at-least` or `--once-per`",
             ),
-            ("remaining_ms", "integer", "of `held`: time until the lock expires, unless it is renewed"),
+            (
+                "remaining_ms",
+                "integer or null",
+                "of `held`: time until the lock expires, unless it is renewed; null if it never does",
+            ),
             ("key", "string", "of `held`, with `--also`: the lock that is held"),
         ],
     },
@@ -183,7 +187,11 @@ const OBJECTS: &[Object] = &[
             ("holder.fencing_token", FENCE, "its fencing token, if the nodes have one"),
             ("holder.nodes", "integer", "number of nodes that store its token"),
             ("holder.depth", "integer", "with Redisson's layout: how often its owner holds it"),
-            ("holder.remaining_ms", "integer", "longest remaining TTL on these nodes"),
+            (
+                "holder.remaining_ms",
+                "integer or null",
+                "longest remaining TTL on these nodes; null if it never expires",
+            ),
             (
                 "locked_no_sooner_than_ms",
                 "integer",
@@ -225,7 +233,11 @@ const OBJECTS: &[Object] = &[
             ("token", "string", "first eight digits of its token"),
             ("fencing_token", FENCE, "its fencing token, if the nodes have one"),
             ("since", "string or null", "time of the fencing token, RFC 3339, by the clock of the client"),
-            ("remaining_ms", "integer", "longest remaining TTL on the nodes that store it"),
+            (
+                "remaining_ms",
+                "integer or null",
+                "longest remaining TTL on the nodes that store it; null if it never expires",
+            ),
             ("nodes", "integer", "number of nodes that store its token"),
             ("waiters", "integer", "number of processes that wait for it"),
             ("more_waiters", "boolean", "whether there are more than are counted"),

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
-use std::time::Duration;
 
 use quorlock::{
     FencingToken, Lock, Token,
@@ -81,8 +80,7 @@ const MOST_READERS: usize = 10_000;
 struct Seen {
     token: Token,
     nodes: Vec<Arc<str>>,
-    /// Nothing if it never expires.
-    remaining: Option<Duration>,
+    remaining: Expiry,
     fencing_token: Option<FencingToken>,
 }
 
@@ -92,11 +90,9 @@ fn holders(report: &VoteReport) -> Vec<Seen> {
     let mut holders: Vec<Seen> = Vec::new();
     for vote in report.votes() {
         let VoteOutcome::Held(holding) = &vote.outcome else { continue };
-        let remaining = match holding.expiry {
-            Expiry::In(remaining) => Some(remaining),
-            Expiry::Never if holding.is_place => None,
-            Expiry::Never => continue,
-        };
+        if holding.expiry == Expiry::Never && !holding.is_place {
+            continue;
+        }
         // The readers, at most a hundred, and then their marker.
         for token in holding.readers.iter().chain([&holding.token]) {
             // For a retained lock, the node reports its counter instead.
@@ -104,13 +100,13 @@ fn holders(report: &VoteReport) -> Vec<Seen> {
             match holders.iter_mut().find(|holder| holder.token == *token) {
                 Some(holder) => {
                     holder.nodes.push(vote.node.clone());
-                    holder.remaining = holder.remaining.zip(remaining).map(|(one, other)| one.max(other));
+                    holder.remaining = holder.remaining.max(holding.expiry);
                     holder.fencing_token = holder.fencing_token.max(fencing_token);
                 }
                 None => holders.push(Seen {
                     token: token.clone(),
                     nodes: vec![vote.node.clone()],
-                    remaining,
+                    remaining: holding.expiry,
                     fencing_token,
                 }),
             }

@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use quorlock::protocol::Moment;
 use quorlock::{
     Lost, RetainError, duration,
+    node::Expiry,
     runtime::{Clock as _, SystemClock},
     votes::Holder,
 };
@@ -85,7 +86,7 @@ impl Slot {
     fn is_of(&self, holder: &Holder, wall: Duration) -> bool {
         let (Some(length), true) = (self.length, holder.token.is_retained()) else { return false };
         // For longer it is kept to the end of the slot only, whatever the hosts' clocks say.
-        holder.remaining > FOR_WAITERS
+        holder.remaining > Expiry::In(FOR_WAITERS)
             || holder.token.context().and_then(|note| began(&note)).is_none_or(|began| {
                 let left = length.from(began, &TimeZone::system());
                 // The note is in whole seconds, as are the slots of the calendar.

@@ -52,14 +52,14 @@ impl Finding {
             Finding::Held(holder @ Holder { nodes, .. }) if holder.token.is_retained() => format!(
                 "stays taken on {nodes} of {} nodes {}: {}",
                 quorum.nodes(),
-                time_left::in_words(time_left::remaining(report, holder)),
+                time_left::in_words(holder.remaining),
                 holder.describe(),
             ),
             Finding::Held(holder @ Holder { fencing_token, nodes, .. }) => format!(
                 "is held by {} on {nodes} of {} nodes {}{}",
                 holder.describe(),
                 quorum.nodes(),
-                time_left::in_words(time_left::remaining(report, holder)),
+                time_left::in_words(holder.remaining),
                 fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"))
             ),
             Finding::Free => match report.holder() {

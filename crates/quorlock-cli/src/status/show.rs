@@ -14,7 +14,8 @@ use quorlock::{
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
-use crate::report::{millis, row};
+use crate::report::{left_in_millis, millis, row};
+use crate::time_left;
 use crate::width::{keep_whole, wrapped};
 
 /// Returns a table with a row per node, in lines of at most `width` if given. The reasons of silent nodes follow
@@ -37,11 +38,9 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
     for (vote, quarantine) in report.votes().iter().zip(quarantines) {
         let name = vote.node.strip_prefix("redis://").unwrap_or(&vote.node);
         let (state, holder, remaining) = if let VoteOutcome::Held(holding) = &vote.outcome {
-            let (state, remaining) = match holding.expiry {
-                Expiry::In(remaining) => (held(&holding.token), duration::format(remaining)),
-                Expiry::Never => ("data, no lock", "forever".to_owned()),
-            };
-            (state.to_owned(), holding.describe(), remaining)
+            let is_lock = holding.expiry != Expiry::Never || holding.is_place;
+            let state = if is_lock { held(&holding.token) } else { "data, no lock" };
+            (state.to_owned(), holding.describe(), time_left::in_cell(holding.expiry))
         } else if is_answer(&vote.outcome) && !quarantine.is_zero() {
             (format!("free, no vote for {}", duration::format(*quarantine)), String::new(), String::new())
         } else if is_answer(&vote.outcome) {
@@ -99,7 +98,7 @@ pub(super) fn in_json(
             "token": holder.token.short(),
             "fencing_token": holder.fencing_token.map(FencingToken::get),
             "nodes": holder.nodes,
-            "remaining_ms": millis(holder.remaining),
+            "remaining_ms": left_in_millis(holder.remaining),
         });
         add_depth(&mut shown, holder.depth);
         shown
@@ -160,15 +159,11 @@ const SHOWN_WAITERS: usize = 8;
 fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
     let mut node = json!({ "node": &*vote.node });
     let described = if let VoteOutcome::Held(holding) = &vote.outcome {
-        let remaining = match holding.expiry {
-            Expiry::In(remaining) => Some(millis(remaining)),
-            Expiry::Never => None,
-        };
         json!({
             "state": held(&holding.token),
             "holder": holding.describe(),
             "token": holding.token.short(),
-            "remaining_ms": remaining,
+            "remaining_ms": left_in_millis(holding.expiry),
         })
     } else if is_answer(&vote.outcome) {
         json!({ "state": "free" })

@@ -132,6 +132,27 @@ async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
 }
 
 #[tokio::test]
+async fn a_key_without_an_expiry_is_shown_to_stay_for_ever() {
+    let Some(servers) = servers(3).await else { return };
+    for server in servers.iter() {
+        server.command(&["SET", "job", "token of another program"]).await.unwrap();
+    }
+    let listed = listed(&list(&servers, &["--json"]).await.expect(0));
+    let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    for left in [&listed[0]["remaining_ms"], &status["holder"]["remaining_ms"]] {
+        assert!(left.is_null(), "{listed:?} {status}");
+    }
+    assert!(status["nodes"][0].get("remaining_ms").is_some_and(Value::is_null), "{status}");
+    for words in [&["list"][..], &["top", "--iterations", "1"], &["status", "job"]] {
+        let shown = Quorlock::new(words).on(&servers).end().await.expect(0).stdout;
+        assert!(shown.split_whitespace().any(|word| word == "never"), "{shown}");
+    }
+    let refused = Quorlock::new(["run", "--json", "-n", "job", "--", "true"]).on(&servers).end().await;
+    assert!(!refused.stderr.contains("\"remaining_ms\":0"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn who_has_stopped_waiting_is_not_counted() {
     let Some(servers) = servers(3).await else { return };
     let _holder = hold(&servers, &[], "held").await;
