@@ -174,6 +174,7 @@ struct Unanswered {
     verb: Verb,
     /// Whether it asks for a number.
     is_numbered: bool,
+    sent: Moment,
     /// `None` once its time is over: an answer is still expected, and ignored.
     responder: Option<Responder>,
 }
@@ -339,7 +340,7 @@ impl Worker {
         match message {
             Message::Answer(answer) => {
                 let asked = session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
-                let response = answer.response(asked.verb, asked.is_numbered, &session.identity);
+                let response = answer.response(asked.verb, asked.is_numbered, asked.sent, &session.identity);
                 if let Some(responder) = asked.responder {
                     responder.send(response);
                 }
@@ -393,17 +394,22 @@ impl Session {
             let reason = "programs cannot be asked this".into();
             return responder.send(Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }));
         };
-        let waiting = self.unanswered.len();
+        let (waiting, at) = (self.unanswered.len(), clock.now());
         let line = serde_json::to_string(&asked).map(|line| line + "\n");
         let sent = line.is_ok_and(|line| waiting < UNREAD && self.child.requests.try_send(line).is_ok());
         if !sent {
             return responder.send(Err(NodeError::Overloaded { waiting }));
         }
         self.last += 1;
-        self.until.push_back((clock.now() + LIMIT, self.last));
+        self.until.push_back((at + LIMIT, self.last));
         self.unanswered.insert(
             self.last,
-            Unanswered { verb: asked.verb, is_numbered: asked.number.is_some(), responder: Some(responder) },
+            Unanswered {
+                verb: asked.verb,
+                is_numbered: asked.number.is_some(),
+                sent: at,
+                responder: Some(responder),
+            },
         );
     }
 

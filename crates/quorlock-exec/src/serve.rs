@@ -26,7 +26,8 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
     let least_ttl_ms = u64::try_from(least_ttl.as_millis()).unwrap_or(u64::MAX);
     say(&Hello { quorlock: VERSION, identity: identity.clone(), age_ms: age, least_ttl_ms })?;
     for line in io::stdin().lock().lines() {
-        let asked: Asked = serde_json::from_str(&line?)?;
+        let (line, received) = (line?, clock.now());
+        let asked: Asked = serde_json::from_str(&line)?;
         let id = asked.id;
         let Some(request) = asked.request() else {
             say(&Message::Error { id, error: "the request is incomplete".to_owned(), maybe: false })?;
@@ -37,7 +38,7 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
             Ok(response) if *response.identity.id != *identity => {
                 return Err(io::Error::other("the data have another history now"));
             }
-            Ok(response) => match Answer::of(id, &response) {
+            Ok(response) => match Answer::of(id, &response, received) {
                 Some(answer) => say(&answer)?,
                 None => say(&Message::Error { id, error: "no such answer".to_owned(), maybe: true })?,
             },

@@ -86,6 +86,9 @@ pub(crate) struct Answer {
     pub(crate) left_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) number: Option<u64>,
+    /// By how much the time of a grant began before the request came; without, it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) before_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -197,10 +200,12 @@ fn prefix_len(counter: &str, key: &str) -> usize {
 }
 
 impl Answer {
-    /// Writes a response; an error if the lines have no such answer.
-    pub(crate) fn of(id: u64, response: &Response) -> Option<Answer> {
+    /// Writes a response to a request that came at `received`. `None` if the lines have no such answer.
+    pub(crate) fn of(id: u64, response: &Response, received: Moment) -> Option<Answer> {
+        let before_ms =
+            response.counts_from.map(|from| millis(received.since(from))).filter(|before| *before > 0);
         let number = response.fencing_token.map(FencingToken::get);
-        let simple = |is| Some(Answer { id, is, token: None, left_ms: None, number });
+        let simple = |is| Some(Answer { id, is, token: None, left_ms: None, number, before_ms });
         match &response.vote {
             Vote::Granted | Vote::ReleasedContended | Vote::Notified => simple(Is::Granted),
             Vote::Restored => simple(Is::Restored),
@@ -215,16 +220,18 @@ impl Answer {
                     Expiry::Never => None,
                 },
                 number,
+                before_ms: None,
             }),
             Vote::NotYourTurn | Vote::Queued(_) | Vote::Waiters(_) | _ => None,
         }
     }
 
-    /// Returns the response, or what is wrong with the answer to this request.
+    /// Returns the response, or what is wrong with the answer to this request, which was sent at `sent`.
     pub(crate) fn response(
         &self,
         verb: Verb,
         is_numbered: bool,
+        sent: Moment,
         identity: &Arc<Identity>,
     ) -> Result<Response, NodeError> {
         let wrong = |what: &str| NodeError::UnexpectedReply { reason: format!("it {what}").into() };
@@ -250,7 +257,12 @@ impl Answer {
         if self.is == Is::Granted && verb == Verb::Acquire && is_numbered && number.is_none() {
             return Err(wrong("draws no number"));
         }
-        Ok(Response::new(vote, Arc::clone(identity)).with_fencing_token(number))
+        let response = Response::new(vote, Arc::clone(identity)).with_fencing_token(number);
+        // It came no earlier than it was sent.
+        Ok(match self.before_ms {
+            Some(before) => response.counting_from(sent.back(Duration::from_millis(before))),
+            None => response,
+        })
     }
 }
 
@@ -278,4 +290,27 @@ pub(crate) fn failed(error: &str, maybe: bool) -> NodeError {
         return NodeError::Disconnected { reason };
     }
     NodeError::Failed { kind: NodeErrorKind::Other, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_counts_from_no_later_than_on_the_node_that_is_served() {
+        let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
+        let at = |micros| Moment::since_origin(Duration::from_micros(micros));
+        // Two clocks, as those of two processes.
+        let (sent, received) = (at(500_000), at(90_000_000));
+        let grant = Response::new(Vote::Granted, Arc::clone(&identity));
+        for (from, expected) in
+            [(at(89_876_500), Some(at(376_000))), (received, None), (received + Duration::from_secs(1), None)]
+        {
+            let answer = Answer::of(7, &grant.clone().counting_from(from), received).unwrap();
+            let read = answer.response(Verb::Renew, false, sent, &identity).unwrap();
+            assert_eq!(read.counts_from, expected, "from {from:?}");
+        }
+        let answer = Answer::of(7, &grant, received).unwrap();
+        assert_eq!(serde_json::to_string(&answer).unwrap(), r#"{"id":7,"is":"granted"}"#);
+    }
 }

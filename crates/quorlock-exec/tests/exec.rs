@@ -132,6 +132,18 @@ async fn children_that_hang_flood_lie_die_or_answer_twice_grant_nothing_and_are_
     until("an answer of the next child", again).await;
 }
 
+#[tokio::test]
+async fn a_grant_whose_time_has_begun_before_counts_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        format!("{HELLO}\nread asked\necho '{{\"id\":1,\"is\":\"granted\",\"before_ms\":5000}}'\nsleep 60");
+    let (node, clock) = (node(&script(folder.path(), "before", &text)), SystemClock::default());
+    node.ready().await.unwrap();
+    let granted = ask(&node, acquire()).await.unwrap();
+    let from = granted.counts_from.expect("a moment");
+    assert!(clock.now().since(from) >= Duration::from_secs(5), "{from:?}");
+}
+
 fn node_of(folder: &tempfile::TempDir, name: &str) -> ExecNode {
     node(&script(folder.path(), name, &format!("{HELLO}\nexec sleep 60")))
 }
