@@ -165,7 +165,7 @@ pub mod transport;
 
 /// How the nodes voted: what errors and inspections show.
 pub mod votes {
-    pub use crate::quorum::vote_report::{Holder, NodeVote, VoteOutcome, VoteReport};
+    pub use crate::quorum::vote_report::{Holder, NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 }
 
 #[doc(inline)]

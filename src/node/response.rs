@@ -255,6 +255,8 @@ pub struct Identity {
     /// The minimum age of the history at that moment: for a process that keeps data in memory, its uptime. A
     /// history has no vote before it is older than the largest `max_ttl` in use, plus drift.
     pub age: Duration,
+    /// Whether the clock of its server was set back after the start, so that the server cannot tell the age.
+    pub(crate) clock_set_back: bool,
     /// The server that keeps it, where that is known, and where one server may keep several.
     pub(crate) server: Option<Box<str>>,
     /// Of a whole cluster: the permanent IDs of its servers.
@@ -265,7 +267,12 @@ impl Identity {
     /// Creates a history called `id` that was at least `age` old when it was `seen`.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Identity {
-        Identity { id: id.into(), seen, age, server: None, members: None }
+        Identity { id: id.into(), seen, age, clock_set_back: false, server: None, members: None }
+    }
+
+    /// Sets whether the clock of its server was set back after the start.
+    pub(crate) fn with_clock_set_back(self, clock_set_back: bool) -> Identity {
+        Identity { clock_set_back, ..self }
     }
 
     /// Names the server that keeps this history. All that one server keeps have one vote.

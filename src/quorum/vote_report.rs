@@ -69,6 +69,8 @@ pub enum VoteOutcome {
     Quarantined {
         /// The remaining time.
         left: Duration,
+        /// Why it is taken for so young.
+        cause: QuarantineCause,
     },
     /// It is the same server process as another node, whose vote was counted.
     Duplicate {
@@ -81,6 +83,17 @@ pub enum VoteOutcome {
     Failed(NodeError),
     /// It was not asked, since it is known not to hold the key.
     Skipped,
+}
+
+/// Why a node is too young to vote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum QuarantineCause {
+    /// It restarted, was promoted or was first used too recently.
+    Recent,
+    /// Its clock was ahead when it started and was set back since: it cannot tell for how long it has run. It counts as old
+    /// as clients have known it.
+    ClockSetBack,
 }
 
 impl VoteReport {
@@ -179,14 +192,14 @@ impl VoteReport {
     /// for longer or misconfigured.
     pub(crate) fn may_win_within(&self, time: Duration) -> bool {
         let quarantined =
-            |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left } if left > time);
+            |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left, .. } if left > time);
         !self.blocks_quorum(|vote| vote.misconfigured() || quarantined(vote))
     }
 
     /// For how long no quorum can grant, because too many nodes are quarantined.
     pub(crate) fn quarantined_for(&self) -> Duration {
         let quarantined = |vote: &NodeVote| {
-            if let VoteOutcome::Quarantined { left } = vote.outcome { Some(left) } else { None }
+            if let VoteOutcome::Quarantined { left, .. } = vote.outcome { Some(left) } else { None }
         };
         let mut lefts: Vec<Duration> = self.votes.iter().filter_map(quarantined).collect();
         lefts.sort_unstable();
@@ -348,9 +361,15 @@ impl fmt::Display for VoteOutcome {
             VoteOutcome::NotYourTurn => f.write_str("others go first"),
             VoteOutcome::FenceAhead => f.write_str("has drawn this fencing token or a larger one"),
             VoteOutcome::Free => f.write_str("free"),
-            VoteOutcome::Quarantined { left } => {
-                let left = duration::format(*left);
-                write!(f, "restarted or first used too recently to vote: {left} to go (restart guard)")
+            VoteOutcome::Quarantined { left, cause } => {
+                f.write_str(match cause {
+                    QuarantineCause::Recent => "restarted or first used too recently to vote",
+                    QuarantineCause::ClockSetBack => {
+                        "its clock was ahead when it started and was set back since, so that it is only as old as clients \
+                         have known it, too young to vote"
+                    }
+                })?;
+                write!(f, ": {} to go (restart guard)", duration::format(*left))
             }
             VoteOutcome::Duplicate { of } => write!(f, "the same server as {of}, which counts once"),
             VoteOutcome::Pending => f.write_str("had not answered yet"),

@@ -370,6 +370,7 @@ impl Connector {
         facts.uptime = facts.uptime.filter(|_| !is_marked);
         process.uptime = believed(facts.uptime, process.turns, facts.known);
         let set_back = facts.uptime.is_none();
+        process.clock_set_back = set_back;
         if let Some(age) = self.age_to_note(process, marks, set_back && !is_marked) {
             let noted = start::note(connection, gate, &process.run_id, (age, set_back), wall);
             marks.began = noted.await.map_err(unconnected)?.or(marks.began);

@@ -126,7 +126,8 @@ impl LastSeen {
                 let age = age(process.uptime, past, last.map(|last| last.answered), now);
                 debug_assert!(age <= process.uptime, "no process is older than it reports (rule I-12)");
                 let still = alone.saturating_sub(age);
-                Arc::new(Identity::new(process.run_id, now + still, age.saturating_sub(alone)))
+                let identity = Identity::new(process.run_id, now + still, age.saturating_sub(alone));
+                Arc::new(identity.with_clock_set_back(process.clock_set_back))
             }
         };
         LastSeen { identity, history: process.history, answered: now, marks, invalidated: None }

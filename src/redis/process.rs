@@ -20,6 +20,8 @@ pub(super) struct Process {
     pub(super) run_id: String,
     /// How long it has been running, by its own wall clock.
     pub(super) uptime: Duration,
+    /// Whether it reports no possible one, as its clock was set back after the start.
+    pub(super) clock_set_back: bool,
     /// How often its event loop has run, if it counts that.
     pub(super) turns: Option<u64>,
     /// If it was promoted: its history ID since then.
@@ -87,9 +89,9 @@ impl Process {
         }
         // A clock that was set back causes an implausible uptime. The minimum age is zero then, as if the
         // field were missing.
-        let uptime = uptime(info).unwrap_or_default();
+        let (uptime, clock_set_back) = uptime(info).map_or((Duration::ZERO, true), |uptime| (uptime, false));
         let history = (promoted(info) == Some(true)).then(|| history_in(info)).transpose()?;
-        Ok(Process { run_id: run_id.into(), uptime, turns: turns(info), history })
+        Ok(Process { run_id: run_id.into(), uptime, clock_set_back, turns: turns(info), history })
     }
 }
 
@@ -178,6 +180,7 @@ mod tests {
     }
 
     fn process(run_id: &str, uptime: u64) -> Process {
-        Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), turns: None, history: None }
+        let uptime = Duration::from_secs(uptime);
+        Process { run_id: run_id.into(), uptime, clock_set_back: false, turns: None, history: None }
     }
 }

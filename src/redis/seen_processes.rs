@@ -67,6 +67,7 @@ mod tests {
         Process {
             run_id: run_id.into(),
             uptime: Duration::ZERO,
+            clock_set_back: false,
             turns: None,
             history: history.map(Into::into),
         }

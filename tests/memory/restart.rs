@@ -29,7 +29,7 @@ async fn i12_a_node_restarted_empty_does_not_vote() {
     let lock = other.lock("r").ttl(TTL).wait(Wait::Never);
     let error = lock.acquire().await.expect_err("two grants and a vote that does not count");
     let report = error.report().unwrap();
-    let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{report}") };
+    let VoteOutcome::Quarantined { left, .. } = report.votes()[0].outcome else { panic!("{report}") };
     assert!(left > Duration::from_secs(29) && left <= QUARANTINE, "{left:?}");
     assert!(
         report.to_string().contains("restarted or first used too recently to vote: 30.3s to go"),

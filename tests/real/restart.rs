@@ -101,7 +101,7 @@ async fn waits_an_hour_for_restarted_servers(world: &World, coordinator: &Coordi
             return false;
         };
         let long =
-            |reply: &VoteOutcome| matches!(reply, VoteOutcome::Quarantined { left } if *left > HOUR / 2);
+            |reply: &VoteOutcome| matches!(reply, VoteOutcome::Quarantined { left, .. } if *left > HOUR / 2);
         report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
     };
     until("two nodes that do not vote for an hour", waits_an_hour).await;

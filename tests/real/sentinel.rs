@@ -130,7 +130,7 @@ async fn t2_a_promoted_master_waits_while_its_predecessor_may_vote() {
     service.failed_over(&service.servers()[0]).await.unwrap();
     let error = only(&service, RestartGuard::On).lock("r").try_acquire().await.unwrap_err();
     let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-    let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{error}") };
+    let VoteOutcome::Quarantined { left, .. } = report.votes()[0].outcome else { panic!("{error}") };
     // It was just connected to for the first time.
     assert!(left > TTL + SUCCESSION, "{left:?}");
     let examination = only(&service, RestartGuard::On).doctor().await;

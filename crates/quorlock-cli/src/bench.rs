@@ -136,7 +136,7 @@ async fn until_they_vote(lock: &Lock, shows: bool) -> Result<(), Failure> {
 const SPARE: Duration = Duration::from_secs(5);
 
 fn quarantine(vote: &NodeVote) -> Option<Duration> {
-    if let VoteOutcome::Quarantined { left } = vote.outcome { Some(left) } else { None }
+    if let VoteOutcome::Quarantined { left, .. } = vote.outcome { Some(left) } else { None }
 }
 
 /// Shows a progress line while `work` runs.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::responses::{Responses, Slot, State};
 use super::{Expect, Round};
 use crate::node::{NodeError, NodeErrorKind, QueueListing, Reach, Response, Vote};
-use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
+use crate::quorum::vote_report::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 use crate::runtime::clock::Clock;
 use quorlock_protocol::{FenceVotes, FencingToken, Moment};
 
@@ -69,7 +69,12 @@ impl Round {
                 // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
                 let left = answer.identity.quarantine_left(self.nodes.quarantine(), self.sent);
-                if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
+                let cause = if answer.identity.clock_set_back {
+                    QuarantineCause::ClockSetBack
+                } else {
+                    QuarantineCause::Recent
+                };
+                if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left, cause } }
             }
             (_, Expect::Released)
             | (

@@ -5,7 +5,8 @@ fn seconds(seconds: u64) -> Moment {
 }
 
 fn process(run_id: &str, uptime: u64) -> Process {
-    Process { run_id: run_id.into(), uptime: Duration::from_secs(uptime), turns: None, history: None }
+    let uptime = Duration::from_secs(uptime);
+    Process { run_id: run_id.into(), uptime, clock_set_back: false, turns: None, history: None }
 }
 
 fn connector() -> Connector {

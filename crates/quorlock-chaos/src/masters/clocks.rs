@@ -195,6 +195,41 @@ mod tests {
         }
     }
 
+    /// As on a machine that boots with a wrong clock, which is put right later: nobody knows for how long it has run.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_error_of_a_lock_names_a_clock_that_was_set_back_after_the_start() {
+        const HOURS: f64 = 3.0 * 3600.0;
+        let (folder, kind) = (tempfile::tempdir().unwrap(), Kind::choose().unwrap());
+        let shim = match Shim::build(&kind, folder.path()).await {
+            Ok(shim) => shim,
+            Err(reason) => return println!("skipped: bent clocks on {kind}: {reason}"),
+        };
+        let clock = shim.clock(0).unwrap();
+        clock.step(HOURS).unwrap();
+        let environment = clock.environment().into_iter();
+        let setup = environment
+            .fold(quorlock_testkit::Servers::setup().kind(kind.clone()), |setup, (name, value)| {
+                setup.environment(name, value)
+            });
+        let servers = setup.start(1).await.unwrap();
+        if let Err(reason) = clock.prove(&servers[0]).await {
+            return println!("skipped: bent clocks on {kind}: {reason}");
+        }
+        let refused = async || {
+            let client = Coordinator::builder().nodes(servers.urls()).build().unwrap();
+            client.lock("a").wait(Wait::Never).acquire().await.unwrap_err().to_string()
+        };
+        let cause = "its clock was ahead when it started and was set back since";
+        let before = refused().await;
+        assert!(before.contains("too recently to vote") && !before.contains(cause), "{before}");
+        clock.step(-HOURS).unwrap();
+        // The second client reads what the first has noted.
+        for _ in 0..2 {
+            let error = refused().await;
+            assert!(error.contains(cause), "{error}");
+        }
+    }
+
     /// Counters by name expired when the clock said so, and then nothing knew the numbers that a clock set back
     /// draws again. Three of five servers, and a client that is behind.
     #[tokio::test(flavor = "multi_thread")]
