@@ -1,5 +1,7 @@
 //! Locks in an ensemble of ZooKeeper, which the tests start; skipped if there is none.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use quorlock_testkit::{ZooKeeperCluster, ZooKeeperPrograms, until};
@@ -62,6 +64,45 @@ async fn every_verb_works_on_an_ensemble() {
     // A lock ends with the session of its process.
     let ended = words(&["run", "--at-least", "10s", "job", "--", "true"]).end().await.expect(0);
     assert!(ended.stderr.contains("other hosts may run it again"), "{ended:#?}");
+}
+
+/// Creates a place in the queue of a lock that no session keeps, as a client does that uses another kind of node than
+/// Curator: persistent and numbered.
+fn without_a_session(cluster: &ZooKeeperCluster, path: &str) {
+    let buffer = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+    let mut stream = TcpStream::connect(cluster.address(0)).unwrap();
+    // The version, what was seen last, the timeout of the session in milliseconds, no session before, and its password.
+    let session = [&[0; 12][..], &5000_u32.to_be_bytes(), &[0; 8], &buffer(&[0; 16]), &[0]].concat();
+    let all =
+        [&1_u32.to_be_bytes()[..], &31_u32.to_be_bytes(), &buffer(b"world"), &buffer(b"anyone")].concat();
+    let [number, create, how] = [1_u32, 1, 2].map(u32::to_be_bytes);
+    let node = [&number[..], &create, &buffer(path.as_bytes()), &buffer(b""), &all, &how].concat();
+    for message in [session, node] {
+        stream.write_all(&buffer(&message)).unwrap();
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut answer = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap()];
+        stream.read_exact(&mut answer).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_place_without_a_session_is_shown_and_force_releases_it() {
+    let Some(programs) = programs() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let words = |words: &[&str]| quorlock(&cluster, words);
+    // Makes the folder of the lock.
+    words(&["run", "jobs/a", "--", "true"]).end().await.expect(0);
+    without_a_session(&cluster, "/locks/jobs/a/x-lock-");
+    let run = async || words(&["run", "-w", "1s", "jobs/a", "--", "true"]).end().await;
+    let refused = run().await;
+    assert_ne!(refused.code, Some(0), "{refused:#?}");
+    assert!(refused.stderr.contains("release --force"), "{refused:#?}");
+    let status = words(&["status", "--json", "jobs/a"]).end().await.expect(0);
+    assert!(status.stdout.contains("\"remaining_ms\":null"), "{status:#?}");
+    let released = words(&["release", "--force", "--yes", "jobs/a"]).end().await.expect(0);
+    assert!(released.stderr.contains("which never expires"), "{released:#?}");
+    run().await.expect(0);
 }
 
 #[tokio::test]
