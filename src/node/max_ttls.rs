@@ -93,6 +93,10 @@ impl MaxTtlNotes {
         self.all.ours()
     }
 
+    pub(crate) fn drift(&self) -> Drift {
+        self.all.drift
+    }
+
     /// See [`Seams::hear_max_ttl`](crate::node::Seams::hear_max_ttl).
     pub(crate) fn hear(&self, theirs: Duration) -> Option<Duration> {
         self.all.hear(self.node, theirs)

@@ -15,6 +15,7 @@ use crate::runtime::entropy::{Entropy, SystemEntropy};
 #[cfg(feature = "tls")]
 use crate::transport::Tls;
 use crate::transport::{Dial, SystemDial};
+use quorlock_protocol::Drift;
 
 /// The environment of every node that is made from an address: clock, randomness, transport, and the settings
 /// of the [`Builder`](crate::Builder).
@@ -195,6 +196,13 @@ impl Seams {
     #[must_use]
     pub fn max_ttl(&self) -> Option<Duration> {
         self.max_ttls.as_ref().filter(|_| self.guards_restarts).map(MaxTtlNotes::ours)
+    }
+
+    /// Returns the [`drift`](crate::Builder::drift) of this client, for a node that itself counts how long a store that may
+    /// have forgotten locks does not vote. The default outside a coordinator.
+    #[must_use]
+    pub fn drift(&self) -> Drift {
+        self.max_ttls.as_ref().map_or_else(Drift::default, MaxTtlNotes::drift)
     }
 
     /// Records the `max_ttl` of other clients that a node has found in its store. Must be called before the first vote

@@ -8,7 +8,7 @@ use std::time::Duration;
 use quorlock::node::facts::Software;
 use quorlock::node::places::{Cluster, Connection, Local};
 use quorlock::node::{Hint, Identity, NodeError, NodeErrorKind, Request, Response, Seams};
-use quorlock::protocol::{Claim, Drift};
+use quorlock::protocol::Claim;
 use quorlock::runtime::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -435,6 +435,6 @@ async fn compare_max_ttls(
     }
     let longest = ours.max(stored);
     let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
-    let stretched = Drift::default().stretch(longest);
+    let stretched = memory.local.seams.drift().stretch(longest);
     Ok(Duration::from_secs(stretched.as_secs() + 1))
 }

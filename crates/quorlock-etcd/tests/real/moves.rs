@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quorlock::node::{Node as _, Request, Seams, Vote, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock::{Lease, LossReason, Wait};
-use quorlock_etcd::EtcdNode;
+use quorlock::{Coordinator, Lease, LossReason, Wait};
+use quorlock_etcd::{EtcdKind, EtcdNode};
 use quorlock_testkit::{eventually, patience, until};
 use serde_json::json;
 
@@ -37,6 +37,23 @@ async fn a_restored_snapshot_is_a_new_history_to_all_clients() {
             ordered::is_another_history(&knows, || node(&cluster), (before, restored)).await;
         }
     }
+}
+
+/// What clients note of a history is enough for their drift, so that those that come later vote.
+#[tokio::test]
+async fn a_new_history_grows_old_without_a_client_that_stays() {
+    let Some(programs) = newest() else { return };
+    let (cluster, clock) = (programs.start(1).await.unwrap(), SystemClock::default());
+    let (begun, drift, max_ttl) = (clock.now(), 0.2, TTL * 3);
+    let voted = async || {
+        let client = Coordinator::builder().kind(EtcdKind::new()).nodes([cluster.url()]).drift(drift);
+        let client = client.ttl(TTL).max_ttl(max_ttl).build().unwrap();
+        let acquired = client.lock("a").wait(Wait::UpTo(Duration::from_millis(500))).acquire().await;
+        let early = clock.now().since(begun);
+        assert!(acquired.is_err() || early > max_ttl.mul_f64(1.0 + drift), "it votes after {early:?}");
+        acquired.is_ok()
+    };
+    until("a vote", voted).await;
 }
 
 #[tokio::test]

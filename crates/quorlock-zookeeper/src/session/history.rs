@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::node::{Identity, NodeError};
-use quorlock::protocol::{Drift, Moment};
+use quorlock::protocol::Moment;
 
 use super::{ID, Session, list};
 use crate::client::Client;
@@ -251,7 +251,7 @@ impl Opened<'_> {
         }
         let longest = ours.max(stored);
         let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
-        Ok(Duration::from_secs(Drift::default().stretch(longest).as_secs() + 1))
+        Ok(Duration::from_secs(seams.drift().stretch(longest).as_secs() + 1))
     }
 
     /// Deletes what the session has without anybody knowing, from requests whose outcome was lost, and forgets what it lacks.
