@@ -190,7 +190,7 @@ impl LeaseState {
 
     /// Returns the deadline, whether or not it has passed.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        self.term.deadline()
+        self.term.remaining(Moment::ORIGIN)
     }
 
     /// Records that `round` takes up the offer that the lease is from, and if confirmed makes it valid until `deadline`.
@@ -273,7 +273,7 @@ impl LeaseState {
 
     /// Whether the lease was ended, or was seen to end.
     pub(crate) fn has_ended(&self) -> bool {
-        self.term.deadline().is_none()
+        self.deadline().is_none()
     }
 
     /// Returns the loss, with the reason that was recorded first.

@@ -45,6 +45,14 @@ pub(crate) struct Client {
     seams: Seams,
 }
 
+/// How a request is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum As {
+    Call,
+    /// The only one of a stream, of whose answers the first counts.
+    Stream,
+}
+
 /// The service by which `tonic` sends requests over the connection.
 #[derive(Clone)]
 struct Http2(SendRequest<Body>);
@@ -109,17 +117,51 @@ impl Client {
         A: Message + Clone + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
     {
+        self.logged_in(As::Call, path, request).await
+    }
+
+    /// Asks for one answer on a stream of requests, as for keep-alives. As [`call`](Client::call).
+    pub(crate) async fn first<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
+    where
+        A: Message + Clone + Send + Sync + 'static,
+        B: Message + Default + Send + Sync + 'static,
+    {
+        self.logged_in(As::Stream, path, request).await
+    }
+
+    async fn logged_in<A, B>(&self, how: As, path: &'static str, request: A) -> Result<B, Failure>
+    where
+        A: Message + Clone + Send + Sync + 'static,
+        B: Message + Default + Send + Sync + 'static,
+    {
         let (token, again) = (self.token(), self.has_user().then(|| request.clone()));
-        match (self.unary(path, request, &token).await, again) {
+        match (self.send(how, path, request, &token).await, again) {
             (Err(failure), Some(request)) if failure.is_of_login() => {
                 let token = self.log_in_again(&token).await?;
-                self.unary(path, request, &token).await
+                self.send(how, path, request, &token).await
             }
             // Where there are users, a request without a login lacks a user's name.
             (Err(Failure::Refused(Code::InvalidArgument, reason)), None) => {
                 Err(Failure::Refused(Code::Unauthenticated, reason))
             }
             (answered, _) => answered,
+        }
+    }
+
+    async fn send<A, B>(
+        &self,
+        how: As,
+        path: &'static str,
+        request: A,
+        token: &AuthToken,
+    ) -> Result<B, Failure>
+    where
+        A: Message + Send + Sync + 'static,
+        B: Message + Default + Send + Sync + 'static,
+    {
+        match how {
+            As::Call => self.unary(path, request, token).await,
+            As::Stream => self.first_of(path, request, token).await,
         }
     }
 
@@ -138,22 +180,6 @@ impl Client {
         };
         let answered = within(&**self.seams.clock(), self.limit, answered).await;
         answered.unwrap_or(Err(Failure::Silent(self.limit)))
-    }
-
-    /// Asks for one answer on a stream of requests, as for keep-alives. As [`call`](Client::call).
-    pub(crate) async fn first<A, B>(&self, path: &'static str, request: A) -> Result<B, Failure>
-    where
-        A: Message + Clone + Send + Sync + 'static,
-        B: Message + Default + Send + Sync + 'static,
-    {
-        let (token, again) = (self.token(), self.has_user().then(|| request.clone()));
-        match (self.first_of(path, request, &token).await, again) {
-            (Err(failure), Some(request)) if failure.is_of_login() => {
-                let token = self.log_in_again(&token).await?;
-                self.first_of(path, request, &token).await
-            }
-            (answered, _) => answered,
-        }
     }
 
     async fn first_of<A, B>(&self, path: &'static str, request: A, token: &AuthToken) -> Result<B, Failure>

@@ -24,14 +24,8 @@ impl Term {
         Term { deadline: AtomicU64::new(deadline.nanos()) }
     }
 
-    /// Returns the deadline, whether or not it has passed; `None` once it was seen to pass.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Moment> {
-        let deadline = self.deadline.load(Ordering::Acquire);
-        (deadline != OVER).then(|| Moment::from_nanos(deadline))
-    }
-
-    /// Returns the deadline, if the term still runs at `now`. Once `None`, always `None`.
+    /// Returns the deadline, if the term still runs at `now`. Once `None`, always `None`. At the origin of the clock it runs,
+    /// unless it was ended or seen to end.
     pub fn remaining(&self, now: Moment) -> Option<Moment> {
         let deadline = self.deadline.load(Ordering::Acquire);
         if deadline == OVER {
