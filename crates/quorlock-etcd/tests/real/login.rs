@@ -1,5 +1,7 @@
 //! Users of a cluster, and logins that end.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,11 @@ use tempfile::TempDir;
 
 use crate::ordered::{TTL, acquire, claim, refusal, renew};
 use crate::support::{newest, programs};
+
+#[path = "../../../../tests/stores/rotation.rs"]
+mod rotation;
+
+use rotation::{PasswordFile, costs_no_lock, is_refused, password};
 
 /// The life of the token of a login.
 const LOGIN: Duration = Duration::from_secs(1);
@@ -119,6 +126,34 @@ async fn every_request_logs_in_again_when_the_login_has_ended() {
         }
         assert_eq!(*losses.0.lock(), Vec::<String>::new(), "{programs}");
     }
+}
+
+/// Each change ends the logins of the user.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_rotates_every_two_seconds_under_64_tasks_costs_no_lock() {
+    let Some(programs) = newest() else { return };
+    let (cluster, file) = (with_users(&programs, &[]).await, PasswordFile::new());
+    let change_to = |number: usize| {
+        let mut command = Command::new(programs.program("etcdctl"));
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &cluster.endpoints(), "--user", "root:secret"]);
+        command.args(["user", "passwd", "jobs", "--interactive=false"]).stdin(Stdio::piped());
+        let mut changing = command.stdout(Stdio::null()).spawn().unwrap();
+        changing.stdin.take().unwrap().write_all(format!("{}\n", password(number)).as_bytes()).unwrap();
+        assert!(changing.wait().unwrap().success());
+    };
+    change_to(0);
+    let builder = || {
+        let url = format!("etcd://jobs@{}", cluster.endpoints());
+        let builder = Coordinator::builder().kind(EtcdKind::new()).nodes([url]);
+        builder.restart_guard(quorlock::RestartGuard::Off)
+    };
+    let coordinator = builder().password_file(file.path()).build().unwrap();
+    costs_no_lock(&coordinator, async |number| {
+        file.change_to(number);
+        change_to(number);
+    })
+    .await;
+    is_refused(&builder().password(password(0)).build().unwrap()).await;
 }
 
 #[tokio::test]

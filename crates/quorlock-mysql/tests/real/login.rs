@@ -10,6 +10,11 @@ use quorlock_testkit::patience;
 
 use crate::server::Server;
 
+#[path = "../../../../tests/stores/rotation.rs"]
+mod rotation;
+
+use rotation::{PasswordFile, costs_no_lock, is_refused, password};
+
 #[cfg(feature = "tls")]
 #[path = "../../../../tests/stores/authority.rs"]
 mod authority;
@@ -67,6 +72,29 @@ async fn a_connection_is_encrypted_to_a_server_with_the_right_certificate_only()
 
 fn permissions() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o755)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_rotates_every_two_seconds_under_64_tasks_costs_no_lock() {
+    let Some(server) = Server::start(&[]).await else { return };
+    let file = PasswordFile::new();
+    let change_to = async |number| {
+        server.sql(format!("ALTER USER 'locks'@'%' IDENTIFIED BY '{}'", password(number))).await;
+    };
+    change_to(0).await;
+    let builder = || {
+        let url = format!("mysql://locks@127.0.0.1:{}/locks", server.port());
+        Coordinator::builder().kind(MysqlKind::new()).nodes([url]).restart_guard(RestartGuard::Off)
+    };
+    let coordinator = builder().password_file(file.path()).build().unwrap();
+    costs_no_lock(&coordinator, async |number| {
+        // A user has one password: nobody logs in between these two.
+        file.change_to(number);
+        change_to(number).await;
+        server.sql("KILL USER locks").await;
+    })
+    .await;
+    is_refused(&builder().password(password(0)).build().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

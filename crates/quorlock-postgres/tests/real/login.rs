@@ -14,6 +14,11 @@ mod authority;
 
 use authority::Authority;
 
+#[path = "../../../../tests/stores/rotation.rs"]
+mod rotation;
+
+use rotation::{PasswordFile, costs_no_lock, is_refused, password};
+
 /// A server that accepts TCP clients only over TLS, and requires a password from all but its owner.
 fn encrypted(authority: &Authority, folder: &Path) -> Server {
     let files = authority.issue(folder, "server", |_| {});
@@ -102,6 +107,33 @@ async fn a_password_is_proved_by_scram_and_a_wrong_one_is_refused() {
     in_the_url.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();
     refused(&coordinator(url.clone(), ours.clone(), Some("hunter3")), &["refuses user and password"]).await;
     refused(&coordinator(url, ours, None), &["it wants a password"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_rotates_every_two_seconds_under_64_tasks_costs_no_lock() {
+    if server().is_none() {
+        return;
+    }
+    let rules = "local all all trust\nhost all all all scram-sha-256\n";
+    let server = Server::with_files(&["password_encryption=scram-sha-256"], &[("pg_hba.conf", rules)]);
+    let (client, file) = (server.client().await, PasswordFile::new());
+    let made =
+        format!("CREATE USER app PASSWORD '{}'; GRANT CREATE ON DATABASE postgres TO app", password(0));
+    client.batch_execute(&made).await.unwrap();
+    let builder = || {
+        let url = server.tcp_url("app", "127.0.0.1", "?sslmode=disable&connections=1");
+        Coordinator::builder().kind(PostgresKind::new()).nodes([url]).restart_guard(RestartGuard::Off)
+    };
+    let coordinator = builder().password_file(file.path()).build().unwrap();
+    costs_no_lock(&coordinator, async |number| {
+        // A role has one password: nobody logs in between these two.
+        file.change_to(number);
+        client.batch_execute(&format!("ALTER USER app PASSWORD '{}'", password(number))).await.unwrap();
+        let ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'";
+        client.batch_execute(ended).await.unwrap();
+    })
+    .await;
+    is_refused(&builder().password(password(0)).build().unwrap()).await;
 }
 
 #[test]
