@@ -292,6 +292,7 @@ TYPES = {
     "error": ("error: quorlock.Held",) * 2,
     "holder": ("holder: quorlock.Holder",) * 2,
     "order": ("order: object",) * 2,
+    "urls": ("urls: list[str]",) * 2,
     "timedelta": ("from datetime import timedelta",) * 2,
     "store": (
         "def store(order: object, fence: int | None) -> None: ...",
@@ -308,10 +309,12 @@ def typed(piece: Piece, imports: list[str]) -> str:
     on_a_loop = bool(piece.compile().co_flags & inspect.CO_COROUTINE)
     known = {name.split(".")[0] for line in imports for name in re.findall(r"[\w.]+", line.split("import", 1)[1])}
     given = [TYPES[name][on_a_loop] for name in sorted(piece.missing - known - {"quorlock"})]
+    given = [f"{line} = _given" if re.fullmatch(r"\w+: .*", line) else line for line in given]
     code = piece.code
     if on_a_loop:
         code = "async def main() -> None:\n" + textwrap.indent(code, "    ")
-    return "\n".join(["import quorlock, quorlock.aio", *imports, *given, "", code])
+    head = ["from typing import Any", "import quorlock, quorlock.aio", *imports, "_given: Any = None"]
+    return "\n".join([*head, *given, "", code])
 
 
 def imports_of(code: str) -> list[str]:
@@ -319,17 +322,30 @@ def imports_of(code: str) -> list[str]:
     return [ast.unparse(one) for one in statements if isinstance(one, ast.Import | ast.ImportFrom)]
 
 
-def test_examples_pass_the_type_checker_as_a_reader_would_paste_them(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    for page in ["docs/python.md", "python/README.md"]:
+@pytest.fixture(scope="module")
+def pasted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a module for each example."""
+    folder = tmp_path_factory.mktemp("pasted")
+    for page in PAGES:
         imports: list[str] = []
         for number, block in enumerate(blocks(page)):
-            (tmp_path / f"{re.sub('[^a-z]', '_', page)}_{number}.py").write_text(typed(block, imports))
+            (folder / f"{re.sub('[^a-z]', '_', page.lower())}_{number}.py").write_text(typed(block, imports))
             imports += imports_of(block.code)
-    for number, piece in enumerate(OVERVIEW):
-        (tmp_path / f"cell_{number}.py").write_text(typed(piece, []))
-    # Celery and APScheduler have no types.
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--ignore-missing-imports"]
-    command += ["--allow-untyped-decorators", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    for number, piece in enumerate(OVERVIEW + MIGRATION):
+        (folder / f"cell_{number}.py").write_text(typed(piece, []))
+    return folder
+
+
+#: Celery and APScheduler have no types.
+CHECKERS = {
+    "mypy": ["--strict", "--no-incremental", "--ignore-missing-imports", "--allow-untyped-decorators"],
+    "pyright": ["--pythonpath", sys.executable],
+}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_examples_pass_the_type_checkers_as_a_reader_would_paste_them(pasted: Path, checker: str) -> None:
+    pytest.importorskip(checker)
+    command = [sys.executable, "-m", checker, *CHECKERS[checker], str(pasted)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=pasted)
     assert ended.returncode == 0, ended.stdout + ended.stderr
