@@ -26,9 +26,8 @@ pub use parse::percent_decoded;
 /// service it follows the name: `/service/3`. Credentials for the Sentinels themselves are given by
 /// `?sentinel_username=…&sentinel_password=…`; those before the hosts are for the master.
 ///
-/// With `?layout=redisson` locks are stored as Redisson stores its own (`docs/redisson.md`). With `?wait=1` a vote
-/// counts only after that number of replicas has confirmed it (`WAIT`): see [`Address::wait`]. Characters with a meaning in URLs must be percent-encoded. Prefer to keep passwords out
-/// of URLs: see [`Address::set_password`].
+/// With `?layout=redisson` locks are stored as Redisson stores its own (`docs/redisson.md`). Characters with a meaning
+/// in URLs must be percent-encoded. Prefer to keep passwords out of URLs: see [`Address::set_password`].
 ///
 /// `Display` and `Debug` show neither user nor password.
 #[derive(Clone)]
@@ -39,7 +38,6 @@ pub struct Address {
     database: u32,
     sentinel_user: Option<Arc<str>>,
     sentinel_password: Option<Arc<str>>,
-    wait: u32,
     layout: Layout,
 }
 
@@ -116,20 +114,6 @@ impl Address {
         self.password = Some(password.into());
     }
 
-    /// Returns how many replicas must confirm a vote of this node before it counts: 0 unless the address has
-    /// `?wait=`.
-    ///
-    /// Redis replicates asynchronously, after it has replied. With `?wait=1` each vote is followed by `WAIT
-    /// 1` on the same connection, for at most 25 ms, or half of the node timeout if that is set. A vote that is
-    /// not confirmed by then counts as unanswered and is cleaned up, so a promoted replica lacks fewer locks.
-    /// This is not consensus: the library does not choose which replica is promoted, and a replica that has
-    /// confirmed may still lose its data. Each vote costs an extra round trip from the master to its replica,
-    /// and the node does not vote while too few replicas answer in time.
-    #[must_use]
-    pub fn wait(&self) -> u32 {
-        self.wait
-    }
-
     /// Returns whether both addresses lead to the same server. User, password and database are ignored: two
     /// databases of one server fail together, so they are one node.
     #[must_use]
@@ -169,18 +153,8 @@ impl Address {
             database: 0,
             sentinel_user: None,
             sentinel_password: None,
-            wait: 0,
             layout: Layout::Own,
         }
-    }
-
-    fn set_wait(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {
-        self.wait = text.parse().map_err(|_| AddressError::Malformed {
-            shown: shown.into(),
-            problem: "has a `wait` that is not a number",
-            cure: "say how many replicas must confirm a vote, as in `?wait=1`",
-        })?;
-        Ok(())
     }
 
     fn set_layout(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {

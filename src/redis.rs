@@ -70,7 +70,6 @@ mod process;
 mod promotion;
 mod push;
 mod redisson;
-mod replicas;
 mod resp;
 #[doc(hidden)]
 pub mod scripts;

@@ -92,19 +92,12 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     }
     // `?protocol=` is accepted for compatibility with other clients and ignored: RESP3 is used where the
     // server supports it.
-    let known = |name: &str| matches!(name, "protocol" | "wait" | "layout");
+    let known = |name: &str| matches!(name, "protocol" | "layout");
     if url.query_pairs().any(|(name, _)| !known(&name)) {
-        return Err(malformed(
-            &shown,
-            "has settings after a `?`",
-            "leave them out: only wait and layout are known",
-        ));
+        return Err(malformed(&shown, "has settings after a `?`", "leave them out: only layout is known"));
     }
     let mut address = Address::new(endpoint);
     address.database = parse_database(url.path().trim_start_matches('/'), &shown)?;
-    if let Some((_, wait)) = url.query_pairs().find(|(name, _)| name == "wait") {
-        address.set_wait(&wait, &shown)?;
-    }
     if let Some((_, layout)) = url.query_pairs().find(|(name, _)| name == "layout") {
         address.set_layout(&layout, &shown)?;
     }
@@ -163,14 +156,13 @@ fn parse_unix(rest: &str) -> Result<Address, AddressError> {
             "db" => address.database = parse_database(&value, BARE)?,
             "user" => address.user = given(&value),
             "pass" => address.password = given(&value),
-            "wait" => address.set_wait(&value, BARE)?,
             "layout" => address.set_layout(&value, BARE)?,
             "protocol" => {}
             _ => {
                 return Err(malformed(
                     BARE,
                     "has an unknown setting",
-                    "only db, user, pass, wait and layout are known",
+                    "only db, user, pass and layout are known",
                 ));
             }
         }
@@ -261,7 +253,7 @@ mod tests {
             ),
             ("unix:///run/redis.sock", "redis+unix:///run/redis.sock"),
             ("redis://db-7?layout=redisson", "redis://db-7:6379?layout=redisson"),
-            ("redis://db-7/3?wait=1&layout=redisson", "redis://db-7:6379/3?layout=redisson"),
+            ("redis://db-7/3?protocol=resp3&layout=redisson", "redis://db-7:6379/3?layout=redisson"),
             ("unix:///s?layout=redisson&db=2", "redis+unix:///s?db=2&layout=redisson"),
             ("unix:///s?layout=redisson", "redis+unix:///s?layout=redisson"),
         ] {
@@ -295,8 +287,8 @@ mod tests {
             ("redis://u:a/b@db-7", "percent-encode"),
             ("redis://u:a%zz@db-7", "percent-encod"),
             ("unix://socket", "three slashes"),
-            ("unix:///s?what=1", "only db, user, pass, wait"),
-            ("redis://db-7?wait=some", "how many replicas"),
+            ("unix:///s?what=1", "only db, user, pass and layout"),
+            ("redis://db-7?wait=1", "only layout is known"),
             ("redis://db-7?layout=shedlock", "layout=redisson"),
             ("unix:///s?layout=", "layout=redisson"),
             ("/run/redis.sock", "redis+unix"),

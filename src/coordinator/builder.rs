@@ -122,9 +122,7 @@ impl Builder {
     /// all its Sentinels, and the name that they have for it. That is one node, also where it has
     /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
     /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
-    /// `?wait=1` behind an address counts a vote only once a replica has confirmed it:
-    /// [`Address::wait`](crate::redis::Address::wait). A whole Redis Cluster is one node as well,
-    /// `redis+cluster://host:port,host:port`: see
+    /// A whole Redis Cluster is one node as well, `redis+cluster://host:port,host:port`: see
     /// [`ClusterAddress`](crate::redis::ClusterAddress). `docs/topologies.md` has what happens to a lock in each
     /// case.
     ///

@@ -70,13 +70,6 @@ pub enum NodeError {
         /// The number of unanswered requests.
         waiting: usize,
     },
-    /// The server carried out the request, but too few replicas confirmed it in time: a failover may lose it.
-    Unconfirmed {
-        /// How many replicas confirmed.
-        copies: u64,
-        /// How many must confirm: `wait` in the node's address.
-        needed: u64,
-    },
     /// The attempt was over before the request was sent.
     NotAsked,
     /// The server must not vote, even if it grants.
@@ -115,10 +108,9 @@ impl NodeError {
         match self {
             NodeError::Unfit { kind, .. } | NodeError::Failed { kind, .. } => *kind,
             NodeError::Unreachable { .. } | NodeError::Disconnected { .. } => NodeErrorKind::Unreachable,
-            NodeError::Unresponsive { .. }
-            | NodeError::Unanswered { .. }
-            | NodeError::Unconfirmed { .. }
-            | NodeError::NotAsked => NodeErrorKind::TimedOut,
+            NodeError::Unresponsive { .. } | NodeError::Unanswered { .. } | NodeError::NotAsked => {
+                NodeErrorKind::TimedOut
+            }
             NodeError::Overloaded { .. } => NodeErrorKind::Busy,
             NodeError::OtherLimit { .. } => NodeErrorKind::WrongData,
             NodeError::UnexpectedReply { .. } => NodeErrorKind::Other,
@@ -131,7 +123,6 @@ impl NodeError {
         match self {
             NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
-            | NodeError::Unconfirmed { .. }
             | NodeError::UnexpectedReply { .. }
             | NodeError::OtherLimit { .. } => true,
             NodeError::Unreachable { .. }
@@ -170,7 +161,6 @@ impl NodeError {
             | NodeError::Failed { reason, .. } => Some(reason),
             NodeError::Unanswered { .. }
             | NodeError::Overloaded { .. }
-            | NodeError::Unconfirmed { .. }
             | NodeError::NotAsked
             | NodeError::OtherLimit { .. } => None,
         }
@@ -206,11 +196,6 @@ impl fmt::Display for NodeError {
             NodeError::Overloaded { waiting } => {
                 write!(f, "{waiting} earlier requests are unanswered, so this one was not sent")
             }
-            NodeError::Unconfirmed { copies, needed } => write!(
-                f,
-                "done, but only {copies} of the {needed} required replicas confirmed it in time, so it does \
-                 not count"
-            ),
             NodeError::NotAsked => {
                 f.write_str("not asked: the attempt was over before the connection was ready")
             }

@@ -263,6 +263,12 @@ impl Drop for AdmissionPermit {
     }
 }
 
+/// Returns whether the effect of the request must outlive a failover to count: votes, renewals, and fencing numbers
+/// that are written back.
+pub(crate) fn must_last(request: &Request) -> bool {
+    request.may_create() || matches!(request, Request::WriteBack { .. })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

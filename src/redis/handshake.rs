@@ -6,11 +6,11 @@
 //! `ReadyConnection` or the reason why there is none. There is no retry here: the supervisor has the backoff.
 //!
 //! ```text
-//!  Sentinels? ─► dial, TLS ─► HELLO, AUTH ─► introduction ─► promoted? ─► WAIT? ─► kill old ─► recognise
-//!   (T-1)                      SELECT          │              note of       (T-3)   connections   │
-//!                                              │              promotion             (I-5)         ▼
-//!                                              ├ note of the start (I-24)  (I-17)          ReadyConnection
-//!                                              ├ CLIENT TRACKING: hints                    with an Identity
+//!  Sentinels? ─► dial, TLS ─► HELLO, AUTH ─► introduction ─► promoted? ─► kill old ─► recognise
+//!   (T-1)                      SELECT          │              note of      connections   │
+//!                                              │              promotion    (I-5)         ▼
+//!                                              ├ note of the start (I-24)  (I-17) ReadyConnection
+//!                                              ├ CLIENT TRACKING: hints           with an Identity
 //!                                              ├ note of `max_ttl` (I-37)
 //!                                              ├ SUBSCRIBE: offers (O-8)
 //!                                              └ INFO: process, role, uptime
@@ -25,11 +25,10 @@
 //! 3. `Process::fit_to_vote` refuses what must not vote: replicas, Sentinels, a cluster member given as a
 //!    node of its own, a server without `run_id` (I-25). So is an address at which processes alternate (I-23).
 //! 4. A master that was a replica before is asked for the note of its promotion (I-17).
-//! 5. With `?wait=N`, `WAIT` is tried, so that a missing permission shows here and not at a vote (T-3).
-//! 6. `end_abandoned` has this process close our earlier connections on which a request may still arrive.
+//! 5. `end_abandoned` has this process close our earlier connections on which a request may still arrive.
 //!    Then nothing that was sent before can follow what is sent from here on (I-5). A process that does not
 //!    close them is sent only commands that look for tombstones (I-41).
-//! 7. `recognise` dates the process and gives it its `Identity`.
+//! 6. `recognise` dates the process and gives it its `Identity`.
 //!
 //! # The age
 //!
@@ -69,7 +68,6 @@ use super::process::{Process, history_in};
 use super::promotion::master_since;
 use super::push::Listeners;
 use super::redisson::Publishing;
-use super::replicas::ReplicaAck;
 use super::seen_processes::SeenProcesses;
 use super::sentinel::{Sentinels, Watch};
 use super::settings::{Membership, Settings};
@@ -84,12 +82,11 @@ use quorlock_protocol::{InboxId, Moment, Past, believed};
 const CLIENT_NAME: &str = "quorlock";
 
 /// Returns whether the server may offer locks (rule O-8): not where Sentinels or a cluster bound the age of a
-/// vote (rules T-1, T-2 and C-6), where votes wait for replicas (T-3), or without the restart guard, where it
+/// vote (rules T-1, T-2 and C-6), or without the restart guard, where it
 /// depends on the server's disk what is remembered.
 pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
     settings.membership == Membership::Alone
         && address.service().is_none()
-        && address.wait() == 0
         && address.layout() == Layout::Own
         && settings.gate.is_some()
 }
@@ -99,8 +96,6 @@ pub(crate) struct ReadyConnection {
     pub(crate) connection: Connection,
     /// The server process.
     pub(crate) identity: Arc<Identity>,
-    /// The replicas that must confirm a vote.
-    pub(crate) replica_ack: Option<ReplicaAck>,
     /// Whether the server pushes changes.
     pub(crate) hints: bool,
     /// Whether it also pushes changes by our own scripts, as Redis 6.0 does.
@@ -309,11 +304,6 @@ impl Connector {
             facts.master_since = Some(master_since);
             past = Past::Promoted { master_since };
         }
-        let copies = ReplicaAck::wanted(&self.login.address, &self.settings);
-        if let Some(copies) = copies {
-            self.login.steps.next(1);
-            copies.try_out(&mut connection, self.user()).await?;
-        }
         let supported = self.end_abandoned(&mut connection, &process, supported).await?;
         let now = self.settings.clock.now();
         let identity = self.recognise(process, past, marks, now);
@@ -324,7 +314,6 @@ impl Connector {
         Ok(ReadyConnection {
             connection,
             identity,
-            replica_ack: copies,
             hints,
             pushes_own,
             inbox,
@@ -491,7 +480,6 @@ impl Connector {
             NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
             | NodeError::Overloaded { .. }
-            | NodeError::Unconfirmed { .. }
             | NodeError::NotAsked
             | NodeError::Unfit { .. }
             | NodeError::OtherLimit { .. }

@@ -13,19 +13,17 @@
 //!                   │       │                        │
 //!                   └───────┴───────── reply ────────┤
 //!                           │                        └── push ──► listeners
-//!                vote, error│    granted, with ?wait=N
-//!                           │─────────────────────────► unconfirmed ── reply to WAIT ──┐
-//!                           ▼                                                          ▼
-//!                       Responder ◄────────────────────────────────────────────────────┘
+//!                vote, error│
+//!                           ▼
+//!                       Responder
 //! ```
 //!
 //! # States
 //!
-//! A request is in exactly one of these places: `queue`, `batch`, `in_flight` or `unconfirmed`. It leaves
-//! the last of them with one response. A request of several steps (see `exchange`) goes back from
-//! `in_flight` to `batch` between two of them. Besides requests, `in_flight` has the session's own
-//! commands: `WAIT`, the notes (see `notes`), the list of nodes, and the release of a token whose number could
-//! not be drawn.
+//! A request is in exactly one of these places: `queue`, `batch` or `in_flight`. It leaves the last of them with
+//! one response. A request of several steps (see `exchange`) goes back from `in_flight` to `batch` between two of
+//! them. Besides requests, `in_flight` has the session's own commands: the notes (see `notes`), the list of nodes,
+//! and the release of a token whose number could not be drawn.
 //!
 //! The connection is *fluent*; *stalled* after a second without a reply (four round trips, if that is
 //! longer); *closing* once the node's last handle was dropped; and then ended, either *lost* or *closed*.
@@ -52,8 +50,8 @@
 //!   it. If that connection has ended and the server did not close it for us, the release is not sent; its
 //!   caller then leaves a tombstone (I-5). For the same reason `SET` without a look for a tombstone is used
 //!   only where the server closes old connections (I-41).
-//! - A vote is requested only while the Sentinels confirm the master (T-1). It is reported when enough
-//!   replicas have it (T-3). A cluster member votes only in the history of its handshake (C-3).
+//! - A vote is requested only while the Sentinels confirm the master (T-1). A cluster member votes only in the
+//!   history of its handshake (C-3).
 //! - While stalled, only clean-up is sent, and the next step of what was sent before: a hung server carries
 //!   out its backlog when it resumes.
 //! - What a server sends is untrusted: it may end this connection, and harms nothing else.
@@ -85,10 +83,9 @@ use super::connection::{Connection, ConnectionError};
 use super::handshake::{Connector, ReadyConnection};
 use super::node_lists::NodeListsNote;
 use super::push::Listeners;
-use super::replicas::ReplicaAck;
 use super::scripts::Library;
 use super::sentinel::Watch;
-use crate::node::{Identity, NodeError, Response};
+use crate::node::{Identity, NodeError};
 use crate::reason::Reason;
 use crate::runtime::clock::{Clock, Sleep};
 use quorlock_protocol::Moment;
@@ -149,11 +146,9 @@ pub(crate) async fn run(
         supported: ready.supported,
         pairs_from: Moment::ORIGIN,
         watch: ready.watch,
-        replica_ack: ready.replica_ack,
         notes,
         lists,
         lists_from: Moment::ORIGIN,
-        unconfirmed: Vec::new(),
         batch: Vec::new(),
         library: Library::new(ready.redisson),
         pace: Pace::Fluent,
@@ -181,18 +176,13 @@ impl Drop for Session<'_> {
         let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.expected {
             Expected::Response { pending, .. } => Some(pending),
             Expected::Undo(undo) => Some(undo.pending),
-            Expected::ReplicaAck
-            | Expected::MaxTtl
-            | Expected::SecretLeft
-            | Expected::Secret
-            | Expected::NodeLists => None,
+            Expected::MaxTtl | Expected::SecretLeft | Expected::Secret | Expected::NodeLists => None,
         });
         let asked: Vec<_> = in_flight.collect();
         if asked.iter().any(|pending| pending.request.may_create()) {
             self.connector.abandon(self.supported.client);
         }
-        let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(pending, _)| pending);
-        for pending in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
+        for pending in asked.into_iter().chain(mem::take(&mut self.batch)) {
             pending.answer(Err(NodeError::Disconnected { reason: self.reason.clone() }));
         }
     }
@@ -230,16 +220,12 @@ struct Session<'a> {
     pairs_from: Moment,
     /// The view of the Sentinels, if they reported the address.
     watch: Option<Watch>,
-    /// The replicas that must confirm a vote.
-    replica_ack: Option<ReplicaAck>,
     /// The notes that are read again when the server pushes that they have changed.
     notes: Notes,
     /// The lists of nodes of the clients.
     lists: Option<NodeListsNote>,
     /// When ours may be recorded again.
     lists_from: Moment,
-    /// Granted votes that are not confirmed by replicas yet.
-    unconfirmed: Vec<(PendingRequest, Response)>,
     /// Requests to be sent next.
     batch: Vec<PendingRequest>,
     /// The scripts that the server knows.

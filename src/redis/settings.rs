@@ -1,7 +1,6 @@
 //! The environment and settings of a Redis node.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::connect_timeout::ConnectTimeout;
 use crate::node::lists::NodeLists;
@@ -23,8 +22,6 @@ pub(crate) struct Settings {
     pub(crate) membership: Membership,
     /// With which the keys and channels of all locks begin.
     pub(crate) key_prefix: Arc<str>,
-    /// How long a vote may wait for replicas, if the address requires them.
-    pub(crate) copy_limit: Duration,
     /// The key where a promoted server records since when it is master; `None` with the restart guard off.
     pub(crate) gate: Option<Arc<str>>,
     /// Compares the `max_ttl` of other clients, as the node reports it, with ours.
@@ -50,10 +47,6 @@ pub(crate) enum Membership {
     OfCluster,
 }
 
-/// How long a vote waits for replicas, unless a node timeout is set. Later requests on the connection wait,
-/// too.
-const DEFAULT_COPY_LIMIT: Duration = Duration::from_millis(25);
-
 impl Settings {
     pub(super) fn of(seams: &Seams) -> Settings {
         Settings {
@@ -63,7 +56,6 @@ impl Settings {
             connect_timeout: seams.connect_timeout().map_or(ConnectTimeout::default(), ConnectTimeout::Whole),
             notices: Notices::Logged,
             membership: Membership::Alone,
-            copy_limit: seams.node_timeout().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
             key_prefix: Arc::clone(&seams.key_prefix),
             gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
             max_ttls: seams.max_ttls.clone(),

@@ -327,7 +327,6 @@ const ERRORS: &[&str] = &[
     "unfit",
     "failed",
     "other_limit",
-    "unconfirmed",
     "unexpected_reply",
     "unresponsive",
 ];
@@ -342,9 +341,8 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::Unfit { .. } => 5,
         NodeError::Failed { .. } => 6,
         NodeError::OtherLimit { .. } => 7,
-        NodeError::Unconfirmed { .. } => 8,
-        NodeError::UnexpectedReply { .. } => 9,
-        NodeError::Unresponsive { .. } => 10,
+        NodeError::UnexpectedReply { .. } => 8,
+        NodeError::Unresponsive { .. } => 9,
     }
 }
 

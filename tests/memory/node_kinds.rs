@@ -112,12 +112,12 @@ fn a_list_of_several_kinds_is_split_by_each_kind() {
 fn services_and_clusters_keep_their_commas() {
     let cases: [(&str, &[&str]); 2] = [
         (
-            "redis+sentinel://s1,s2:1/m?wait=1, redis://a,b,redis+sentinel://s3,,s4/m",
-            &["redis+sentinel://s1,s2:1/m?wait=1", "redis://a", "b", "redis+sentinel://s3,s4/m"],
+            "redis+sentinel://s1,s2:1/m?protocol=resp3, redis://a,b,redis+sentinel://s3,,s4/m",
+            &["redis+sentinel://s1,s2:1/m?protocol=resp3", "redis://a", "b", "redis+sentinel://s3,s4/m"],
         ),
         (
-            "redis+cluster://c1:1,c2:2,redis://a,b,redis+cluster://c3,c4?wait=1,c",
-            &["redis+cluster://c1:1,c2:2", "redis://a", "b", "redis+cluster://c3,c4?wait=1", "c"],
+            "redis+cluster://c1:1,c2:2,redis://a,b,redis+cluster://c3,c4?protocol=resp3,c",
+            &["redis+cluster://c1:1,c2:2", "redis://a", "b", "redis+cluster://c3,c4?protocol=resp3", "c"],
         ),
     ];
     for (list, urls) in cases {

@@ -15,7 +15,6 @@ mod bad_nodes;
 mod blocking;
 mod cluster;
 mod contract;
-mod copies;
 mod cut;
 mod election;
 mod examples;

@@ -56,11 +56,10 @@ pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> 
         match name {
             "sentinel_username" => address.sentinel_user = given(&value),
             "sentinel_password" => address.sentinel_password = given(&value),
-            "wait" => address.set_wait(&value, bare)?,
             "layout" => address.set_layout(&value, bare)?,
             "protocol" => {}
             _ => {
-                let cure = "only wait, layout, sentinel_username and sentinel_password are known";
+                let cure = "only layout, sentinel_username and sentinel_password are known";
                 return Err(wrong("has an unknown setting", cure));
             }
         }
@@ -75,12 +74,12 @@ mod tests {
     #[test]
     fn a_service_is_read_and_shown_without_its_secrets() {
         let address = Address::parse(
-            "redis+sentinel://anna:s3c%2Fret@S1,10.0.0.2:26380,[::1]/orders/3?wait=1&sentinel_password=qq7",
+            "redis+sentinel://anna:s3c%2Fret@S1,10.0.0.2:26380,[::1]/orders/3?sentinel_password=qq7",
         )
         .unwrap();
         assert_eq!(address.to_string(), "redis+sentinel://s1:26379,10.0.0.2:26380,[::1]:26379/orders/3");
         assert_eq!((address.user(), address.password()), (Some("anna"), Some("s3c/ret")));
-        assert_eq!((address.wait(), address.database()), (1, 3));
+        assert_eq!(address.database(), 3);
         let sentinel = address.sentinels().next().unwrap();
         assert_eq!((sentinel.user(), sentinel.password()), (None, Some("qq7")));
         assert_eq!(sentinel.to_string(), "redis://s1:26379");
@@ -105,7 +104,7 @@ mod tests {
     fn services_are_the_same_if_they_share_a_sentinel_and_a_name() {
         let same =
             |one: &str, two: &str| Address::parse(one).unwrap().same_server(&Address::parse(two).unwrap());
-        assert!(same("redis+sentinel://a,b/m", "redis+sentinel://b,c/m?wait=1"));
+        assert!(same("redis+sentinel://a,b/m", "redis+sentinel://b,c/m?protocol=resp3"));
         assert!(!same("redis+sentinel://a,b/m", "redis+sentinel://a,b/n"));
         assert!(!same("redis+sentinel://a/m", "redis+sentinel://b/m"));
         assert!(!same("redis+sentinel://a/m", "redis://a:26379"));
@@ -120,8 +119,8 @@ mod tests {
             ("redis+sentinel://a:0/m", "port 0"),
             ("redis+sentinel://a:x/m", "not a number"),
             ("redis+sentinel://a/m/three", "not a number"),
-            ("redis+sentinel://a/m?what=Qq7Zz9", "only wait"),
-            ("redis+sentinel://a/m?wait=some", "wait"),
+            ("redis+sentinel://a/m?what=Qq7Zz9", "only layout"),
+            ("redis+sentinel://a/m?wait=1", "only layout"),
             ("redis+sentinel://u:Qq7/Zz9@a/m", "percent-encode"),
             ("redis+sentinel://u:Qq7@Zz9@a/m", "percent-encode"),
             ("redis+sentinel://u:Qq7%zz@a/m", "percent-encod"),

@@ -8,9 +8,8 @@ use super::slot_map::Map;
 use crate::doctor::rules::on_sight;
 use crate::node::facts::Facts;
 use crate::node::{ConnectionState, Identity, Node, NodeError, Request, Responder, SharedRequest};
-use crate::redis::admission::MAX_REQUESTS;
+use crate::redis::admission::{MAX_REQUESTS, must_last};
 use crate::redis::error::unserved;
-use crate::redis::replicas::must_last;
 use quorlock_protocol::{Moment, SENTINELS_WORD, Slot};
 
 /// The slot map, its masters, and the unanswered requests.

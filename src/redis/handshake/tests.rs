@@ -21,7 +21,6 @@ fn o8_no_offers_where_votes_depend_on_time_or_other_servers() {
     assert!(offers("redis://a", guarded()));
     assert!(!offers("redis://a", Settings { gate: None, ..settings() }), "without the restart guard");
     assert!(!offers("redis+sentinel://a/m", guarded()));
-    assert!(!offers("redis://a?wait=1", guarded()));
     assert!(!offers("redis://a?layout=redisson", guarded()));
     assert!(!offers("redis://a", Settings { membership: Membership::OfCluster, ..guarded() }));
 }

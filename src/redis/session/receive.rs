@@ -11,11 +11,10 @@ use super::super::exchange::{Progress, Step};
 use super::super::max_ttl::max_ttl_in;
 use super::super::push::is_of_everything;
 use super::super::redisson;
-use super::super::replicas::{copies_in, must_last};
 use super::super::scripts::Library;
 use super::Session;
 use super::sent::{Expected, Sent, Undo};
-use crate::node::{NodeError, ReceivedAt, Request, Response, Vote};
+use crate::node::{NodeError, ReceivedAt, Request, Response};
 
 /// How long only scripts are used after the server has refused one of two commands: it may be out of memory for a
 /// while, or the user may lack a permission.
@@ -77,10 +76,6 @@ impl Session<'_> {
                             }
                         }
                         Expected::Undo(undo) => undo.pending.answer(Err(undo.error)),
-                        Expected::ReplicaAck => {
-                            let copies = copies_in(answer);
-                            self.copied(copies);
-                        }
                         Expected::NodeLists => {
                             if let Some(note) = &self.lists {
                                 note.hear(self.name, answer, self.last_reply);
@@ -128,18 +123,8 @@ impl Session<'_> {
     fn proceed(&mut self, mut pending: PendingRequest, progress: Progress) -> Result<(), ConnectionError> {
         match progress {
             Progress::Voted { vote, fence } => {
-                let unconfirmed =
-                    self.replica_ack.is_some() && vote == Vote::Granted && must_last(&pending.request);
                 let answer = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(fence);
-                if unconfirmed {
-                    debug_assert!(
-                        self.in_flight.iter().any(|sent| matches!(sent.expected, Expected::ReplicaAck)),
-                        "a vote waits for replicas that were not asked (rule T-3)"
-                    );
-                    self.unconfirmed.push((pending, answer));
-                } else {
-                    pending.answer_with(answer, ReceivedAt { at: self.last_reply, clock: self.clock });
-                }
+                pending.answer_with(answer, ReceivedAt { at: self.last_reply, clock: self.clock });
             }
             Progress::Then(step) => {
                 pending.step = Some(step);
@@ -178,15 +163,6 @@ impl Session<'_> {
             expected: Expected::Undo(Box::new(Undo { pending, error })),
             at: self.clock.now(),
         });
-    }
-
-    /// Records that `copies` replicas have the granted votes.
-    fn copied(&mut self, copies: u64) {
-        let needed = self.replica_ack.map_or(0, |copies| u64::from(copies.needed));
-        for (pending, answer) in self.unconfirmed.drain(..) {
-            let enough = copies >= needed;
-            pending.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
-        }
     }
 }
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::admission::{PendingRequest, cleans_up};
+use super::super::admission::{PendingRequest, cleans_up, must_last};
 use super::super::exchange::Step;
 use super::super::node_lists::EVERY;
-use super::super::replicas::must_last;
 use super::sent::{Expected, Sent};
 use super::stall::stalled;
 use super::{Pace, Session};
@@ -50,7 +49,6 @@ impl Session<'_> {
     /// Writes the batch to the connection.
     fn write(&mut self) {
         let at = self.clock.now();
-        let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
         let wall = self.supported.clock.filter(|_| self.pairs_from <= at).map(|clock| clock.at(at));
         // Taken one by one: if one panics, the others are still answered.
@@ -78,13 +76,7 @@ impl Session<'_> {
             let history = self.history.as_deref();
             let awaited = step.write(&pending.request, history, &mut self.library, self.connection.outbox());
             let pending = PendingRequest { step: Some(step), ..pending };
-            votes |= must_last(&pending.request);
             self.in_flight.push_back(Sent { expected: Expected::Response { pending, awaited }, at });
-        }
-        if let (Some(copies), true) = (self.replica_ack, votes) {
-            // Once for all of them: nothing after it is answered before.
-            copies.ask(self.connection.outbox());
-            self.in_flight.push_back(Sent { expected: Expected::ReplicaAck, at });
         }
         self.note_list(at);
         self.watch_for_stall(at);

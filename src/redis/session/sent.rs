@@ -33,8 +33,6 @@ pub(super) enum Expected {
         awaited: Awaited,
     },
     Undo(Box<Undo>),
-    /// The number of replicas that have all votes sent before.
-    ReplicaAck,
     /// The largest `max_ttl` of the clients.
     MaxTtl,
     /// Whether there was no secret of the inboxes.
