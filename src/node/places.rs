@@ -7,7 +7,8 @@
 //! on is for the case that the process dies.
 //!
 //! Such a store has several members, of which any can answer: a `Cluster`. Its node has one thread, which keeps a
-//! connection to one member and goes on to the next one when it fails; `Handle` starts it.
+//! connection to one member and goes on to the next one when it fails; `Handle` starts it. `Members` are what a URL
+//! says of them.
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::QueuedWaiter;
 
 mod cluster;
 mod handle;
+mod members;
 mod own;
 mod worker;
 
@@ -25,6 +27,8 @@ mod worker;
 pub use cluster::{Cluster, Connection, Local, open_any};
 #[doc(hidden)]
 pub use handle::Handle;
+#[doc(hidden)]
+pub use members::{Member, Members};
 pub use own::{OwnPlace, OwnPlaces, Role, Waiting};
 
 /// Begins the data of a waiter's place.

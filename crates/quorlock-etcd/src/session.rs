@@ -147,7 +147,7 @@ impl Session {
         let watches = Watches::new(sender);
         let token = client.token();
         let stream = client.watch(requests, &token).await.map_err(Failure::before_anything_changed)?;
-        let user = address.user(seams);
+        let user = address.members.user(seams);
         let mut connection = Connection::new(identity, round_trip, user);
         connection.facts.software = Some(Software::new("etcd", status.version.as_str()));
         let session = Arc::new(Session {

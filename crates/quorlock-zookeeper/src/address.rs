@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{AddressError, NodeError, Seams, percent_decoded};
-use url::Url;
+pub(crate) use quorlock::node::places::Member;
+use quorlock::node::places::Members;
+use quorlock::node::{AddressError, percent_decoded};
 
 use crate::layout::escaped;
 
@@ -13,19 +14,10 @@ use crate::layout::escaped;
 #[derive(Clone)]
 pub(crate) struct ZooKeeperAddress {
     encrypted: bool,
-    members: Arc<[Member]>,
+    pub(crate) members: Members,
     /// Empty, or a path of ZooKeeper that begins with a slash.
     path: Arc<str>,
     session: Duration,
-    user: Option<Arc<str>>,
-    password: Option<Arc<str>>,
-}
-
-/// The client address of a member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Member {
-    pub(crate) host: String,
-    pub(crate) port: u16,
 }
 
 const PORT: u16 = 2181;
@@ -47,33 +39,13 @@ impl ZooKeeperAddress {
             ));
         }
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-        let (login, hosts) =
-            rest.rsplit_once('@').map_or((None, rest), |(login, hosts)| (Some(login), hosts));
+        let (login, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (hosts, path) = hosts.split_once('/').unwrap_or((hosts, ""));
+        let members = Members::parse(&format!("{login}@{hosts}"), PORT, wrong)?;
         let decoded = |text| percent_decoded(text).ok_or_else(|| wrong("has a `%` that is not UTF-8"));
-        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
-            None | Some(("", _)) => (None, None),
-            Some((user, "")) => (Some(decoded(user)?), None),
-            Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
-        };
-        let mut members = Vec::new();
-        for host in hosts.split(',') {
-            let member = Member::parse(host).ok_or_else(|| wrong("has a host that is none"))?;
-            if members.contains(&member) {
-                return Err(wrong("names a member twice"));
-            }
-            members.push(member);
-        }
         let path = path.strip_suffix('/').unwrap_or(path);
         let path = if path.is_empty() { String::new() } else { format!("/{}", escaped(&decoded(path)?)) };
-        Ok(ZooKeeperAddress {
-            encrypted,
-            members: members.into(),
-            path: path.into(),
-            session: session(query, wrong)?,
-            user: user.map(Arc::from),
-            password: password.map(Arc::from),
-        })
+        Ok(ZooKeeperAddress { encrypted, members, path: path.into(), session: session(query, wrong)? })
     }
 
     #[cfg(feature = "tls")]
@@ -82,7 +54,7 @@ impl ZooKeeperAddress {
     }
 
     pub(crate) fn members(&self) -> &[Member] {
-        &self.members
+        self.members.all()
     }
 
     pub(crate) fn path(&self) -> &Arc<str> {
@@ -92,21 +64,6 @@ impl ZooKeeperAddress {
     /// Returns for how long the session outlives its connections.
     pub(crate) fn session(&self) -> Duration {
         self.session
-    }
-
-    /// Returns the user, if there is one. That of the program applies if the URL has none.
-    pub(crate) fn user<'a>(&'a self, seams: &'a Seams) -> Option<&'a str> {
-        self.user.as_deref().or(seams.username())
-    }
-
-    /// Returns user and password, if there is a user. Those of the program apply if the URL has none.
-    pub(crate) async fn login<'a>(
-        &'a self,
-        seams: &'a Seams,
-    ) -> Result<Option<(&'a str, Arc<str>)>, NodeError> {
-        let Some(user) = self.user(seams) else { return Ok(None) };
-        let password = seams.password(self.password.as_deref()).await?;
-        Ok(Some((user, password.unwrap_or_default())))
     }
 }
 
@@ -144,29 +101,11 @@ fn duration(text: &str) -> Option<Duration> {
     (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time).then_some(time)
 }
 
-impl Member {
-    fn parse(text: &str) -> Option<Member> {
-        let url = Url::parse(&format!("zookeeper://{text}")).ok()?;
-        let host = url.host_str().filter(|host| !host.is_empty())?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        Some(Member { host, port: url.port().unwrap_or(PORT) })
-    }
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Member { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
 /// The displayed name: without user, password and session.
 impl fmt::Display for ZooKeeperAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.encrypted { "zookeepers://" } else { "zookeeper://" })?;
-        for (number, member) in self.members.iter().enumerate() {
-            write!(f, "{}{member}", if number == 0 { "" } else { "," })?;
-        }
+        self.members.fmt(f)?;
         f.write_str(&self.path)
     }
 }
@@ -179,6 +118,8 @@ impl fmt::Debug for ZooKeeperAddress {
 
 #[cfg(test)]
 mod tests {
+    use quorlock::node::Seams;
+
     use super::*;
 
     #[tokio::test]
@@ -187,12 +128,12 @@ mod tests {
             ZooKeeperAddress::parse("ZOOKEEPER://ann:s%40cret@A,b:2180,[::1]/my/locks?session=20s").unwrap();
         assert_eq!(address.to_string(), "zookeeper://a:2181,b:2180,[::1]:2181/my/locks");
         let seams = Seams::default();
-        let login = address.login(&seams).await.unwrap();
+        let login = address.members.login(&seams).await.unwrap();
         assert_eq!(login, Some(("ann", "s@cret".into())));
         assert_eq!((&**address.path(), address.session()), ("/my/locks", Duration::from_secs(20)));
         assert!(!format!("{address:?}").contains("cret"));
         let plain = ZooKeeperAddress::parse("zookeeper://a").unwrap();
-        assert!(plain.user(&Seams::default()).is_none());
+        assert!(plain.members.user(&Seams::default()).is_none());
         assert_eq!((&**plain.path(), plain.session()), ("", SESSION));
     }
 

@@ -124,7 +124,7 @@ impl Client {
     ) -> Result<(Client, Granted), NodeError> {
         let mut stream = dial(address, member, seams).await?;
         // Before the session begins, whose time would pass.
-        let login = address.login(seams).await?;
+        let login = address.members.login(seams).await?;
         let granted = greet(&mut stream, &wanted).await.map_err(|error| no_zookeeper(error, member))?;
         let (reader, writer) = tokio::io::split(stream);
         let (sender, messages) = unbounded_channel();

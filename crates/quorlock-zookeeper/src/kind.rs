@@ -46,7 +46,7 @@ struct Cluster(ZooKeeperAddress);
 
 impl NodeAddress for Cluster {
     fn servers(&self) -> Vec<String> {
-        self.0.members().iter().map(ToString::to_string).collect()
+        self.0.members.servers()
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {

@@ -104,7 +104,7 @@ impl Session {
             opened.reconcile().await.map_err(Failure::before_anything_changed)?;
         }
         let client = opened.client;
-        let user = address.user(seams);
+        let user = address.members.user(seams);
         let connection = Connection::new(identity, round_trip, user);
         let identity = Mutex::new(Arc::clone(&connection.identity));
         let session = Arc::new(Session {

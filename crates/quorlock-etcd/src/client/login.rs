@@ -37,7 +37,7 @@ impl Client {
 
     /// Whether there is a user to log in as.
     pub(crate) fn has_user(&self) -> bool {
-        self.login.address.user(&self.seams).is_some()
+        self.login.address.members.user(&self.seams).is_some()
     }
 
     /// Logs in, where there is a user.
@@ -47,7 +47,7 @@ impl Client {
     /// Why that failed, with its cure.
     pub(super) async fn log_in(&self) -> Result<AuthToken, NodeError> {
         let Login { address, member, last, .. } = &*self.login;
-        let Some((name, password)) = address.login(&self.seams).await? else { return Ok(None) };
+        let Some((name, password)) = address.members.login(&self.seams).await? else { return Ok(None) };
         let asked = Authenticate { name: name.to_owned(), password: password.to_string() };
         let done = match self.unary::<_, Authenticated>(PATH, asked, &None).await {
             Ok(Authenticated { token }) => token.parse().map(Some).map_err(|_| NodeError::UnexpectedReply {
