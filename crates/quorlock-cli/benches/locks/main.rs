@@ -10,6 +10,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::cast_precision_loss,
     missing_docs,
     reason = "a bench fails by panicking, and its counts are small numbers"

@@ -99,12 +99,11 @@ pub(crate) struct Running {
 impl Running {
     /// Acquires and releases once.
     pub(crate) async fn cycle(&self, name: &str) {
-        match &self.hand {
-            Some(hand) => hand.cycle(name).await,
-            None => {
-                let lock = self.clients[0].lock(name).fencing(self.fencing);
-                lock.acquire().await.unwrap().release().await.unwrap();
-            }
+        if let Some(hand) = &self.hand {
+            hand.cycle(name).await;
+        } else {
+            let lock = self.clients[0].lock(name).fencing(self.fencing);
+            lock.acquire().await.unwrap().release().await.unwrap();
         }
     }
 }
