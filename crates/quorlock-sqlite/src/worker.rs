@@ -168,11 +168,13 @@ impl Worker {
 
     fn open(&self, access: Access) -> Result<Store, NodeError> {
         let boot = self.boot.clone().map_or_else(place::boot, Ok)?;
-        Store::open(&self.path, &boot, &self.seams).or_else(|error| match error.kind() {
-            NodeErrorKind::ReadOnly | NodeErrorKind::PermissionDenied(_) if access == Access::Reads => {
-                Store::open_to_read(&self.path, &boot, &self.seams).map_err(|_| error)
+        Store::open(&self.path, &boot, &self.seams).or_else(|error| {
+            let is_of_rights =
+                matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::PermissionDenied(_));
+            if !is_of_rights || access == Access::Writes {
+                return Err(error);
             }
-            _ => Err(error),
+            Store::open_to_read(&self.path, &boot, &self.seams).map_err(|_| error)
         })
     }
 
