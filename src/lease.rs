@@ -159,8 +159,8 @@ impl<K, F> Lease<K, F> {
     ///
     /// [`Lost`] when the lease was over before, or when so many nodes no longer had its key that another client may
     /// have held the lock: the key was deleted there, or revoked. There is nothing to release then, and the work done
-    /// under it may not have been protected. A caller of this process that takes the lock over asks no node for that,
-    /// so the loss is not seen then unless others hold the lock.
+    /// under it may not have been protected. Without fencing, a caller of this process that takes the lock over asks no
+    /// node, so this is not seen then.
     ///
     /// # Cancel safety
     ///

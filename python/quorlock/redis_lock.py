@@ -290,8 +290,6 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
     - When too few nodes answer, each call raises `LockUnavailableError`, which is a `LockError` and the
       `ConnectionError` of redis-py: `acquire` at the end of `blocking_timeout`, and without it when they have not
       answered for 10 to 15 s. A restarted server is no outage: it votes again after `max_ttl`.
-    - A lock whose key was deleted is not owned any more, but if another thread of this process waits for it, that
-      gets it, and `release` does not raise.
     - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock, with a warning.
     - In a child after a fork the lock is not owned.
     """

@@ -331,3 +331,20 @@ def test_tasks_exclude_each_other(nodes: Servers) -> None:
         await asyncio.gather(*(one() for _ in range(16)))
 
     in_loop(work, nodes)
+
+
+def test_a_release_says_that_the_key_was_deleted_although_another_task_takes_the_lock_over(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            lease = await q.lock("taken over").acquire()
+            # The calls are carried out in their order, so it waits when the other is released.
+            waiting = asyncio.ensure_future(q.lock("taken over").acquire())
+            await asyncio.sleep(0)
+            for index in range(5):
+                nodes.command(index, "DEL", "taken over")
+            with pytest.raises(quorlock.Lost) as raised:
+                await lease.release()
+            assert raised.value.reason == "quorum_lost"
+            await (await waiting).release()
+
+    asyncio.run(main())

@@ -208,6 +208,15 @@ def test_a_lock_whose_key_was_deleted_or_is_another_s_is_not_owned() -> None:
             client.delete(lock.name)
             with pytest.raises(redis.exceptions.LockNotOwnedError):
                 await lock.release()
+            lock, other = AsyncLock(q, "aio taken over", timeout=20), AsyncLock(q, "aio taken over", timeout=20)
+            assert await lock.acquire()
+            waiting = asyncio.ensure_future(other.acquire())
+            await asyncio.sleep(0)
+            client.delete(lock.name)
+            with pytest.raises(redis.exceptions.LockNotOwnedError):
+                await lock.release()
+            assert await waiting
+            await other.release()
 
         asyncio.run(on_a_loop())
 

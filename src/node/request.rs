@@ -104,7 +104,9 @@ pub enum Request {
         waiter: WaiterId,
     },
     /// Replaces the token of `from` by that of `to` for `ttl`, or stores the latter if the key is free: the
-    /// holder passes the lock on without releasing it in between.
+    /// holder passes the lock on without releasing it in between. Answered by [`Granted`](super::Vote::Granted),
+    /// [`Restored`](super::Vote::Restored) if the key was free, [`Held`](super::Vote::Held), or
+    /// [`Free`](super::Vote::Free) if `to` was cancelled. A node that cannot tell answers `Granted` for a free key.
     Transfer {
         /// The key and the present token.
         from: Arc<Claim>,

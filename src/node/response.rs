@@ -19,8 +19,9 @@ pub enum Vote {
     /// Granted to a release, and the first waiter in the [queue](super::Request::Enqueue) was notified that
     /// it is its turn.
     Notified,
-    /// The key was gone, and a renewal has stored the token again. The node does not count for this renewal:
-    /// another client may have held the lock in between.
+    /// The key was gone, and a renewal has stored the token again, or a [transfer](super::Request::Transfer) the next one.
+    /// The node does not count for this renewal: another client may have held the lock in between. It counts for the
+    /// next holder, and tells the one before that the lock was lost.
     Restored,
     /// Refused: the key holds something else. Boxed, so that the common responses stay small.
     Held(Box<Holding>),

@@ -59,7 +59,7 @@ use smallvec::SmallVec;
 
 use super::key_states::KeyStates;
 use super::members::{LEAST_PATIENCE, NodeHandle, Nodes};
-use crate::node::{Collect, NodeError, ReceivedAt, Responder, Response, SharedRequest};
+use crate::node::{Collect, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest};
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
 use quorlock_protocol::{Moment, Quorum, Tally, Verdict};
@@ -81,6 +81,8 @@ pub(crate) struct Round {
     pub(crate) sent: Moment,
     /// Which votes count as granted: a release wants the key gone.
     pub(crate) expect: Expect,
+    /// Whether a node that had lost the key counts, as for the next holder of a lock that is passed on.
+    takes_free: bool,
     op: Op,
     /// The upper bound of the nodes' timeouts.
     pub(crate) ttl: Duration,
@@ -124,10 +126,11 @@ impl Round {
         let request = |index| request(index).map(Into::into);
         let requests: SmallVec<[Option<SharedRequest>; USUAL]> =
             (0..nodes.members.len()).map(request).collect();
-        let op = Op::of(requests.iter().flatten().next().map(Deref::deref));
+        let first = requests.iter().flatten().next().map(Deref::deref);
+        let (op, takes_free) = (Op::of(first), matches!(first, Some(Request::Transfer { .. })));
         // Before the first response, all nodes must be recorded as asked.
         let is_asked = |index| requests.get(index).is_some_and(Option::is_some);
-        let round = Round::prepare(nodes, expect, op, ttl, |index, sent| {
+        let round = Round::prepare(nodes, (expect, takes_free), op, ttl, |index, sent| {
             if is_asked(index) { State::Pending { asked: sent } } else { State::Skipped }
         });
         for (index, request) in requests.into_iter().enumerate() {
@@ -146,7 +149,7 @@ impl Round {
         first: usize,
         request: &SharedRequest,
     ) -> Arc<Round> {
-        let round = Round::prepare(nodes, expect, Op::of(Some(request)), ttl, |_, _| State::Unasked);
+        let round = Round::prepare(nodes, (expect, false), Op::of(Some(request)), ttl, |_, _| State::Unasked);
         round.ask(first, request.clone());
         round
     }
@@ -165,8 +168,9 @@ impl Round {
     /// Creates a round that sends nothing: votes arrive [unasked](Round::offered). Its start and
     /// its timeouts are as if all nodes were asked now for a key that lives for `life`.
     pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
-        let round =
-            Round::prepare(nodes, expect, Op::of(None), life, |_, sent| State::Pending { asked: sent });
+        let round = Round::prepare(nodes, (expect, false), Op::of(None), life, |_, sent| State::Pending {
+            asked: sent,
+        });
         round.slots.lock().wait_until(round.sent + life);
         round
     }
@@ -182,7 +186,7 @@ impl Round {
 
     fn prepare(
         nodes: &Arc<Nodes>,
-        expect: Expect,
+        (expect, takes_free): (Expect, bool),
         op: Op,
         ttl: Duration,
         state: impl Fn(usize, Moment) -> State,
@@ -196,7 +200,7 @@ impl Round {
         let slots = nodes.members.iter().enumerate().map(slot);
         let slots = Mutex::new(Responses::new(slots.collect()));
         let abandoned = AtomicBool::new(false);
-        Arc::new(Round { sent, expect, op, ttl, slots, nodes: nodes.clone(), abandoned })
+        Arc::new(Round { sent, expect, takes_free, op, ttl, slots, nodes: nodes.clone(), abandoned })
     }
 
     /// Asks a node that has not been asked.

@@ -355,13 +355,23 @@ async fn a_release_that_arrives_when_the_key_has_expired_says_nothing_of_a_loss(
 }
 
 #[tokio::test(start_paused = true)]
-async fn i11_a_release_says_that_others_had_taken_the_lock_although_a_caller_waits_here() {
-    let bench = bench(3);
-    let lease = bench.lock().acquire().await.unwrap();
-    let waiting = bench.waiting(bench.lock().wait(Wait::UpTo(TTL / 10))).await;
-    for node in &bench.nodes {
-        node.set_data("r", "another client", Expiry::In(TTL));
+async fn i11_a_release_says_so_although_a_caller_of_the_process_takes_the_lock_over() {
+    for (without, lost) in [(1, false), (2, false), (3, true), (5, true)] {
+        for others in [false, true] {
+            let bench = bench(5);
+            let lease = bench.lock().acquire().await.unwrap();
+            let waiting = bench.waiting(bench.lock().wait(Wait::UpTo(TTL / 10))).await;
+            for node in &bench.nodes[5 - without..] {
+                node.remove("r");
+                if others {
+                    node.set_data("r", "another client", Expiry::In(TTL));
+                }
+            }
+            let released = lease.release().await;
+            assert_eq!(released.is_err(), lost, "{without} of 5, others {others}: {released:?}");
+            assert!(released.err().is_none_or(|lost| lost.reason == LossReason::QuorumLost));
+            let next = waiting.await.unwrap();
+            assert_eq!(next.is_ok(), !(others && lost), "{without} of 5, others {others}: the next holder");
+        }
     }
-    assert_eq!(lease.release().await.unwrap_err().reason, LossReason::QuorumLost);
-    drop(waiting);
 }

@@ -417,6 +417,7 @@ DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
     held boolean := quorlock.is_held(l, t);
+    a quorlock.answer;
 BEGIN
     IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
@@ -428,7 +429,11 @@ BEGIN
     ELSE
         UPDATE quorlock.locks SET token = tok, expires = t + ttl, number = NULL WHERE key = k;
     END IF;
-    RETURN quorlock.granted(ARRAY[k], ARRAY[c], tok, hint, lead);
+    a := quorlock.granted(ARRAY[k], ARRAY[c], tok, hint, lead);
+    IF NOT held THEN
+        a.vote := 4;
+    END IF;
+    RETURN a;
 END $$;
 
 -- Notifies the first waiter that has asked recently, and removes it from the queue.

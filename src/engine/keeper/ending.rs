@@ -5,7 +5,7 @@ use tracing::{debug, warn};
 use super::Keeper;
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::{Cleanup, CleanupOf};
-use crate::engine::lease_state::LastRound;
+use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
 use crate::quorum::key_states::KeyStates;
@@ -34,7 +34,7 @@ impl Keeper {
                 self.not_confirmed(cleanup.report());
             }
             if cleanup.came_too_late(valid_until).await {
-                released = Err(self.lost_before());
+                released = Err(lost_before(&self.state));
             }
             if cleanup.is_wanted() {
                 self.engine.queues.set_cooldown(&self.queue_key, self.engine.now() + COOLDOWN);
@@ -48,13 +48,6 @@ impl Keeper {
     pub(super) fn valid_until(&self) -> Moment {
         let now = self.engine.now();
         self.state.runs_until(now).unwrap_or(now)
-    }
-
-    /// Records that the nodes had lost the key before the holder released it.
-    pub(super) fn lost_before(&self) -> Lost {
-        let lost = Lost::new(self.state.resource.clone(), LossReason::QuorumLost);
-        warn!(resource = %lost.resource, token = %self.state.token().short(), reason = %lost.reason, "lease lost before its release");
-        lost
     }
 
     /// Records that no quorum has confirmed the release.
@@ -123,6 +116,13 @@ impl Keeper {
         // A node that was not asked keeps its state: a request in flight is still in flight.
         latest.into_iter().chain(renewed).fold(self.key_states, KeyStates::then)
     }
+}
+
+/// Records that the nodes had lost the key before the holder released it.
+pub(super) fn lost_before(state: &LeaseState) -> Lost {
+    let lost = Lost::new(state.resource.clone(), LossReason::QuorumLost);
+    warn!(resource = %lost.resource, token = %state.token().short(), reason = %lost.reason, "lease lost before its release");
+    lost
 }
 
 /// The metric of a loss; `None` for a release.

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tracing::debug;
 
+use super::ending::lost_before;
 use super::{Ended, Keeper, lease_env};
 use crate::engine::attempt::{clean_up, expect, new_claim};
 use crate::engine::cleanup::CleanupOf;
@@ -20,7 +21,7 @@ use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::telemetry::Passed;
 use quorlock_protocol::KeyState;
-use quorlock_protocol::Verdict;
+use quorlock_protocol::{Moment, Verdict};
 
 /// Serves the waiters for a key in this process after a lease.
 pub(crate) trait Succession: Send {
@@ -210,12 +211,7 @@ impl Keeper {
         if decision.verdict != Verdict::Won {
             self.not_confirmed(decision.round.report());
         }
-        let others = |node, vote: &Vote| before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_));
-        let lost = round.count_votes(others) >= self.engine.nodes.quorum.blocking() && now < valid_until;
-        let released = if lost { Err(self.lost_before()) } else { Ok(()) };
-        if let Some(reply) = reply {
-            drop(reply.send(released));
-        }
+        self.report_release(reply, before, &round, valid_until);
         // A node without the new token may still have the old one.
         let rest = {
             let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
@@ -252,6 +248,40 @@ impl Keeper {
         self.engine.queues.clear_held(&self.queue_key);
         self.take_successor()
     }
+
+    /// Answers a holder that has released the lock, which `round` passes on: whether so many nodes had lost the key
+    /// before that another client may have held the lock (rule I-11).
+    fn report_release(
+        &self,
+        reply: Option<ReleaseReply>,
+        before: KeyStates,
+        round: &Arc<Round>,
+        valid_until: Moment,
+    ) {
+        let Some(reply) = reply else { return };
+        if had_lost(before, round) == 0 {
+            drop(reply.send(Ok(())));
+            return;
+        }
+        // Nearly never. A single node without the key is no loss: the others decide, and the next holder does not wait.
+        let (engine, round, state) = (self.engine.clone(), round.clone(), self.state.clone());
+        let answer = async move {
+            round.settled().await;
+            let never =
+                (0..engine.nodes.quorum.nodes()).filter(|node| before.get(*node) == KeyState::Without);
+            let lost = had_lost(before, &round) + never.count() >= engine.nodes.quorum.blocking()
+                && engine.now() < valid_until;
+            drop(reply.send(if lost { Err(lost_before(&state)) } else { Ok(()) }));
+        };
+        self.engine.tasks.spawn(answer, &self.runtime);
+    }
+}
+
+/// Counts the nodes that had lost the key of a lease before its `round`, which passes the lock on.
+fn had_lost(before: KeyStates, round: &Round) -> usize {
+    round.count_votes(|node, vote| {
+        before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_) | Vote::Restored)
+    })
 }
 
 /// Where the old token may still be stored, or may yet arrive.

@@ -46,12 +46,13 @@ impl Records {
             Some(held) if held.token != *from.token() => Ok((self.holding(&held).into(), current(drawing))),
             None if self.passes_queue(to)? => Ok((Vote::NotYourTurn, current(drawing))),
             before => {
-                let wanted = before.is_some_and(|held| held.wanted);
+                let (was_gone, wanted) = (before.is_none(), before.is_some_and(|held| held.wanted));
                 let held = Held { wanted, ..self.held(to.token(), self.after(ttl)) };
                 let record = self.change(to.key())?;
                 record.held = Some(held);
                 record.readers.clear();
-                self.draw(to, drawing.map(|drawing| drawing.next))
+                let (vote, number) = self.draw(to, drawing.map(|drawing| drawing.next))?;
+                Ok((if was_gone { Vote::Restored } else { vote }, number))
             }
         }
     }

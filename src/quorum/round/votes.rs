@@ -58,7 +58,9 @@ impl Round {
 
     /// Interprets a single response.
     fn read(&self, answer: &Response) -> VoteOutcome {
-        match (&answer.vote, self.expect) {
+        let counts = self.takes_free && answer.vote == Vote::Restored;
+        let vote = if counts { &Vote::Granted } else { &answer.vote };
+        match (vote, self.expect) {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
                 VoteOutcome::Failed(unnumbered())
             }

@@ -17,4 +17,4 @@ elseif call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
   -- Transferred before: like a renewal, which never shortens.
   call('PEXPIRE', KEYS[1], ARGV[3])
 end
-return {'granted', drawn}
+return {holder and 'granted' or 'restored', drawn}

@@ -15,4 +15,4 @@ else
   store(token, ARGV[2])
   call('HDEL', lock, ARGV[8])
 end
-return {'granted', number}
+return {(again or present) and 'granted' or 'restored', number}
