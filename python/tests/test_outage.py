@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -59,17 +59,30 @@ def _wait(q: quorlock.Coordinator, began: threading.Event) -> None:
         q.lock("out", wait=None).acquire()
 
 
+def decorated(q: Any) -> Any:
+    """A function under the lock, of threads or of an event loop."""
+    if isinstance(q, quorlock.Coordinator):
+        return q.lock("out", wait=WAIT)(pytest.fail)
+
+    async def body() -> None:
+        pytest.fail("the body ran")
+
+    return q.lock("out", wait=WAIT)(body)
+
+
 CALLS: dict[str, Callable[[quorlock.Coordinator], object]] = {
     "try_acquire": lambda q: q.lock("out").try_acquire(),
     "wait=0": lambda q: q.lock("out", wait=0).acquire(),
     "wait": lambda q: q.lock("out", wait=WAIT).acquire(),
     "with": lambda q: q.lock("out", wait=WAIT).__enter__(),
+    "decorated": lambda q: decorated(q)(),
     "lock_all": lambda q: q.lock_all(["out", "in"], wait=WAIT).acquire(),
     "lock_all at once": lambda q: q.lock_all(["out", "in"]).try_acquire(),
     "shared": lambda q: q.lock("out", shared=True, wait=WAIT).acquire(),
     "shared at once": lambda q: q.lock("out", shared=True).try_acquire(),
     "semaphore": lambda q: q.semaphore("permits", 2, wait=WAIT).acquire(),
     "semaphore at once": lambda q: q.semaphore("permits", 2).try_acquire(),
+    "unfenced": lambda q: q.lock("out", wait=WAIT, fencing=False).acquire(),
     "until_free": lambda q: q.lock("out", wait=WAIT).until_free(),
     "campaign": lambda q: q.election("out", wait=WAIT).campaign("me"),
 }
@@ -85,7 +98,44 @@ def test_each_call_of_threads_says_that_no_quorum_answers(down: Servers, waits: 
             assert not isinstance(raised.value, quorlock.Misconfigured), name
             assert time.monotonic() - began < SOON, name
         assert q.lock("out").inspect().holder is None
+        assert all(report.holder is None for report in q.semaphore("permits", 2).inspect())
+        assert q.lock("out").waiters().has_more
         assert q.election("out").leader().unknown is not None
+        assert q.election("out").observe().changed(SOON).unknown is not None
+
+
+def leases_of(q: quorlock.Coordinator) -> list[quorlock.Lease]:
+    # A lock stays taken after its lease only if a quorum says so before the lease would have ended.
+    return [q.lock(f"held {number}", ttl=8).acquire(keep=True) for number in range(4)]
+
+
+def test_each_call_on_a_lease_says_that_no_quorum_confirmed(down: Servers) -> None:
+    with outage(down, False, leases_of) as (_, (renewed, retained, downgraded, released)):
+        with pytest.raises(quorlock.Unconfirmed):
+            renewed.renew()
+        with pytest.raises(quorlock.Unconfirmed):
+            retained.retain(20)
+        # It goes on as before, and ends no later.
+        downgraded.downgrade()
+        downgraded.check()
+        released.release()
+        assert released._lease.unconfirmed_release is not None
+
+
+def test_each_call_on_a_lease_of_asyncio_says_that_no_quorum_confirmed(down: Servers) -> None:
+    async def main(leases: list[aio.Lease]) -> None:
+        renewed, retained, downgraded, released = leases
+        with pytest.raises(quorlock.Unconfirmed):
+            await renewed.renew()
+        with pytest.raises(quorlock.Unconfirmed):
+            await retained.retain(20)
+        await downgraded.downgrade()
+        downgraded.check()
+        await released.release()
+        assert released._lease.unconfirmed_release is not None
+
+    with outage(down, False, leases_of) as (_, leases):
+        asyncio.run(main([aio.Lease(lease._lease) for lease in leases]))
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["alone", "behind another"])
@@ -129,18 +179,33 @@ def test_each_call_of_the_lock_of_redis_py_raises_the_connection_error_of_redis_
             assert time.monotonic() - began < ENDLESS, name
 
 
-def test_the_asyncio_lock_of_redis_py_raises_the_connection_error_too(down: Servers) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["alone", "behind another"])
+def test_each_call_of_the_asyncio_lock_of_redis_py_does_so_too(down: Servers, waits: bool) -> None:
     redis = pytest.importorskip("redis")
 
-    async def main(q: quorlock.Coordinator) -> None:
-        for lock in [redis_lock.AsyncLock(q, "out"), redis_lock.AsyncLock(q, "out", blocking=False)]:
-            with pytest.raises(redis.exceptions.ConnectionError):
-                await asyncio.wait_for(lock.acquire(), ENDLESS)
-        with pytest.raises(redis.exceptions.ConnectionError):
-            await redis_lock.AsyncLock(q, "out").locked()
+    def held(q: quorlock.Coordinator) -> list[redis_lock.AsyncLock]:
+        locks = [redis_lock.AsyncLock(q, f"held {number}", timeout=25, thread_local=False) for number in range(2)]
+        for lock in locks:
+            assert asyncio.run(lock.acquire())
+        return locks
 
-    with outage(down, False) as (q, _):
-        asyncio.run(main(q))
+    async def main(q: quorlock.Coordinator, extended: redis_lock.AsyncLock, released: redis_lock.AsyncLock) -> None:
+        calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "blocking=False": lambda: redis_lock.AsyncLock(q, "out", blocking=False).acquire(),
+            "blocking_timeout": lambda: redis_lock.AsyncLock(q, "out", timeout=5, blocking_timeout=WAIT).acquire(),
+            "with": lambda: redis_lock.AsyncLock(q, "out", timeout=5, blocking_timeout=WAIT).__aenter__(),
+            "for ever": lambda: redis_lock.AsyncLock(q, "out").acquire(),
+            "locked": lambda: redis_lock.AsyncLock(q, "out").locked(),
+            "extend": lambda: extended.extend(20),
+            "release": released.release,
+        }
+        for name, call in calls.items():
+            with pytest.raises(redis.exceptions.ConnectionError) as raised:
+                await asyncio.wait_for(call(), ENDLESS)
+            assert isinstance(raised.value, redis_lock.LockUnavailableError), name
+
+    with outage(down, waits, held) as (q, (extended, released)):
+        asyncio.run(main(q, extended, released))
 
 
 def test_a_wait_of_redis_py_goes_on_while_nodes_answer(down: Servers) -> None:

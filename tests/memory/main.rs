@@ -43,6 +43,7 @@ mod migration;
 mod names;
 mod node_kinds;
 mod offer;
+mod outage;
 mod owner;
 mod passing_on;
 mod queue;

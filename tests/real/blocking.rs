@@ -1,5 +1,6 @@
 //! The blocking API: from threads, from async programs by mistake, and while a program ends.
 
+mod outage;
 mod watching;
 
 use std::convert::Infallible;

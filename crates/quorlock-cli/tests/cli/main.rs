@@ -40,6 +40,7 @@ mod migration;
 mod nasty;
 mod observability;
 mod once;
+mod outage;
 mod packaging;
 #[cfg(target_os = "linux")]
 mod permits;
