@@ -242,7 +242,8 @@ impl Contender {
             let mut pause = self.pause(verdict, &report, subscription, now);
             if !asks_once {
                 if is_silent || !(self.may_queue(acquisition) || self.keeps_places(acquisition)) {
-                    self.announce_intent(acquisition, &report, now);
+                    let key = self.keys.first().clone();
+                    self.announce_intent(acquisition, (&key, &report), now);
                 }
                 self.report(acquisition, News { verdict, report: Box::new(report) }, None, now);
             }

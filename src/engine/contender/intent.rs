@@ -22,11 +22,16 @@ impl Contender {
     /// preferred node alone, readers would find a quorum among the others. Done only while readers
     /// hold the lock, or writers that wait for each other would keep readers out forever; and only by
     /// the first in the queue, or a reader whose turn comes before it would be refused, and the lock
-    /// stay free meanwhile.
-    pub(super) fn announce_intent(&mut self, acquisition: &AcquireRequest, report: &VoteReport, now: Moment) {
+    /// stay free meanwhile. `key` is what the votes are about that name none.
+    pub(super) fn announce_intent(
+        &mut self,
+        acquisition: &AcquireRequest,
+        (key, report): (&Arc<str>, &VoteReport),
+        now: Moment,
+    ) {
         let by_readers = |vote: &NodeVote| {
             let VoteOutcome::Held(holding) = &vote.outcome else { return None };
-            let key = holding.key.as_ref().unwrap_or(self.keys.first());
+            let key = holding.key.as_ref().unwrap_or(key);
             holding.token.is_marker().then(|| key.clone())
         };
         let shared_key = report.votes().iter().find_map(by_readers);

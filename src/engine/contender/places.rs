@@ -116,9 +116,10 @@ impl Contender {
         });
         let turns = join_all(turns).await;
         let now = self.engine.now();
-        let reports: Vec<_> = self.places.iter_mut().filter_map(|place| place.first_behind.take()).collect();
-        for report in reports {
-            self.announce_intent(acquisition, &report, now);
+        let report = |place: &mut OpenPlace| Some((place.key.clone(), place.first_behind.take()?));
+        let reports: Vec<_> = self.places.iter_mut().filter_map(report).collect();
+        for (key, report) in reports {
+            self.announce_intent(acquisition, (&key, &report), now);
         }
         turns.contains(&true)
     }

@@ -71,7 +71,8 @@ impl Contender {
             }
             self.look_for_others(&place.report);
             if place.ahead() == 0 {
-                self.announce_intent(acquisition, &place.report, now);
+                let key = self.keys.first().clone();
+                self.announce_intent(acquisition, (&key, &place.report), now);
             } else {
                 self.withdraw_intent(acquisition);
             }
