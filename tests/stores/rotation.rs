@@ -56,7 +56,7 @@ async fn cycles(lock: Lock, over: &AtomicBool, done: &AtomicUsize) {
 /// that of a number, in the file and of the user, and ends what was logged in before.
 pub(crate) async fn costs_no_lock(coordinator: &Coordinator, rotate: impl AsyncFn(usize)) {
     let lock = |name: String| {
-        coordinator.lock(&format!("jobs/{name}")).ttl(Duration::from_secs(10)).wait(Wait::UpTo(patience()))
+        coordinator.lock(format!("jobs/{name}")).ttl(Duration::from_secs(10)).wait(Wait::UpTo(patience()))
     };
     let held = (0..TASKS / 2).map(|number| {
         let lock = lock(format!("held/{number}"));
