@@ -15,7 +15,8 @@
 // replies, and `push` handles what the server pushes. A `connection` reads and writes bytes; `resp` has the
 // codec. `error` classifies errors. `inspect` is the health check, and `list` lists keys, over connections of their own. `info` parses
 // what a server reports about itself, and `promotion` finds out what it does not report: since when it is
-// master. `max_ttl` and `node_lists` compare what clients must have in common. `replicas` makes votes wait for replicas, and `sentinel` finds the master of a service.
+// master. `max_ttl` and `node_lists` compare what clients must have in common. `sentinel` finds the master
+// of a service.
 
 use std::fmt;
 use std::sync::Arc;

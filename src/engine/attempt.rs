@@ -253,7 +253,7 @@ pub(crate) fn new_claim(
             acquisition.keys.claim(Token::numbered(random, fence_hint.usual(), context))
         }
         (Mode::Exclusive, None) => acquisition.keys.claim(Token::new(random, context)),
-        // Readers draw no fencing token.
+        // A reader's token names no number: no inspection shows one.
         (Mode::Shared, _) => acquisition.keys.claim(Token::new(random, context)).shared(),
     };
     Arc::new(claim.below(engine.key_prefix.len()))

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! It is safe because an offer is a vote like any other that comes late. The request is that for a
-//! place in the queue: it names a token that no other request has, and validity counts from before
-//! it was sent. The token says which request a vote answers.
+//! place in the queue: it names a token that is new or recent, and validity counts from before the
+//! first request with that token was sent. The token says which request a vote answers.
 //!
 //! # States of a request
 //!

@@ -1,6 +1,6 @@
 //! Reads the answers to the renewals that take up offers while their runtime is blocked (rule O-12).
 //!
-//! A lease from an offer is valid for a second at most before its first renewal is confirmed. That renewal has left when
+//! A lease from an offer is valid for 1.2 s at most before its first renewal is confirmed. That renewal has left when
 //! the holder learns of the lease, but the holder may then block the only thread of its runtime, so that nothing reads
 //! the answers. A thread of this process does, within a tenth of a second. It runs while there are such leases, and mostly
 //! finds that their runtimes were faster.

@@ -13,15 +13,15 @@
 //!
 //! # How it is laid out
 //!
-//! Each verb is a file with its name: its options, what it does, and the text that it prints. Begin with [`main`] and
-//! the `match` below it, then with one verb: `wait` is the shortest, and `run` the one that matters most.
+//! Each verb is a file with its name (`elect` is in `run`): its options, what it does, and the text that it prints. Begin
+//! with [`main`] and the `match` below it, then with one verb: `wait` is the shortest, and `run` the one that matters most.
 //!
 //! | modules | what they do |
 //! |---|---|
 //! | `args`, `deployment`, `lock_args`, `config`, `values` | from the command line, the environment and a file to nodes and a lock |
 //! | `wanted`, `waiting` | the lock that is wanted, and waiting for it with a way out by Ctrl-C |
 //! | `run` | a command under a lock: `run/job` is the command and its process group, `run/watch` stops it in time, `run/guardian` does so when this process cannot |
-//! | `notice`, `run/requests` | when a command is stopped, and which signals count. Pure: `now` is an argument |
+//! | `run/notice`, `run/requests` | when a command is stopped, and which signals count. Pure: `now` is an argument |
 //! | `signals`, `terminal`, `child`, `closed` | what belongs to the operating system |
 //! | `report`, `failure`, `exit` | what a person or a program reads: sentences, JSON, exit codes |
 //! | `habits` | the line to type in answer to one of another tool |

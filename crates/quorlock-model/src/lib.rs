@@ -1,9 +1,9 @@
 //! Model checks the rules of `quorlock` in every order of events within bounds.
 //!
 //! It checks the code of `quorlock_protocol` and of `quorlock::node::record` itself, not a copy: what a node
-//! keeps is a record, which answers requests as it does in a store. Only `fence` and `permits` have nodes of their
-//! own. Each model defines what may happen and what must never result; each rule is also broken on purpose, to
-//! check that the model detects it.
+//! keeps is a record, which answers requests as it does in a store. Only `fence`, `permits` and `first_come` have
+//! nodes of their own. Each model defines what may happen and what must never result; each rule is also broken on
+//! purpose, to check that the model detects it.
 //!
 //! | module | contents |
 //! |---|---|

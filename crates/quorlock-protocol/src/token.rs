@@ -12,7 +12,7 @@ use super::printable::printable;
 use super::shared::SHARED_MARKER;
 
 /// The value that identifies the holder of a lock on a node: 128 random bits, new for every attempt
-/// (rule I-4), followed by the holder's context for people to read.
+/// (rule I-4), or 64 and the inbox of its process, followed by the holder's context for people to read.
 ///
 /// It proves ownership to the nodes: a client that knows it can release the lock. So `Display` and
 /// `Debug` show the context and only the first digits of the random part. Tokens of other programs

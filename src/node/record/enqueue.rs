@@ -1,4 +1,4 @@
-//! The queue of clients that want one lock exclusively.
+//! The queue of clients that wait for a lock.
 
 use std::time::Duration;
 
