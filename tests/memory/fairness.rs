@@ -90,7 +90,7 @@ async fn w9_readers_and_callers_of_several_wait_no_longer_than_writers() {
 
 /// While one of several locks is held for long, the other one is kept free for a part of the time only.
 #[tokio::test(start_paused = true)]
-async fn w9_a_lock_that_is_kept_free_costs_its_waiters_a_fifth_at_most() {
+async fn w9_a_lock_that_is_kept_free_costs_its_waiters_three_tenths_at_most() {
     let mut holds = [0, 0];
     for (holds, wanted) in holds.iter_mut().zip([&["a"][..], &["a", "b"][..]]) {
         let bench = bench(5);

@@ -405,7 +405,7 @@ fn an_exhausted_counter_draws_nothing() {
 }
 
 #[test]
-fn f5_a_counter_is_raised_from_below_only() {
+fn f5_the_next_number_is_above_all_that_were_drawn() {
     let votes = FenceVotes::of([fence(7), fence(5)]).unwrap();
     assert_eq!((votes.token(), votes.next()), (fence(7), fence(8)), "above everything that was drawn");
     assert_eq!(

@@ -142,7 +142,7 @@ async fn a_guardian_is_not_stopped_with_its_group() {
 }
 
 #[tokio::test]
-async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
+async fn r4_a_guardian_is_in_the_commands_group_and_holds_none_of_its_files_open() {
     let Some(servers) = servers(3).await else { return };
     let running = run(&servers, &[], STUBBORN).stdin_open().start();
     let pids = running.lines(2).await;
