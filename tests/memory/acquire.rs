@@ -263,10 +263,11 @@ async fn a_key_that_holds_data_is_named_and_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn two_clients_never_hold_together_and_both_get_a_turn() {
     let bench = bench(5);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let inside = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
-    for _ in 0..8 {
-        let lock = bench.lock().wait(Wait::Forever);
+    for client in [&bench.coordinator, &other].into_iter().cycle().take(8) {
+        let lock = client.lock("r").ttl(TTL).wait(Wait::Forever);
         let (inside, clock) = (inside.clone(), bench.clock.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..10 {

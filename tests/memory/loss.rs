@@ -76,7 +76,7 @@ async fn a_resumed_machine_does_not_renew_an_expired_lease() {
 async fn work_under_a_lock_stops_when_the_lease_is_lost() {
     let bench = bench(5);
     let lock = bench.lock();
-    let clock = bench.clock.clone();
+    let (clock, start) = (bench.clock.clone(), bench.clock.now());
     let work = lock.with(async |_lease| {
         clock.sleep_until(clock.now() + TTL * 10).await;
         Ok::<_, WithError>("done")
@@ -88,6 +88,8 @@ async fn work_under_a_lock_stops_when_the_lease_is_lost() {
         }
     });
     assert!(matches!(outcome, Err(WithError::Lost(Lost { reason: LossReason::Expired, .. }))), "{outcome:?}");
+    let stopped = bench.clock.now().since(start);
+    assert!(stopped <= VALIDITY, "stopped after {stopped:?}");
 }
 
 #[tokio::test(start_paused = true)]
