@@ -341,7 +341,7 @@ fn outcome<const L: usize>(kept: [Kept; L], ask: Ask) -> Outcome<L> {
     let decision = records.apply(&ask.request());
     assert!(decision.is_ok(), "{ask:?} at {kept:?}: {decision:?}");
     let (reply, number) =
-        decision.map_or((Reply::Refused, None), |(vote, number)| (Reply::of(&vote), number));
+        decision.map_or((Reply::Refused, None), |(vote, number)| (Reply::of(&vote, ask.what), number));
     let mut after = kept;
     for Change { key, record, queue, .. } in records.changes() {
         for ((lock, counter), kept) in KEYS.into_iter().zip(&counters).zip(&mut after) {
@@ -370,9 +370,11 @@ impl Hash for Ask {
 }
 
 impl Reply {
-    fn of(vote: &Vote) -> Reply {
+    fn of(vote: &Vote, what: What) -> Reply {
         match vote {
             Vote::Granted | Vote::ReleasedContended => Reply::Granted,
+            // For the next holder it counts, though the one before had lost the key.
+            Vote::Restored if matches!(what, What::Transfer { .. }) => Reply::Granted,
             Vote::Notified => Reply::Notified,
             Vote::Restored => Reply::Restored,
             Vote::Free => Reply::Free,
