@@ -45,6 +45,14 @@ async fn published(server: &Server) -> u64 {
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
+/// The same, that a quorum of the servers was asked at least: one that missed the lock at an open release, because it was
+/// slow, has none to offer before the next.
+async fn published_by_most(servers: &Servers) -> u64 {
+    let mut sent = join_all(servers.iter().map(published)).await;
+    sent.sort_unstable();
+    sent[servers.len() / 2]
+}
+
 async fn pause(time: Duration) {
     let clock = SystemClock::default();
     clock.sleep_until(clock.now() + time).await;
@@ -79,10 +87,8 @@ async fn a_lock_is_offered_from_client_to_client() {
         return println!("skipped: {} does not count its commands", servers.kind());
     }
     go_round([&client(&servers, None), &client(&servers, None)]).await;
-    for server in servers.iter() {
-        let sent = published(server).await;
-        assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
-    }
+    let sent = published_by_most(&servers).await;
+    assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
 }
 
 /// As on a machine with one processor: while the work blocks the only thread, nothing renews its lease, and nothing reads
@@ -292,9 +298,9 @@ async fn a_lock_is_offered_without_channel_rights_on_one_node() {
             let words = ["ACL", "SETUSER", "user", "on", ">pw", "allkeys", "+@all", channels];
             assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
         }
-        let before = [published(&servers[without]).await, published(&servers[(home + 2) % 5]).await];
+        let before = [published(&servers[without]).await, published_by_most(&servers).await];
         go_round([&client(&servers, Some("user")), &client(&servers, Some("user"))]).await;
-        let after = [published(&servers[without]).await, published(&servers[(home + 2) % 5]).await];
+        let after = [published(&servers[without]).await, published_by_most(&servers).await];
         let offered = after[1] - before[1];
         // The queue's node notifies the holder of waiters. If it may not publish, the lock is released
         // instead.
@@ -318,10 +324,8 @@ async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
         monitors.push(monitor(server).await);
     }
     go_round([&client(&servers, None), &client(&servers, None)]).await;
-    for server in servers.iter() {
-        let sent = published(server).await;
-        assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
-    }
+    let sent = published_by_most(&servers).await;
+    assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
     drop(monitors);
 }
 
