@@ -73,7 +73,6 @@ pub(crate) async fn costs_no_lock(coordinator: &Coordinator, rotate: impl AsyncF
         .collect();
     let clock = SystemClock::default();
     let begun = clock.now();
-    // Connections that begin within a second share one reading of the file.
     for (number, due) in (1..=ROTATIONS).zip(1..) {
         clock.sleep_until(begun + EVERY * due).await;
         rotate(number).await;
