@@ -31,7 +31,7 @@ pub(crate) async fn print_aside(text: String) -> Result<(), Failure> {
     written.map_err(Failure::to_write)
 }
 
-/// Waits until nobody can read any more what is printed, and returns that as the failure to print it: what prints seldom
+/// Waits until the reader of what is printed has gone, and returns that as the failure to print it: what prints seldom
 /// would otherwise run on without a reader. A file is always read, and so waited for without end.
 ///
 /// # Cancel safety
@@ -50,7 +50,7 @@ pub(crate) async fn unread() -> Failure {
                 Ok(_) => break,
             }
         }
-        // An error means that nobody waits for it.
+        // An error means that its caller has gone.
         let _ = sender.send(());
     };
     // Without a thread, what is printed next tells.

@@ -12,7 +12,7 @@ use quorlock_protocol::{INTENT_AGE, INTENT_PATIENCE, Mode, Moment};
 /// A writer's announcement on the nodes while it waits for readers.
 pub(super) struct Intent {
     /// The key that the readers share.
-    key: Arc<str>,
+    pub(super) key: Arc<str>,
     /// When it was last sent.
     announced_at: Moment,
 }

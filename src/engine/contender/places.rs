@@ -42,8 +42,10 @@ pub(super) struct OpenPlace {
     kept_since: Option<Moment>,
     /// It keeps no turn before.
     rests_until: Moment,
-    /// The holders, if it was first behind them when it was last confirmed.
+    /// The holders, if it was first behind them when it was confirmed just now.
     first_behind: Option<VoteReport>,
+    /// Whether it was first when it was last confirmed.
+    is_first: bool,
 }
 
 impl Contender {
@@ -118,6 +120,11 @@ impl Contender {
         let now = self.engine.now();
         let report = |place: &mut OpenPlace| Some((place.key.clone(), place.first_behind.take()?));
         let reports: Vec<_> = self.places.iter_mut().filter_map(report).collect();
+        let is_passed =
+            |place: &OpenPlace| !place.is_first && self.intent.as_ref().is_some_and(|it| it.key == place.key);
+        if self.places.iter().any(is_passed) {
+            self.withdraw_intent(acquisition);
+        }
         for (key, report) in reports {
             self.announce_intent(acquisition, (&key, &report), now);
         }
@@ -173,6 +180,7 @@ impl OpenPlace {
             kept_since: None,
             rests_until: now,
             first_behind: None,
+            is_first: false,
         }
     }
 }
@@ -195,7 +203,7 @@ async fn confirm(
     }
     let longest = keeps_turn_for(now.since(acquisition.since));
     if place.kept_since.is_some_and(|since| now.since(since) >= longest) {
-        place.kept_since = None;
+        (place.kept_since, place.is_first) = (None, false);
         place.rests_until = now + rests_after_turn(longest);
         place.next = now + CONFIRMED_EVERY;
         let nodes = place.queue.pass_on();
@@ -215,6 +223,7 @@ async fn confirm(
         } else {
             CONFIRMED_EVERY
         };
+    place.is_first = asked.ahead() == 0;
     place.first_behind = asked.is_first_behind_holder().then_some(asked.report);
     if is_turn && is_kept {
         // Its turn has begun anew, and has taken it out of the queue.

@@ -249,7 +249,7 @@ impl Keeper {
         self.take_successor()
     }
 
-    /// Answers a holder that has released the lock, which `round` passes on: whether so many nodes had lost the key
+    /// Answers a holder that has released the lock, which `round` passes on: whether enough nodes had lost the key
     /// before that another client may have held the lock (rule I-11).
     fn report_release(
         &self,

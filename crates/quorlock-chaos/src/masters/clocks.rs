@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// As on a machine that boots with a wrong clock, which is put right later: nobody knows for how long it has run.
+    /// As on a machine that boots with a wrong clock, which is put right later: its age is unknown.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_error_of_a_lock_names_a_clock_that_was_set_back_after_the_start() {
         const HOURS: f64 = 3.0 * 3600.0;

@@ -88,7 +88,7 @@ async fn a_password_that_rotates_every_two_seconds_under_64_tasks_costs_no_lock(
     };
     let coordinator = builder().password_file(file.path()).build().unwrap();
     costs_no_lock(&coordinator, async |number| {
-        // A user has one password: nobody logs in between these two.
+        // A user has one password: no client logs in between these two.
         file.change_to(number);
         change_to(number).await;
         server.sql("KILL USER locks").await;

@@ -126,7 +126,7 @@ async fn a_password_that_rotates_every_two_seconds_under_64_tasks_costs_no_lock(
     };
     let coordinator = builder().password_file(file.path()).build().unwrap();
     costs_no_lock(&coordinator, async |number| {
-        // A role has one password: nobody logs in between these two.
+        // A role has one password: no client logs in between these two.
         file.change_to(number);
         client.batch_execute(&format!("ALTER USER app PASSWORD '{}'", password(number))).await.unwrap();
         let ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'";
