@@ -162,12 +162,12 @@ async fn it_does_not_outlive_a_quorlock_that_is_killed() {
 #[tokio::test]
 async fn its_lock_survives_two_masters_of_five() {
     let Some(servers) = servers(5).await else { return };
-    let options = ["-t", "3s"];
+    let options = ["-t", "5s"];
     let running = run(&servers, &options, "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
     running.lines(1).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let clock = SystemClock::default();
-    let enough = clock.now() + std::time::Duration::from_secs(6);
+    let enough = clock.now() + std::time::Duration::from_secs(10);
     until("two TTLs", async || clock.now() >= enough).await;
     assert_eq!(keys(&servers[2..]).await, ["job"; 3], "the other three hold the lock");
     // On a busy machine a round may come back without a quorum.
@@ -181,7 +181,8 @@ async fn its_lock_survives_two_masters_of_five() {
 #[tokio::test]
 async fn a_signal_is_forwarded_while_no_node_answers() {
     let Some(servers) = servers(3).await else { return };
-    let (running, pid) = started(&servers, &["-t", "3s", "-vv"]).await;
+    // Long enough that the lock outlives a pause of the machine between the renewal and the signal.
+    let (running, pid) = started(&servers, &["-t", "12s", "-vv"]).await;
     for server in servers.iter() {
         server.freeze().unwrap();
     }

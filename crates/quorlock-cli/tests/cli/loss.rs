@@ -126,7 +126,7 @@ async fn a_lost_lock_ends_the_command_before_the_next_holder() {
 #[tokio::test]
 async fn a_hiccup_of_all_nodes_is_no_loss() {
     let Some(servers) = servers(3).await else { return };
-    let (running, pid) = started(&servers, &["-t", "6s", "-vv"]).await;
+    let (running, pid) = started(&servers, &["-t", "12s", "-vv"]).await;
     for server in servers.iter() {
         server.freeze().unwrap();
     }

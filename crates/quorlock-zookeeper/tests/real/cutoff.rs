@@ -20,15 +20,17 @@ const SETTINGS: [&str; 2] = ["tickTime=500", "syncLimit=30"];
 const SESSION: u64 = 2;
 const TTL: Duration = Duration::from_secs(SESSION);
 
-/// Waits until the session that has this node has written once more.
-async fn written(member: &Foreign, alive: &str) {
+/// Waits until the session that has this node has written once more. Returns false if the session has ended instead.
+async fn written(member: &Foreign, alive: &str) -> bool {
     let before = member.changed(alive).await.unwrap();
     let changed = async || member.changed(alive).await.unwrap() != before;
     until("a write that keeps the session", changed).await;
+    before.is_some() && member.changed(alive).await.unwrap().is_some()
 }
 
-/// Returns by how much the holder was earlier than the leader.
-async fn early(cluster: &ZooKeeperCluster, lease: Lease, name: &str) -> Duration {
+/// Returns by how much the holder was earlier than the leader, or `None` if the machine has paused so long that the
+/// session had ended before the cut.
+async fn early(cluster: &ZooKeeperCluster, lease: Lease, name: &str) -> Option<Duration> {
     let clock = SystemClock::default();
     let leader = cluster.leader().await.unwrap();
     let follower = (leader + 1) % 3;
@@ -37,10 +39,13 @@ async fn early(cluster: &ZooKeeperCluster, lease: Lease, name: &str) -> Duration
         Foreign::at(at_leader, Duration::from_secs(9)).await,
         Foreign::at(at_follower, Duration::from_secs(9)).await,
     ];
-    let (_, owner) = leads.get(&leads.places(&dir(name)).await.unwrap()[0]).await.unwrap().unwrap();
-    written(&follows, &format!("{BASE}/quorlock/alive/{owner:016x}")).await;
+    let (_, owner) = leads.get(leads.places(&dir(name)).await.unwrap().first()?).await.unwrap()?;
+    if !written(&follows, &format!("{BASE}/quorlock/alive/{owner:016x}")).await {
+        return None;
+    }
     // Right after an answer, before the leader has asked for the sessions that live.
     cluster.separate(leader, follower);
+    let watch = lease.watch().clone();
     let ends = tokio::spawn(async move {
         let watch = lease.watch().clone();
         watch.lost().await;
@@ -49,10 +54,11 @@ async fn early(cluster: &ZooKeeperCluster, lease: Lease, name: &str) -> Duration
     let gone = async || leads.places(&dir(name)).await.unwrap().is_empty();
     until("the end of the session", gone).await;
     let ended_at = clock.now();
-    assert!(ends.is_finished(), "the leader has ended the session, and the holder believes in its lease");
+    // Not whether the task has run that waits for the end: a busy machine may run it later.
+    assert!(watch.check().is_err(), "the leader has ended the session, and the holder believes in its lease");
     let (believed_until, _) = ends.await.unwrap();
     cluster.join(leader, follower);
-    ended_at.since(believed_until)
+    Some(ended_at.since(believed_until))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +66,8 @@ async fn a_holder_believes_no_longer_than_its_leader_keeps_the_session() {
     let Some(programs) = programs() else { return };
     let cluster = programs.start_with(3, &SETTINGS).await.unwrap();
     let cuts = std::env::var("QUORLOCK_CUTS").ok().and_then(|number| number.parse().ok()).unwrap_or(CUTS);
-    for cut in 0..cuts {
+    let mut cut = 0;
+    while cut < cuts {
         let serves = async || cluster.leader().await.is_ok();
         until("a leader", serves).await;
         let follower = cluster.address((cluster.leader().await.unwrap() + 1) % 3);
@@ -74,7 +81,8 @@ async fn a_holder_believes_no_longer_than_its_leader_keeps_the_session() {
         // It is renewed meanwhile.
         let clock = SystemClock::default();
         clock.sleep_until(clock.now() + TTL / 2).await;
-        let early = early(&cluster, lease, &name).await;
+        let Some(early) = early(&cluster, lease, &name).await else { continue };
         println!("cut {cut}: the holder stopped {early:?} before the leader ended its session");
+        cut += 1;
     }
 }
