@@ -5,7 +5,7 @@
 //! cargo run --example regions
 //! ```
 //!
-//! The regions are simulated by proxies that delay; `docs/datacenters.md` lists the settings to change.
+//! The regions are simulated by proxies that delay; `docs/choosing.md` lists the settings to change.
 
 use std::error::Error;
 use std::time::Duration;

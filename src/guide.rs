@@ -2,7 +2,7 @@
 //!
 //! | to know | read |
 //! |---|---|
-//! | whether you need a lock, and which | [`which_lock`] |
+//! | whether you need a lock, which kind, and on which nodes | [`which_lock`] |
 //! | what a fencing token guarantees, and what a resource does with it | [`fencing`] |
 //! | how to check a fencing token in SQL, Redis, a service or a bucket | [`fencing_checks`] |
 //! | which TTL, drift, `max_ttl` | [`choosing`] |
