@@ -7,7 +7,7 @@
 //! | how to check a fencing token in SQL, Redis, a service or a bucket | [`fencing_checks`] |
 //! | which TTL, drift, `max_ttl` | [`choosing`] |
 //! | how to test your own code | [`testing`] |
-//! | why no two clients hold a lock at the same time, and what that rests on | [`safety`] |
+//! | what is promised, why it holds, what it rests on, and how it is checked | [`trust`] |
 //! | what the words mean | [`glossary`] |
 //!
 //! This module exists in the documentation only.
@@ -36,8 +36,8 @@ pub mod choosing {}
 pub mod testing {}
 
 #[doc = include_str!("guide/links.md")]
-#[doc = include_str!("../docs/safety.md")]
-pub mod safety {}
+#[doc = include_str!("../docs/trust.md")]
+pub mod trust {}
 
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/glossary.md")]

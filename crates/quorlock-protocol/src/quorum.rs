@@ -4,7 +4,7 @@ use std::fmt;
 ///
 /// Always a majority or more, so that any two quorums of a deployment share a node, which grants to
 /// only one of them. A larger quorum tolerates nodes that lose data: two quorums share at least
-/// `2 * needed - nodes` nodes, and one fewer than that may lose data (docs/safety.md). The price is
+/// `2 * needed - nodes` nodes, and one fewer than that may lose data (docs/trust.md). The price is
 /// availability: only `nodes - needed` may be down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quorum {

@@ -10,7 +10,7 @@ use super::Moment;
 /// A holder may trust its lease until `t0 + ttl * (1 - factor) - margin`, with `t0` read before the
 /// first byte was sent (rule I-1). `factor` must cover how much slower than real time the holder's
 /// clock runs, plus how much faster than real time a node's clock runs, including corrections
-/// (docs/safety.md).
+/// (docs/trust.md).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Drift {
     factor: f64,

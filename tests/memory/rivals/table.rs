@@ -15,10 +15,16 @@ pub(crate) fn rows(document: &str) -> Vec<Vec<String>> {
     rows_of(&fs::read_to_string(root().join(document)).unwrap())
 }
 
-/// The rows of the section *Defects*.
+/// The rows of the section `heading` of a document.
+pub(crate) fn rows_in(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let is_it = |section: &&str| section.strip_prefix(heading).is_some_and(|rest| rest.starts_with('\n'));
+    let section = text.split("\n## ").find(is_it);
+    rows_of(section.unwrap_or_else(|| panic!("{document} has no section `{heading}`")))
+}
+
 fn defects() -> Vec<Vec<String>> {
-    let text = fs::read_to_string(root().join(COMPARISON)).unwrap();
-    rows_of(text.split("\n## ").find(|section| section.starts_with("Defects\n")).unwrap())
+    rows_in(COMPARISON, "Defects")
 }
 
 fn rows_of(text: &str) -> Vec<Vec<String>> {

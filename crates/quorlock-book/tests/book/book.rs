@@ -139,7 +139,8 @@ fn every_link_of_the_pages_on_docs_rs_has_a_target() {
     let mut count = 0;
     for found in included.captures_iter(&guide) {
         let page = page(&found[1]).unwrap();
-        for link in links(&page.text) {
+        // A heading of the same page has the same anchor there.
+        for link in links(&page.text).into_iter().filter(|link| !link.target.starts_with('#')) {
             let defined = there.contains(&format!("\n[{}]: ", link.target))
                 || there.starts_with(&format!("[{}]: ", link.target));
             assert!(defined, "{}: [{}] is not in src/guide/links.md", page.path.display(), link.target);

@@ -14,8 +14,8 @@ mod commands;
 mod jobs;
 mod languages;
 mod masters;
-mod safety;
 mod snippets;
+mod trust;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -22,7 +22,7 @@ const fn except(page: &'static str, begins: &'static str, why: &'static str) -> 
 
 pub(crate) const EXCEPTIONS: &[Exception] = &[
     except(
-        "docs/safety.md",
+        "docs/trust.md",
         "cargo run --release --bin quorlock-chaos",
         "finds its violation reliably only in its full duration, which is too long for a test",
     ),
