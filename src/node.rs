@@ -61,6 +61,9 @@ mod responder;
 mod response;
 mod seams;
 mod shared_request;
+// For the kinds of node of this project.
+#[doc(hidden)]
+pub mod shedlock;
 
 pub use crate::address::{AddressError, percent_decoded};
 pub use crate::reason::Reason;

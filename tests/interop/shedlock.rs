@@ -1,6 +1,5 @@
 //! A client of `ShedLock` and clients of ours on one table: both increment the number in a file, not
-//! atomically. The tests of `quorlock-postgres` and `quorlock-mysql` include this file and provide the
-//! servers.
+//! atomically. The tests of `quorlock-postgres` and `quorlock-mysql` provide the servers.
 #![allow(
     missing_docs,
     unreachable_pub,

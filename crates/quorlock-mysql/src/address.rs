@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "tls")]
 use quorlock::node::Reason;
+use quorlock::node::shedlock::table_name;
 use quorlock::node::{AddressError, NodeError, Seams, percent_decoded};
 use url::Url;
 
@@ -24,14 +25,8 @@ pub(crate) struct Database {
     tls: Encryption,
     /// Whether a server on this machine may have the password itself without TLS.
     trusts_loopback: bool,
-    shedlock: Option<Layout>,
-}
-
-/// `ShedLock`'s table, as the URL names it.
-#[derive(Clone, Debug)]
-pub(crate) struct Layout {
-    /// The table's name, optionally qualified with a database, as written without quotes.
-    pub(crate) table: Arc<str>,
+    /// The name of `ShedLock`'s table, if locks are its rows.
+    shedlock: Option<Arc<str>>,
 }
 
 /// Encryption of the connection.
@@ -45,21 +40,7 @@ pub(crate) struct Encryption {
 }
 
 const PORT: u16 = 3306;
-/// The table's name in `ShedLock`'s documentation.
-const USUAL_TABLE: &str = "shedlock";
 const CURE: &str = "write `mysql://user:password@host:3306/database`";
-
-impl Layout {
-    /// Parses a table name. `None` if it needs quotes, which `ShedLock` does not add.
-    fn of(table: &str) -> Option<Layout> {
-        let plain = |word: &str| {
-            word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-                && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
-        let named = table.split('.').count() <= 2 && table.split('.').all(plain);
-        named.then(|| Layout { table: table.into() })
-    }
-}
 
 impl Database {
     /// Parses a URL with the scheme `mysql` or `mariadb`.
@@ -104,9 +85,9 @@ impl Database {
         if table.is_some() && !layout {
             return Err(wrong("has a `table` without `layout=shedlock`"));
         }
-        let named = layout.then(|| Layout::of(table.as_deref().unwrap_or(USUAL_TABLE)));
+        let named = layout.then(|| table_name(table.as_deref()));
         let shedlock = named
-            .map(|layout| layout.ok_or_else(|| wrong("has a `table` that is not a plain table name")))
+            .map(|name| name.ok_or_else(|| wrong("has a `table` that is not a plain table name")))
             .transpose()?;
         if tls.authority.is_some() && !tls.on {
             return Err(wrong("has a `tls-ca` without `tls=on`"));
@@ -151,8 +132,8 @@ impl Database {
         &self.name
     }
 
-    /// The table of `ShedLock`, if locks are its rows.
-    pub(crate) fn shedlock(&self) -> Option<&Layout> {
+    /// The name of `ShedLock`'s table, if locks are its rows.
+    pub(crate) fn shedlock(&self) -> Option<&Arc<str>> {
         self.shedlock.as_ref()
     }
 
@@ -206,18 +187,5 @@ impl fmt::Display for Database {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Database").field(&self.to_string()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_is_named_as_shedlock_names_it() {
-        assert_eq!(&*Layout::of("jobs.ShedLock").unwrap().table, "jobs.ShedLock");
-        for wrong in ["", "a.b.c", "a b", "a\"b", "a;b", "1a", ".a", "a."] {
-            assert!(Layout::of(wrong).is_none(), "{wrong}");
-        }
     }
 }

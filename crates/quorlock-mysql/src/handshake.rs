@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quorlock::{
     node::facts::{Facts, Fsync, Memory, Role, Software},
+    node::shedlock::Table,
     node::{Identity, NodeError, NodeErrorKind, Reason, Seams},
 };
 
@@ -25,7 +26,7 @@ pub(crate) struct Ready {
     pub(crate) facts: Facts,
     pub(crate) round_trip: Duration,
     /// Set if locks are rows of `ShedLock`'s table.
-    pub(crate) shedlock: Option<shedlock::Table>,
+    pub(crate) shedlock: Option<Table>,
 }
 
 /// The default connect timeout.
@@ -58,7 +59,7 @@ struct Introduced {
     known: Known,
     facts: Facts,
     round_trip: Duration,
-    shedlock: Option<shedlock::Table>,
+    shedlock: Option<Table>,
 }
 
 async fn introduce(
@@ -80,10 +81,10 @@ async fn introduce(
     facts.clock = Some(server.reading(wall, round_trip));
     facts.user = Some(server.user.as_str().into());
     server.check()?;
-    if let Some(layout) = database.shedlock() {
+    if let Some(name) = database.shedlock() {
         let introducing =
-            shedlock::introduce(connection, layout, &server, (seams, sent), predecessor, &mut facts);
-        let shedlock::Introduced { table, identity } = Box::pin(introducing).await?;
+            shedlock::introduce(connection, name, &server, (seams, sent), predecessor, &mut facts);
+        let (table, identity) = Box::pin(introducing).await?;
         facts.identity = Some(identity.id.as_ref().into());
         facts.uptime = Some(identity.age);
         let known = Known::default();

@@ -10,6 +10,7 @@ use futures::future::{BoxFuture, join};
 use quorlock::runtime::within;
 use quorlock::{
     node::facts::{ConnectFailure, Facts, Location, ProbeLock},
+    node::shedlock,
     node::{
         AddressError, Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason,
         Responder, Seams, SharedRequest, StatusListener,
@@ -21,7 +22,6 @@ use tracing::error;
 
 use crate::address::Database;
 use crate::list;
-use crate::shedlock;
 use crate::worker::{Job, Shared, Worker, capabilities};
 
 /// A node that keeps its locks as rows of a table in MariaDB or MySQL.

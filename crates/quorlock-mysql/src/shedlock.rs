@@ -1,41 +1,36 @@
-//! `ShedLock`'s table: `mysql://host/database?layout=shedlock`.
-//!
-//! The table belongs to `ShedLock`, whose clients lock with the same columns by the clock of the server
-//! (`usingDbTime()`): this program neither creates nor alters it. It has no columns for fencing tokens, a
-//! queue or tombstones. Late requests are refused in two other ways: a new connection ends the previous one,
-//! and cancelled attempts are remembered in this process.
+//! `ShedLock`'s table in MariaDB and MySQL: its statements, what the catalogue says about it, and the end of the
+//! previous connection.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, Token, printable};
-use quorlock::{
-    node::facts::{Facts, OtherClients},
-    node::{Capabilities, Capability, Identity, NodeError, Order, Seams},
-};
+use quorlock::node::facts::{Facts, OtherClients};
+use quorlock::node::shedlock::{Column, Dialect, Shape, Table, denied};
+use quorlock::node::{Identity, NodeError, Seams};
+use quorlock::protocol::Moment;
 
-use crate::address::Layout;
 use crate::connection::{Connection, ResultSets};
 use crate::error::Failure;
 use crate::server::Server;
-use crate::table::{number, text};
+use crate::table::{number, text, unread};
 
 mod requests;
-mod shape;
 
-use shape::{Shape, try_rights};
+pub(crate) use requests::execute;
 
-/// The row that `doctor` uses; it is not deleted.
-pub(crate) const CHECKED: &str = "quorlock-doctor";
-/// A shorter column might truncate the part that distinguishes attempts.
-const LEAST_LOCKED_BY: u64 = 64;
+const DIALECT: Dialect = Dialect {
+    times: &["timestamp", "datetime"],
+    texts: [&["varchar", "text"], &["varchar", "char"]],
+    columns: "name VARCHAR(64) NOT NULL PRIMARY KEY, lock_until TIMESTAMP(3) NOT NULL, locked_at TIMESTAMP(3) NOT NULL \
+              DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL",
+    alter: "MODIFY {column} {type} NOT NULL",
+    clocks: "make sure that every JdbcTemplateLockProvider there is built with usingDbTime(), that no other kind of \
+             provider uses the table, and that no client sets a time zone of its own for its sessions",
+};
 /// How long to wait for the end of the previous connection.
 const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
-
-pub(crate) fn capabilities() -> Capabilities {
-    Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable().shared_with_others()
-}
+/// The server's clock as `ShedLock` writes it.
+const NOW: &str = "UTC_TIMESTAMP(6)";
 
 /// The previous connection.
 #[derive(Clone, Debug, Default)]
@@ -46,24 +41,6 @@ pub(crate) struct Predecessor {
     started: Option<u64>,
 }
 
-/// The table as a connection has found it, and the cancelled attempts.
-#[derive(Clone, Debug)]
-pub(crate) struct Table {
-    name: Arc<str>,
-    /// The maximum length of a name, and of a holder, in characters.
-    longest_name: u64,
-    longest_holder: u64,
-}
-
-/// Cancelled attempts, and until when each is remembered.
-pub(crate) type Tombstones = HashMap<Token, Moment>;
-
-/// The result of checking the table.
-pub(crate) struct Introduced {
-    pub(crate) table: Table,
-    pub(crate) identity: Identity,
-}
-
 /// Checks the table, and ends the previous connection.
 ///
 /// # Errors
@@ -71,35 +48,77 @@ pub(crate) struct Introduced {
 /// What is wrong with the table, with the statement that fixes it.
 pub(crate) async fn introduce(
     connection: &mut Connection,
-    layout: &Layout,
+    name: &Arc<str>,
     server: &Server,
     (seams, sent): (&Seams, Moment),
     predecessor: &mut Predecessor,
     facts: &mut Facts,
-) -> Result<Introduced, NodeError> {
-    let shape = Shape::read(connection, &layout.table).await?;
-    shape.check(&layout.table)?;
-    try_rights(connection, &layout.table, server).await?;
+) -> Result<(Table, Identity), NodeError> {
+    let (shape, created, age) = find(connection, name).await?;
+    let table = Table::checked(name, &shape, &DIALECT)?;
+    try_rights(connection, name, server).await?;
     // A column of the type TIMESTAMP is read and written in the time zone of the session. ShedLock's clients
     // use that of the server.
     run(connection, "SET SESSION time_zone = @@GLOBAL.time_zone".to_owned()).await?;
-    facts.other_clients = Some(other_clients(connection, &layout.table).await?);
+    facts.other_clients = Some(other_clients(connection, name).await?);
     end(connection, predecessor, seams).await?;
-    let mut id = format!("{} {} {}", server.id(), layout.table, shape.created);
-    let mut age = Duration::from_secs(shape.age);
+    let mut id = format!("{} {name} {created}", server.id());
+    let mut age = Duration::from_secs(age);
     if !server.durable() {
         let same = predecessor.started.filter(|started| server.is_start(*started));
         let started = *predecessor.started.insert(same.unwrap_or_else(|| server.started()));
         id = format!("{id} {started}");
         age = age.min(server.uptime);
     }
-    let identity = Identity::new(id, sent, age);
-    let table = Table {
-        name: Arc::clone(&layout.table),
-        longest_name: shape.longest_name,
-        longest_holder: shape.longest_holder,
+    Ok((table, Identity::new(id, sent, age)))
+}
+
+/// Returns the shape of the table, when it was created, and how many seconds ago.
+async fn find(connection: &mut Connection, table: &str) -> Result<(Shape, u64, u64), NodeError> {
+    let (database, name) = match table.split_once('.') {
+        Some((database, name)) => (format!("'{database}'"), name),
+        None => ("DATABASE()".to_owned(), table),
     };
-    Ok(Introduced { table, identity })
+    let place = format!("TABLE_SCHEMA = {database} AND TABLE_NAME = '{name}'");
+    let statements = format!(
+        "SELECT LOWER(COLUMN_NAME), LOWER(DATA_TYPE), COALESCE(DATETIME_PRECISION, 0), \
+         COALESCE(CHARACTER_MAXIMUM_LENGTH, 0) FROM information_schema.COLUMNS WHERE {place} AND \
+         COLUMN_NAME IN ('name', 'lock_until', 'locked_at', 'locked_by'); \
+         SELECT ENGINE, UNIX_TIMESTAMP(CREATE_TIME), GREATEST(0, TIMESTAMPDIFF(SECOND, CREATE_TIME, NOW())) \
+         FROM information_schema.TABLES WHERE {place}; \
+         SELECT COUNT(*) FROM information_schema.STATISTICS WHERE {place} AND NON_UNIQUE = 0 AND COLUMN_NAME = 'name' \
+         AND SUB_PART IS NULL AND INDEX_NAME NOT IN (SELECT INDEX_NAME FROM information_schema.STATISTICS \
+         WHERE {place} AND SEQ_IN_INDEX = 2)"
+    );
+    let sets = run(connection, statements).await?;
+    let [columns, tables, unique] =
+        <[_; 3]>::try_from(sets).map_err(|_| unread("the columns of the table").before_anything_changed())?;
+    let made = tables.first().ok_or_else(|| DIALECT.missing(table))?;
+    let column = |row| {
+        let length = |place| number(row, place).and_then(|length| usize::try_from(length).ok());
+        Some(Column { name: text(row, 0)?, kind: text(row, 1)?, digits: length(2), length: length(3) })
+    };
+    let engine = text(made, 0).unwrap_or_default();
+    let volatile = (!engine.eq_ignore_ascii_case("InnoDB"))
+        .then(|| (format!("has the engine {engine}, and a crash may lose its rows"), "ENGINE = InnoDB"));
+    let unique = unique.first().and_then(|row| number(row, 0)).unwrap_or_default() > 0;
+    let shape = Shape { columns: columns.iter().filter_map(column).collect(), unique, volatile };
+    let [created, age] = [1, 2].map(|place| number(made, place).unwrap_or_default());
+    Ok((shape, created, age))
+}
+
+/// Runs the statements that a lock needs, without matching any row.
+async fn try_rights(connection: &mut Connection, table: &str, server: &Server) -> Result<(), NodeError> {
+    let columns = "name, lock_until, locked_at, locked_by";
+    let statements = format!(
+        "UPDATE {table} SET lock_until = lock_until WHERE 1 = 0; \
+         INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE 1 = 0"
+    );
+    match connection.run(statements).await {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.is_denied() => Err(denied(table, &server.quoted_user())),
+        Err(failure) => Err(failure.before_anything_changed()),
+    }
 }
 
 /// Ends the previous connection and waits until it has ended: nothing sent over it is executed after that.
@@ -147,30 +166,14 @@ async fn one(connection: &mut Connection, statement: String) -> Result<Option<u6
     Ok(sets.first().and_then(|set| set.first()).and_then(|row| number(row, 0)))
 }
 
-/// Looks for a row that was locked by a clock ahead of the server's. No row shows a clock that is behind.
 async fn other_clients(connection: &mut Connection, table: &str) -> Result<OtherClients, NodeError> {
-    const WHO: &str = "is a table of ShedLock, whose providers use the clocks of their hosts unless they are built with \
-                       usingDbTime()";
-    const CURE: &str = "make sure that every JdbcTemplateLockProvider there is built with usingDbTime(), that no other kind of \
-                        provider uses the table, and that no client sets a time zone of its own for its sessions";
     let statement = format!(
         "SELECT name, locked_by, TIMESTAMPDIFF(MICROSECOND, {NOW}, locked_at) DIV 1000 FROM {table} \
          WHERE locked_at > TIMESTAMPADD(SECOND, 1, {NOW}) ORDER BY locked_at DESC LIMIT 1"
     );
     let sets = run(connection, statement).await?;
-    let mut others = OtherClients::new(WHO, CURE);
-    if let Some(row) = sets.first().and_then(|set| set.first())
-        && let (Some(name), Some(holder), Some(ahead)) = (text(row, 0), text(row, 1), number(row, 2))
-    {
-        let ahead = quorlock::duration::format(Duration::from_millis(ahead));
-        let (name, holder) = (printable(&name).cut(80), printable(&holder).cut(80));
-        let clock = format!(
-            "the lock `{name}` was taken by `{holder}` at a time that is {ahead} ahead of the server's clock"
-        );
-        others.clock = Some(clock.into());
-    }
-    Ok(others)
+    let row = sets.first().and_then(|set| set.first());
+    Ok(DIALECT.other_clients(
+        row.and_then(|row| Some((text(row, 0)?, text(row, 1)?, Duration::from_millis(number(row, 2)?)))),
+    ))
 }
-
-/// The server's clock as `ShedLock` writes it.
-const NOW: &str = "UTC_TIMESTAMP(6)";

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use quorlock::node::facts::Facts;
 use quorlock::node::record::Records;
+use quorlock::node::shedlock::{Table, Tombstones};
 use quorlock::node::{
     Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Observers,
     Order, Responder, Response, Seams, SharedRequest, StatusListener,
@@ -23,7 +24,7 @@ use crate::connection::Connection;
 use crate::error::Failure;
 use crate::handshake::{Ready, connect};
 use crate::memory::Memory;
-use crate::shedlock::{self, Predecessor, Tombstones};
+use crate::shedlock::Predecessor;
 use crate::table::{Known, read, sweep};
 use crate::watch::Watches;
 
@@ -104,7 +105,7 @@ struct Session {
     identity: Arc<Identity>,
     known: Known,
     used: Moment,
-    shedlock: Option<shedlock::Table>,
+    shedlock: Option<Table>,
 }
 
 /// Why a connection ended.

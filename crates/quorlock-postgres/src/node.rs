@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::{
     node::facts::{Facts, ProbeLock},
+    node::shedlock,
     node::{
         Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, Reason, Responder, Seams,
         SharedRequest, StatusListener,
@@ -21,7 +22,6 @@ use crate::list;
 use crate::listeners::Listeners;
 use crate::request::capabilities;
 use crate::settings::Settings;
-use crate::shedlock;
 use crate::url::DatabaseUrl;
 
 /// A node that keeps its locks in a PostgreSQL database.

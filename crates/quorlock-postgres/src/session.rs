@@ -10,6 +10,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesOrdered, StreamExt as _, TryStreamExt as _};
 use quorlock::protocol::Moment;
 use quorlock::{
+    node::shedlock::Plan,
     node::{Hint, Identity, NodeError, NodeErrorKind, Responder, Response, SharedRequest},
     runtime::{Clock, Sleep},
 };
@@ -23,7 +24,7 @@ use crate::job::{Barrier, Job, Unanswered};
 use crate::listeners::Listeners;
 use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
 use crate::request::{Statements, response, statement};
-use crate::shedlock::{self, Plan};
+use crate::shedlock;
 
 /// The maximum number of unanswered requests. Further requests are not sent.
 const MOST_UNANSWERED: usize = 100_000;
@@ -354,8 +355,9 @@ impl Run<'_> {
             return;
         }
         if let Some(shedlock) = &self.shedlock {
-            match shedlock.plan(&self.client, &request) {
-                Ok(Plan::Ask(asking)) => {
+            match shedlock.plan(&request) {
+                Ok(Plan::Ask(ask)) => {
+                    let asking = shedlock.ask(&self.client, ask);
                     let (asked, unanswered) = (Some((request, responder)), Some(unanswered));
                     self.push(asking, Pending { asked, leave: None, unanswered });
                 }

@@ -124,7 +124,7 @@ impl DatabaseUrl {
             }
         }
         if layout {
-            let named = shedlock::Layout::of(table.as_deref().unwrap_or(shedlock::USUAL_TABLE));
+            let named = shedlock::Layout::of(table.as_deref());
             let cure = "name it as in the settings of ShedLock: letters, digits and `_`, optionally after a schema and a dot";
             database.shedlock = Some(named.ok_or_else(|| wrong("has a wrong `table`", cure))?);
             // A late request is stopped by the next connection in its place, so no key may move to another
@@ -285,7 +285,7 @@ mod tests {
         let table = |options: &str| read(&format!("postgres://db/x{options}")).shedlock;
         assert!(table("").is_none());
         assert_eq!(&*table("?layout=shedlock").unwrap().table, "shedlock");
-        assert_eq!(&*table("?table=jobs.locks&layout=shedlock").unwrap().table, "jobs.locks");
+        assert_eq!(&*table("?table=Jobs.Locks&layout=shedlock").unwrap().table, "jobs.locks");
         for wrong in ["layout=own", "table=shedlock", "layout=shedlock&table=a%22b"] {
             assert!(DatabaseUrl::parse(&format!("postgres://db/x?{wrong}")).is_err(), "{wrong}");
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorlock::node::record::{Outcome, Records};
+use quorlock::node::shedlock::Table;
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
 use super::{ATTEMPTS, Session, Worker, capabilities};
@@ -39,7 +40,7 @@ impl Worker {
     /// if it was.
     pub(super) async fn execute_at(
         &mut self,
-        table: &shedlock::Table,
+        table: &Table,
         link: &mut Session,
         batch: Vec<(SharedRequest, Responder)>,
     ) -> Option<NodeError> {
@@ -51,7 +52,8 @@ impl Worker {
             }
             let now = self.seams.clock().now();
             let connection = &mut link.connection;
-            let answer = match table.execute(connection, &request, &mut self.tombstones, now).await {
+            let answer = match shedlock::execute(table, connection, &request, &mut self.tombstones, now).await
+            {
                 Ok(vote) => Ok(Response::new(vote, Arc::clone(&link.identity))),
                 Err(failed) => {
                     gone = failed.lost();

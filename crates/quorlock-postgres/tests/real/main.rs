@@ -20,6 +20,5 @@ mod owners;
 mod program;
 mod requests;
 mod shedlock;
-mod shedlock_java;
 mod strangers;
 mod support;
