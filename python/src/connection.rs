@@ -6,16 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
-use quorlock::node::Kinds;
 use quorlock::runtime::Mutex;
 use quorlock::transport::Tls;
 use quorlock::{ConfigError, Coordinator, RestartGuard};
-use quorlock_etcd::EtcdKind;
-use quorlock_exec::ExecKind;
-use quorlock_mysql::MysqlKind;
-use quorlock_postgres::PostgresKind;
-use quorlock_sqlite::SqliteKind;
-use quorlock_zookeeper::ZooKeeperKind;
 use tokio::sync::watch;
 
 use crate::election::Election;
@@ -57,14 +50,9 @@ struct Settings {
     tls: Tls,
 }
 
-fn kinds() -> Kinds {
-    let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    kinds.with(EtcdKind::new()).with(ZooKeeperKind::new()).with(ExecKind::new())
-}
-
 impl Settings {
     fn connect(&self) -> Result<Live, ConfigError> {
-        let mut builder = Coordinator::builder().kinds(kinds()).nodes(&self.nodes);
+        let mut builder = Coordinator::builder().kinds(quorlock_kinds::all()).nodes(&self.nodes);
         macro_rules! set {
             ($($setting:ident),*) => {$(
                 if let Some(value) = &self.$setting {
@@ -193,7 +181,8 @@ impl Connection {
         // One string may have several addresses, as in the environment.
         let mut addresses = Vec::new();
         for list in nodes {
-            let split = kinds().split(&list).map_err(|error| error::of_config(py, &error.into()))?;
+            let split =
+                quorlock_kinds::all().split(&list).map_err(|error| error::of_config(py, &error.into()))?;
             addresses.extend(split);
         }
         let settings = Settings {

@@ -2,6 +2,8 @@
 
 import contextlib
 import math
+import pathlib
+import sys
 import threading
 import traceback
 from datetime import timedelta
@@ -344,6 +346,14 @@ def test_a_database_on_one_host_is_a_node(tmp_path: object) -> None:
             # Not every store has numbers of its own.
             assert lease.store_revision is None
             assert q.lock("file", wait=0).try_acquire() is None
+
+
+def test_a_program_is_a_node() -> None:
+    program = pathlib.Path(__file__).parents[2] / "crates/quorlock-exec/examples/node.py"
+    with quorlock.connect(f"exec:{sys.executable}?arg={program}", restart_guard=False) as q:
+        with q.lock("program"):
+            assert q.lock("program", wait=0).try_acquire() is None
+        assert q.lock("program", wait=0).try_acquire() is not None
 
 
 def test_a_password_that_is_no_unicode_is_in_no_exception() -> None:

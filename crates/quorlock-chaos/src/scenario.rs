@@ -317,6 +317,8 @@ mod defaults {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::IntoDeserializer as _;
+
     use super::*;
 
     #[test]
@@ -328,6 +330,15 @@ mod tests {
                 "{name}: ends with a full stop"
             );
             assert_eq!(!scenario.expect.violations.is_empty(), name.starts_with("violation-"), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_kind_that_can_be_started_has_masters() {
+        for launcher in quorlock_kinds::KINDS.iter().filter_map(|kind| kind.launcher.as_ref()) {
+            let named: Result<ServerKind, serde::de::value::Error> =
+                ServerKind::deserialize(launcher.name.into_deserializer());
+            assert!(named.is_ok(), "no scenario can have `servers = \"{}\"`", launcher.name);
         }
     }
 

@@ -12,15 +12,10 @@ use std::time::Duration;
 
 use quorlock::{
     Coordinator, RestartGuard,
-    node::Kinds,
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_etcd::EtcdKind;
 use quorlock_history::Stamp;
-use quorlock_mysql::MysqlKind;
-use quorlock_postgres::PostgresKind;
 use quorlock_servers::SeededRng;
-use quorlock_zookeeper::ZooKeeperKind;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::Mutex;
@@ -129,10 +124,8 @@ pub(crate) async fn work() -> io::Result<()> {
 impl Worker {
     async fn new(orders: Orders) -> io::Result<Worker> {
         let guard = if orders.restart_guard { RestartGuard::On } else { RestartGuard::Off };
-        let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new());
-        let kinds = kinds.with(EtcdKind::new()).with(ZooKeeperKind::new());
         let coordinator = Coordinator::builder()
-            .kinds(kinds)
+            .kinds(quorlock_kinds::all())
             .nodes(&orders.nodes)
             .ttl(orders.ttl)
             .max_ttl(orders.ttl)

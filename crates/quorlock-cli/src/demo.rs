@@ -3,10 +3,14 @@
 use std::ffi::OsString;
 use std::io;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use futures::future::try_join_all;
 use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, RestartGuard, duration, node::Kinds, votes::VoteOutcome,
 };
+use quorlock_kinds::{KINDS, Launcher};
+use quorlock_servers::Fleet;
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -17,9 +21,6 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
 
-use fleet::{Fleet, ServerKind};
-
-mod fleet;
 mod lent;
 
 const NODES: usize = 5;
@@ -30,8 +31,8 @@ const RESOURCE: &str = "demo/story";
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DemoArgs {
     /// Which servers to start
-    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
-    servers: ServerKind,
+    #[arg(long, value_name = "KIND", value_parser = launchers(), default_value = "redis")]
+    servers: &'static Launcher,
     /// Print events as JSON, one per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -62,8 +63,8 @@ pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
         if args.keep || !args.command.is_empty() {
             let servers = start(args.servers).await?;
             return match args.command {
-                words if words.is_empty() => lent::until_signal(&servers, &mut signals).await,
-                words => lent::to_command(&servers, words, &mut signals).await,
+                words if words.is_empty() => lent::until_signal(&*servers, &mut signals).await,
+                words => lent::to_command(&*servers, words, &mut signals).await,
             };
         }
         // Dropping the servers stops them.
@@ -77,18 +78,26 @@ pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
     })
 }
 
-async fn start(kind: ServerKind) -> Result<Fleet, Failure> {
-    Fleet::start(kind, NODES).await.map_err(Failure::to("start the servers"))
+/// Takes the name of a launcher of the kinds that this program was built with.
+fn launchers() -> impl TypedValueParser<Value = &'static Launcher> {
+    let all = || KINDS.iter().filter(|kind| kind.is_built_in()).filter_map(|kind| kind.launcher.as_ref());
+    let named = move |name: String| all().find(|launcher| launcher.name == name).ok_or("no such servers");
+    PossibleValuesParser::new(all().map(|launcher| PossibleValue::new(launcher.name).help(launcher.about)))
+        .try_map(named)
 }
 
-async fn play(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure> {
+async fn start(launcher: &Launcher) -> Result<Box<dyn Fleet>, Failure> {
+    (launcher.start)(NODES).await.map_err(Failure::to("start the servers"))
+}
+
+async fn play(launcher: &Launcher, kinds: &Kinds, json: bool) -> Result<(), Failure> {
     let story = Story { began: now(), paint: Paint::for_stdout(), json };
-    let servers = start(kind).await?;
+    let servers = start(launcher).await?;
     let ttl = servers.ttl();
-    let masters = if servers.remember() { "servers" } else { "masters" };
+    let masters = if servers.remembers() { "servers" } else { "masters" };
     let master = masters.trim_end_matches('s');
-    story.chapter(&format!("{NODES} servers are up: {}", servers.kind()))?;
-    let (anna, ben) = (client(&servers, kinds, "anna")?, client(&servers, kinds, "ben")?);
+    story.chapter(&format!("{NODES} servers are up: {}", servers.program()))?;
+    let (anna, ben) = (client(&*servers, kinds, "anna")?, client(&*servers, kinds, "ben")?);
 
     let asked = now();
     let lease = anna.acquire().await.map_err(unexpected)?;
@@ -101,7 +110,7 @@ async fn play(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     story.chapter("Ben wants it too")?;
     refuse(&story, &ben).await?;
 
-    servers.kill(0..2);
+    (0..2).for_each(|server| servers.kill(server));
     story.chapter(&format!("Two of the five {masters} are killed with SIGKILL"))?;
     let killed = now();
     outlive(&lease, killed + ttl + ttl / 2).await?;
@@ -113,7 +122,7 @@ async fn play(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     story.chapter("Ben tries again")?;
     refuse(&story, &ben).await?;
 
-    servers.kill(2..3);
+    servers.kill(2);
     let end = now() + lease.remaining();
     story.chapter(&format!("A third {master} is killed: two of five are no quorum"))?;
     story.line(&format!(
@@ -125,23 +134,25 @@ async fn play(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     story.line(&lost.to_string())?;
     drop(lease);
 
-    servers.restart(0..3).await.map_err(Failure::to("restart the servers"))?;
-    story.chapter(if servers.remember() {
+    try_join_all((0..3).map(|server| servers.restart(server)))
+        .await
+        .map_err(Failure::to("restart the servers"))?;
+    story.chapter(if servers.remembers() {
         "The three servers are back, and remember a lock that has expired"
     } else {
         "The three masters are back, and have forgotten everything"
     })?;
     // New connections: the old ones may be waiting to reconnect.
-    let ben = client(&servers, kinds, "ben")?;
+    let ben = client(&*servers, kinds, "ben")?;
     let lease = ben.acquire().await.map_err(unexpected)?;
     story.good("Ben has the lock: Anna was notified before he could acquire it")?;
     story.nodes(&ben).await?;
     lease.release().await.map_err(|lost| Failure::to("release the lock")(io::Error::other(lost)))?;
-    story.end(servers.remember())
+    story.end(servers.remembers())
 }
 
 /// Returns the lock as one of the two clients sees it.
-fn client(servers: &Fleet, kinds: &Kinds, name: &str) -> Result<Lock, Failure> {
+fn client(servers: &dyn Fleet, kinds: &Kinds, name: &str) -> Result<Lock, Failure> {
     let builder = Coordinator::builder()
         .kinds(kinds.clone())
         .nodes(servers.urls())

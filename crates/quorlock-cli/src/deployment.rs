@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quorlock::{duration, node::Kinds};
+use quorlock_kinds::KINDS;
 
 /// Refuses an empty list, as of a variable that is not set: other sources would name other nodes.
 fn some_nodes(list: &str) -> Result<String, &'static str> {
@@ -15,6 +16,17 @@ fn some_nodes(list: &str) -> Result<String, &'static str> {
     }
 }
 
+/// The forms that addresses have, of the kinds that this program was built with.
+fn addresses() -> String {
+    let built_in = KINDS.iter().filter(|kind| kind.is_built_in());
+    let forms: Vec<_> = built_in.map(|kind| format!("{}: {}.", kind.name, kind.addresses)).collect();
+    format!(
+        "The nodes, comma-separated or repeated, such as redis://HOST:PORT.\n\n{}\n\nFor another scheme the error lists those \
+         that this build supports.",
+        forms.join("\n")
+    )
+}
+
 /// The nodes and how to reach them: the same for every client of a deployment.
 ///
 /// `config` also reads these from the environment and the configuration file.
@@ -23,13 +35,7 @@ fn some_nodes(list: &str) -> Result<String, &'static str> {
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
     /// The nodes, comma-separated or repeated, such as redis://HOST:PORT.
-    ///
-    /// Redis and Valkey: redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH,
-    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT. Databases:
-    /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for one host,
-    /// sqlite:///PATH. A cluster of etcd: etcd://HOST,HOST,HOST, etcds:// for TLS. ZooKeeper:
-    /// zookeeper://HOST,HOST,HOST/PATH, zookeepers:// for TLS. A program: exec:PROGRAM?arg=ARGUMENT. For another scheme the error lists those that this build supports.
-    #[arg(long, global = true, value_name = "URL", value_parser = some_nodes)]
+    #[arg(long, global = true, value_name = "URL", value_parser = some_nodes, long_help = addresses())]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
     /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml].

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`Servers`], [`Cluster`], [`Service`] | real Redis or Valkey if there is one, else the built-in server; a cluster; masters behind Sentinels |
 //! | [`BuiltinServer`] | the subset of Redis that locks need, with Lua, where no server is installed |
-//! | `Database`, `EtcdCluster`, `ZooKeeperCluster` | real servers of other kinds |
+//! | `Database`, `EtcdCluster`, `ZooKeeperCluster` | real servers of other kinds; `Fleet`: of whichever kind |
 //! | [`Proxy`] | a network in front of a server that delays, cuts, loses |
 //! | [`SeededRng`], [`SeededEntropy`] | faults at random, and the same ones again |
 //!
@@ -16,6 +16,8 @@ pub mod builtin;
 #[cfg(unix)]
 mod databases;
 mod entropy;
+#[cfg(unix)]
+mod fleet;
 mod folder;
 #[cfg(unix)]
 mod lifeline;
@@ -29,8 +31,6 @@ mod wait;
 #[cfg(unix)]
 #[doc(hidden)]
 pub use databases::Disk;
-#[cfg(unix)]
-pub use databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms};
 pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     entropy::SeededEntropy,
@@ -39,4 +39,9 @@ pub use {
     rng::SeededRng,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     wait::{eventually, find_eventually, patience, scaled},
+};
+#[cfg(unix)]
+pub use {
+    databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms},
+    fleet::Fleet,
 };

@@ -4,14 +4,8 @@ use std::any::Any;
 use std::io;
 use std::time::Duration;
 
-use quorlock::node::Kinds;
 use quorlock::{Coordinator, Fencing, RestartGuard};
-use quorlock_etcd::EtcdKind;
-use quorlock_mysql::MysqlKind;
-use quorlock_postgres::PostgresKind;
-use quorlock_sqlite::SqliteKind;
 use quorlock_testkit::{Database, Engine, EtcdPrograms, Proxy, Server, Servers, Way, ZooKeeperPrograms};
-use quorlock_zookeeper::ZooKeeperKind;
 
 use crate::by_hand::Hand;
 
@@ -110,9 +104,7 @@ impl Running {
 
 /// Returns a client of these nodes, of any kind.
 pub(crate) fn client(nodes: &[String]) -> Coordinator {
-    let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new());
-    let kinds = kinds.with(EtcdKind::new()).with(ZooKeeperKind::new());
-    let builder = Coordinator::builder().kinds(kinds).nodes(nodes).ttl(TTL).max_ttl(TTL);
+    let builder = Coordinator::builder().kinds(quorlock_kinds::all()).nodes(nodes).ttl(TTL).max_ttl(TTL);
     builder.restart_guard(RestartGuard::Off).build().unwrap()
 }
 

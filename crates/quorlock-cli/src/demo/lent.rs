@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
+use quorlock_servers::Fleet;
 
 use crate::child::{Change, Child};
 use crate::exit;
@@ -19,11 +20,9 @@ use crate::stderr;
 use crate::stdout::print;
 use crate::terminal::Terminal;
 
-use super::fleet::Fleet;
-
 /// Runs the command `words` with these servers, and returns its exit code.
 pub(super) async fn to_command(
-    servers: &Fleet,
+    servers: &dyn Fleet,
     words: Vec<OsString>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
@@ -53,21 +52,22 @@ fn is_quorlock_or_script(name: &OsStr) -> bool {
 }
 
 /// Prints the shell exports to reach these servers, and waits for a signal.
-pub(super) async fn until_signal(servers: &Fleet, signals: &mut Signals) -> Result<u8, Failure> {
+pub(super) async fn until_signal(servers: &dyn Fleet, signals: &mut Signals) -> Result<u8, Failure> {
     for (name, value) in settings(servers) {
         print(&format!("export {name}={value}\n"))?;
     }
     stderr::say(format!(
-        "quorlock: {servers}; Ctrl-C stops them, and they keep no data\n\
+        "quorlock: {}; Ctrl-C stops them, and they keep no data\n\
          quorlock: these settings switch the restart guard off, because the servers are new and have nothing to \
-         forget; `quorlock doctor` calls that unsafe, as it would be for servers that may restart\n"
+         forget; `quorlock doctor` calls that unsafe, as it would be for servers that may restart\n",
+        servers.summary()
     ));
     signals.next_end().await;
     Ok(exit::SUCCESS)
 }
 
 /// Returns the settings for clients of these servers. The servers are new, so they cannot have forgotten a lock.
-fn settings(servers: &Fleet) -> [(&'static str, String); 2] {
+fn settings(servers: &dyn Fleet) -> [(&'static str, String); 2] {
     [("QUORLOCK_NODES", servers.urls().join(",")), ("QUORLOCK_RESTART_GUARD", "off".to_owned())]
 }
 

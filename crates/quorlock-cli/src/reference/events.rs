@@ -5,19 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use quorlock_kinds::KINDS;
 use regex::Regex;
-
-/// The crates, by their folders.
-const CRATES: [(&str, &str); 8] = [
-    ("quorlock", "src"),
-    ("quorlock_postgres", "crates/quorlock-postgres/src"),
-    ("quorlock_mysql", "crates/quorlock-mysql/src"),
-    ("quorlock_etcd", "crates/quorlock-etcd/src"),
-    ("quorlock_zookeeper", "crates/quorlock-zookeeper/src"),
-    ("quorlock_exec", "crates/quorlock-exec/src"),
-    ("quorlock_sqlite", "crates/quorlock-sqlite/src"),
-    ("quorlock_cli", "crates/quorlock-cli/src"),
-];
 
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
@@ -59,13 +48,18 @@ only. `-v` adds info and debug, `-vv` trace. In your own program, filter by leve
 fn events() -> Vec<Event> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut events = Vec::new();
-    for (name, folder) in CRATES {
-        let folder = root.join(folder);
+    for package in KINDS.iter().map(|kind| kind.package).chain(["quorlock-cli"]) {
+        let name = package.replace('-', "_");
+        let folder = if package == "quorlock" {
+            root.join("src")
+        } else {
+            root.join("crates").join(package).join("src")
+        };
         for file in files(&folder) {
             let path = file.strip_prefix(&folder).unwrap().with_extension("");
             let modules = path.iter().map(|part| part.to_string_lossy().into_owned());
             let target: Vec<String> =
-                [name.to_owned()].into_iter().chain(modules.filter(|module| module != "lib")).collect();
+                [name.clone()].into_iter().chain(modules.filter(|module| module != "lib")).collect();
             read(&fs::read_to_string(&file).unwrap(), &target.join("::"), &mut events);
         }
     }

@@ -185,6 +185,10 @@ impl Drop for Delaying {
 }
 
 impl EtcdCluster {
+    pub(crate) fn programs(&self) -> &EtcdPrograms {
+        &self.programs
+    }
+
     /// Returns the URL of the cluster, which names all members.
     #[must_use]
     pub fn url(&self) -> String {

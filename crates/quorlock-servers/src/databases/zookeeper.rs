@@ -173,6 +173,10 @@ struct Member {
 }
 
 impl ZooKeeperCluster {
+    pub(crate) fn programs(&self) -> &ZooKeeperPrograms {
+        &self.programs
+    }
+
     /// Returns the URL of the ensemble, which names all members.
     #[must_use]
     pub fn url(&self) -> String {
