@@ -1,6 +1,8 @@
 //! A program that drives one subject, as a child process.
 
+use std::ffi::OsString;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::lineup::Start;
 use crate::order::{Findings, Order, Ready};
+use crate::scenarios::{Language, Subject};
 
 /// Longer than quorlock waits for servers that have just started.
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -26,16 +28,44 @@ pub(crate) struct Driver {
     pub(crate) version: String,
 }
 
+/// The program and the arguments that start a subject, before the addresses; or why its driver has not been built.
+pub(crate) fn command(subject: &Subject, built: &Path) -> Result<(PathBuf, Vec<OsString>)> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (language, program, arguments): (_, _, Vec<OsString>) = match subject.language {
+        Language::Rust => ("rust", std::env::current_exe()?, vec!["drive".into()]),
+        Language::Go => ("go", built.join("go/driver"), Vec::new()),
+        Language::Node => ("node", built.join("node/node"), vec![sources.join("node/driver.mjs").into()]),
+        Language::Python => {
+            let driver = sources.join("python/driver.py");
+            ("python", built.join("python/bin/python"), vec!["-B".into(), driver.into()])
+        }
+        Language::Java => {
+            let jars = built.join("java/jars/*");
+            ("java", built.join("java/java"), vec!["-cp".into(), jars.into(), "Driver".into()])
+        }
+    };
+    if !program.exists() {
+        let why = fs::read_to_string(built.join(language).with_extension("skipped"));
+        bail!(
+            why.map_or(format!("its driver in {language} has not been built"), |why| why.trim().to_owned())
+        );
+    }
+    Ok((program, arguments.into_iter().chain([subject.driver.into()]).collect()))
+}
+
 impl Driver {
-    pub(crate) async fn start(start: &Start, addresses: &[String]) -> Result<Driver> {
-        let mut child = Command::new(&start.program)
-            .args(&start.arguments)
+    pub(crate) async fn start(
+        (program, arguments): &(PathBuf, Vec<OsString>),
+        addresses: &[String],
+    ) -> Result<Driver> {
+        let mut child = Command::new(program)
+            .args(arguments)
             .args(addresses)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start {}", start.program.display()))?;
+            .with_context(|| format!("cannot start {}", program.display()))?;
         let orders = child.stdin.take().context("it has no input")?;
         let mut answers = BufReader::new(child.stdout.take().context("it has no output")?).lines();
         let Ready { version } =
@@ -44,9 +74,7 @@ impl Driver {
     }
 
     pub(crate) async fn obey(&mut self, order: &Order) -> Result<Findings> {
-        let mut line = serde_json::to_string(order)?;
-        line.push('\n');
-        self.orders.write_all(line.as_bytes()).await?;
+        self.orders.write_all((serde_json::to_string(order)? + "\n").as_bytes()).await?;
         let limit = LIMIT + Duration::from_millis(order.millis);
         timeout(limit, answer(&mut self.answers)).await.context("it does not end")?
     }

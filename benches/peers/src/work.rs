@@ -2,12 +2,11 @@
 
 use std::future::Future;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
-use hdrhistogram::Histogram;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
 
@@ -25,10 +24,10 @@ pub(crate) trait Peer: Send + Sync + 'static {
 }
 
 /// Obeys the orders on the standard input until it ends.
-pub(crate) async fn drive(version: String, peer: impl Peer) -> Result<()> {
+pub(crate) async fn drive(name: &str, peer: impl Peer) -> Result<()> {
     let peer: &'static _ = Box::leak(Box::new(peer));
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
-    say(&serde_json::to_string(&Ready { version })?)?;
+    say(&serde_json::to_string(&Ready { version: format!("{name} {}", version(name)) })?)?;
     while let Some(line) = orders.next_line().await? {
         let order: Order = serde_json::from_str(&line)?;
         let findings = match order.work {
@@ -38,6 +37,15 @@ pub(crate) async fn drive(version: String, peer: impl Peer) -> Result<()> {
         say(&serde_json::to_string(&findings)?)?;
     }
     Ok(())
+}
+
+/// The version of a crate, as this program was built; the newest, since older ones are dependencies of others.
+fn version(name: &str) -> &'static str {
+    let packages = include_str!("../Cargo.lock").split("[[package]]").map(str::trim_start);
+    let versions = packages.filter_map(|package| {
+        package.strip_prefix(&format!("name = \"{name}\"\nversion = \""))?.split('"').next()
+    });
+    versions.last().unwrap_or("of unknown version")
 }
 
 fn say(line: &str) -> Result<()> {
@@ -53,29 +61,28 @@ async fn cycles<P: Peer>(peer: &'static P, order: Order) -> Findings {
     for task in 0..order.tasks {
         let name = order.name.clone();
         tasks.spawn(async move {
-            let (mut times, mut failures) = (histogram(), 0);
+            let (mut times, mut failures) = (Vec::new(), 0);
             for number in 0_u64.. {
                 let began = Instant::now();
                 if began >= end {
                     break;
                 }
                 match cycle(peer, task, &format!("{name}/{task}/{number}")).await {
-                    Ok(()) => times.saturating_record(micros(began.elapsed())),
+                    Ok(()) => times.push(micros(began.elapsed())),
                     Err(_) => failures += 1,
                 }
             }
             (times, failures)
         });
     }
-    let (mut times, mut failures) = (histogram(), 0);
+    let (mut times, mut failures) = (Vec::new(), 0);
     while let Some(Ok((its, failed))) = tasks.join_next().await {
-        times += its;
+        times.extend(its);
         failures += failed;
     }
-    let count = times.len();
-    let [p50, p99] = [0.5, 0.99].map(|quantile| times.value_at_quantile(quantile));
-    let micros = micros(start.elapsed());
-    Findings { count, all: count, failures, micros, p50, p99, ..Findings::default() }
+    times.sort_unstable();
+    let (count, p50) = (times.len() as u64, times.get(times.len() / 2).copied().unwrap_or_default());
+    Findings { count, all: count, failures, micros: micros(start.elapsed()), p50, ..Findings::default() }
 }
 
 async fn cycle<P: Peer>(peer: &'static P, task: usize, name: &str) -> Result<()> {
@@ -86,9 +93,6 @@ async fn cycle<P: Peer>(peer: &'static P, task: usize, name: &str) -> Result<()>
 /// State shared by all contenders for the one lock.
 #[derive(Default)]
 struct Field {
-    /// When the last hold ended.
-    ended: Mutex<Option<Instant>>,
-    handoffs: Mutex<Vec<u64>>,
     held: AtomicBool,
     overlaps: AtomicU64,
     failures: AtomicU64,
@@ -116,10 +120,11 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
                     return (within, all);
                 }
                 within.push(wall_clock());
-                field.enter();
+                let overlaps = field.held.swap(true, Ordering::AcqRel);
+                field.overlaps.fetch_add(overlaps.into(), Ordering::Relaxed);
                 // The runtime's timer would make up to 2 ms of 1 ms.
                 let _ = tokio::task::spawn_blocking(move || std::thread::sleep(stay)).await;
-                field.leave();
+                field.held.store(false, Ordering::Release);
                 if peer.release(held).await.is_err() {
                     field.failures.fetch_add(1, Ordering::Relaxed);
                 }
@@ -134,40 +139,15 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
         grants.push(its);
         all += of_all;
     }
-    let mut handoffs = histogram();
-    for micros in field.handoffs.lock().unwrap().drain(..) {
-        handoffs.saturating_record(micros);
-    }
     Findings {
         count: grants.iter().map(|its: &Vec<u64>| its.len() as u64).sum(),
         all,
         failures: field.failures.load(Ordering::Relaxed),
         overlaps: field.overlaps.load(Ordering::Relaxed),
         micros: end.map_or_else(|| micros(start.elapsed()), |_| order.millis * 1000),
-        p50: handoffs.value_at_quantile(0.5),
-        p99: handoffs.value_at_quantile(0.99),
         grants,
+        ..Findings::default()
     }
-}
-
-impl Field {
-    fn enter(&self) {
-        if self.held.swap(true, Ordering::AcqRel) {
-            self.overlaps.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some(ended) = self.ended.lock().unwrap().take() {
-            self.handoffs.lock().unwrap().push(micros(ended.elapsed()));
-        }
-    }
-
-    fn leave(&self) {
-        *self.ended.lock().unwrap() = Some(Instant::now());
-        self.held.store(false, Ordering::Release);
-    }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are in order")
 }
 
 /// Microseconds since the beginning of 1970, on the clock that all processes share.

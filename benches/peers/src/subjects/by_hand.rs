@@ -1,15 +1,15 @@
-//! The bare algorithm: the best that a program can reach with a hand-written round, optionally with a
-//! counter that is raised in the same step, as a source of fencing tokens.
+//! The bare algorithm: the best that a program can reach with a hand-written round, optionally with a counter that is
+//! raised in the same step, as a source of fencing tokens.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Script, Value};
 
-use super::TTL;
+use crate::TTL;
 use crate::work::Peer;
 
 /// The pause after a refusal, like most other subjects.
@@ -26,23 +26,14 @@ pub(super) struct ByHand {
     nodes: Vec<MultiplexedConnection>,
     acquire: Script,
     release: Script,
-    counting: Counting,
+    /// Whether a counter is raised with each lock.
+    counting: bool,
 }
 
-/// Whether a counter is raised with each lock.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counting {
-    Off,
-    On,
-}
-
-pub(super) struct Held {
-    name: String,
-    token: [u8; 16],
-}
+type Held = (String, [u8; 16]);
 
 impl ByHand {
-    pub(super) async fn connect(nodes: &[String], counting: Counting) -> Result<ByHand> {
+    pub(super) async fn connect(nodes: &[String], counting: bool) -> Result<ByHand> {
         let mut connections = Vec::new();
         for node in nodes {
             let client = redis::Client::open(node.as_str())?;
@@ -52,76 +43,53 @@ impl ByHand {
         Ok(ByHand { nodes: connections, acquire, release, counting })
     }
 
-    fn quorum(&self) -> usize {
-        self.nodes.len() / 2 + 1
-    }
-
-    async fn ask_all(&'static self, held: &Held) -> bool {
+    /// Whether this node grants the lock.
+    fn ask(&'static self, mut node: MultiplexedConnection, (name, token): &Held) -> BoxFuture<'static, bool> {
         let ttl = TTL.as_secs() * 1000;
-        if self.counting == Counting::On {
+        if self.counting {
             let mut acquire = self.acquire.prepare_invoke();
-            acquire.key(&held.name).key(format!("{}:counter", held.name)).arg(&held.token).arg(ttl);
-            let acquire = Arc::new(acquire);
-            let ask = |mut node| {
-                let acquire = acquire.clone();
-                async move { acquire.invoke_async::<i64>(&mut node).await.is_ok_and(|number| number > 0) }
-            };
-            return self.has_quorum(self.nodes.iter().cloned().map(ask).collect()).await;
+            acquire.key(name).key(format!("{name}:counter")).arg(token).arg(ttl);
+            return async move { acquire.invoke_async::<i64>(&mut node).await.is_ok_and(|number| number > 0) }
+                .boxed();
         }
         let mut set = redis::cmd("SET");
-        set.arg(&held.name).arg(&held.token).arg("NX").arg("PX").arg(ttl);
-        let set = Arc::new(set);
-        let ask = |mut node| {
-            let set = set.clone();
-            async move { matches!(set.query_async::<Value>(&mut node).await, Ok(Value::Okay)) }
-        };
-        self.has_quorum(self.nodes.iter().cloned().map(ask).collect()).await
+        set.arg(name).arg(token).arg("NX").arg("PX").arg(ttl);
+        async move { matches!(set.query_async::<Value>(&mut node).await, Ok(Value::Okay)) }.boxed()
     }
 
-    async fn has_quorum<F>(&self, mut answers: FuturesUnordered<F>) -> bool
-    where
-        F: Future<Output = bool> + Send + 'static,
-    {
+    fn give_back(
+        &'static self,
+        mut node: MultiplexedConnection,
+        (name, token): &Held,
+    ) -> BoxFuture<'static, bool> {
+        let mut release = self.release.prepare_invoke();
+        release.key(name).arg(token);
+        async move { release.invoke_async::<i64>(&mut node).await.is_ok() }.boxed()
+    }
+
+    /// Whether a quorum says so; or has answered, whatever it says.
+    async fn round(
+        &'static self,
+        held: &Held,
+        ask: fn(&'static ByHand, MultiplexedConnection, &Held) -> BoxFuture<'static, bool>,
+        whatever: bool,
+    ) -> bool {
+        let mut answers: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| ask(self, node.clone(), held)).collect();
+        let quorum = self.nodes.len() / 2 + 1;
         let (mut yes, mut other) = (0, 0);
-        while yes < self.quorum() && other <= self.nodes.len() - self.quorum() {
+        while yes < quorum && other <= self.nodes.len() - quorum {
             match answers.next().await {
-                Some(true) => yes += 1,
-                Some(false) => other += 1,
+                Some(answer) if answer || whatever => yes += 1,
+                Some(_) => other += 1,
                 None => break,
             }
         }
-        in_background(answers);
-        yes >= self.quorum()
-    }
-
-    /// Returns when a quorum has answered.
-    async fn give_back(&'static self, held: &Held) {
-        let mut release = self.release.prepare_invoke();
-        release.key(&held.name).arg(&held.token);
-        let release = Arc::new(release);
-        let mut answers: FuturesUnordered<_> = self
-            .nodes
-            .iter()
-            .cloned()
-            .map(|mut node| {
-                let release = release.clone();
-                async move { release.invoke_async::<i64>(&mut node).await }
-            })
-            .collect();
-        for _ in 0..self.quorum() {
-            answers.next().await;
+        if !answers.is_empty() {
+            // A dropped request may never be sent, and so leave a key behind.
+            tokio::spawn(answers.for_each(async |_| ()));
         }
-        in_background(answers);
-    }
-}
-
-/// A dropped request may never be sent, and so leave a key behind.
-fn in_background<F: Future + Send + 'static>(answers: FuturesUnordered<F>)
-where
-    F::Output: Send,
-{
-    if !answers.is_empty() {
-        tokio::spawn(answers.for_each(async |_| ()));
+        yes >= quorum
     }
 }
 
@@ -130,18 +98,17 @@ impl Peer for ByHand {
 
     async fn acquire(&'static self, _task: usize, name: &str) -> Result<Held> {
         loop {
-            let token = rand::random();
-            let held = Held { name: name.to_owned(), token };
-            if self.ask_all(&held).await {
+            let held = (name.to_owned(), rand::random());
+            if self.round(&held, ByHand::ask, false).await {
                 return Ok(held);
             }
-            self.give_back(&held).await;
+            self.round(&held, ByHand::give_back, true).await;
             tokio::time::sleep(RETRY_WITHIN.mul_f64(rand::random())).await;
         }
     }
 
     async fn release(&'static self, held: Held) -> Result<()> {
-        self.give_back(&held).await;
+        self.round(&held, ByHand::give_back, true).await;
         Ok(())
     }
 }
