@@ -11,49 +11,7 @@ use crate::connection::{Connection, ResultSets};
 use crate::error::Failure;
 use crate::table::{bytes, literal, number, unread};
 
-type Outcome = Result<Vote, Failed>;
-
-/// Why there is no vote.
-pub(crate) enum Failed {
-    /// Nothing of the request was executed.
-    Refused(NodeError),
-    /// The server or the connection failed; the request may have been executed.
-    Failure(Failure),
-}
-
-impl From<Failure> for Failed {
-    fn from(failure: Failure) -> Failed {
-        Failed::Failure(failure)
-    }
-}
-
-impl Failed {
-    /// Converts to the error of the request: a packet may have failed after the statement that changed the
-    /// row.
-    pub(crate) fn into_node_error(self) -> NodeError {
-        match self {
-            Failed::Refused(error) => error,
-            Failed::Failure(Failure::Refused(refusal)) => {
-                let error = refusal.into_node_error();
-                if let NodeError::Failed { kind: NodeErrorKind::Other | NodeErrorKind::Busy, reason } = error
-                {
-                    NodeError::UnexpectedReply { reason }
-                } else {
-                    error
-                }
-            }
-            Failed::Failure(lost) => lost.into_node_error(),
-        }
-    }
-
-    /// Returns why the connection is unusable, if it is.
-    pub(crate) fn lost(&self) -> Option<NodeError> {
-        if let Failed::Failure(Failure::Lost(reason)) = self {
-            return Some(NodeError::Unreachable { reason: reason.clone() });
-        }
-        None
-    }
-}
+type Outcome = Result<Vote, Failure>;
 
 /// The holder of the row, and the remaining time.
 struct Holder {
@@ -65,29 +23,27 @@ struct Holder {
 ///
 /// # Errors
 ///
-/// Why there is no vote.
+/// Why there is no vote. A packet may have failed after the statement that changed the row.
 pub(crate) async fn execute(
     table: &Table,
     connection: &mut Connection,
     request: &Request,
     tombstones: &mut Tombstones,
     now: Moment,
-) -> Outcome {
-    let ask = match table.plan(request, tombstones, now).map_err(Failed::Refused)? {
+) -> Result<Vote, NodeError> {
+    let ask = match table.plan(request, tombstones, now)? {
         Plan::Ask(ask) => ask,
         Plan::Cancelled(vote) => return Ok(vote),
     };
-    let row =
-        RowOf { table: table.name(), name: characters(&ask.name), holder: characters(&ask.holder), ask };
-    match row.ask.verb {
-        Verb::Acquire | Verb::Transfer => row.grant(connection).await,
-        Verb::Renew => row.renew(connection).await,
-        Verb::Release => row.give_back(connection).await,
-        Verb::Inspect => {
-            let found = last_holder(connection.run(row.holder_of()).await?)?;
-            Ok(found.filter(|found| !found.left.is_zero()).map_or(Vote::Free, |found| held(&found)))
+    let (name, holder) = (characters(&ask.name), characters(&ask.holder));
+    let row = RowOf { table: table.name(), name, holder, ask };
+    row.execute(connection).await.map_err(|failure| {
+        let error = failure.into_node_error();
+        if let NodeError::Failed { kind: NodeErrorKind::Other | NodeErrorKind::Busy, reason } = error {
+            return NodeError::UnexpectedReply { reason };
         }
-    }
+        error
+    })
 }
 
 /// A row, with name and holder as SQL literals.
@@ -99,6 +55,18 @@ struct RowOf<'a> {
 }
 
 impl RowOf<'_> {
+    async fn execute(&self, connection: &mut Connection) -> Outcome {
+        match self.ask.verb {
+            Verb::Acquire | Verb::Transfer => self.grant(connection).await,
+            Verb::Renew => self.renew(connection).await,
+            Verb::Release => self.give_back(connection).await,
+            Verb::Inspect => {
+                let found = last_holder(connection.run(self.holder_of()).await?)?;
+                Ok(found.filter(|found| !found.left.is_zero()).map_or(Vote::Free, |found| held(&found)))
+            }
+        }
+    }
+
     /// Grants a row that is free, or that the holder before has. A row that the holder already has is granted
     /// without extending it, unless this is a transfer.
     async fn grant(&self, connection: &mut Connection) -> Outcome {
@@ -169,10 +137,10 @@ impl RowOf<'_> {
 }
 
 /// Reads the last result set: the holder of the row, and the remaining time.
-fn last_holder(mut sets: ResultSets) -> Result<Option<Holder>, Failed> {
+fn last_holder(mut sets: ResultSets) -> Result<Option<Holder>, Failure> {
     let Some(row) = sets.pop().and_then(|set| set.into_iter().next()) else { return Ok(None) };
     let (Some(holder), Some(left)) = (bytes(&row, 0), number(&row, 1)) else {
-        return Err(unread("the holder of a lock").into());
+        return Err(unread("the holder of a lock"));
     };
     Ok(Some(Holder { holder: holder.to_vec(), left: Duration::from_micros(left) }))
 }

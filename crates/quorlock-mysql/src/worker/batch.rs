@@ -55,11 +55,11 @@ impl Worker {
             let answer = match shedlock::execute(table, connection, &request, &mut self.tombstones, now).await
             {
                 Ok(vote) => Ok(Response::new(vote, Arc::clone(&link.identity))),
-                Err(failed) => {
-                    gone = failed.lost();
-                    let error = failed.into_node_error();
-                    // Reconnect to learn the server's new role.
-                    if matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::Misconfigured) {
+                Err(error) => {
+                    if let NodeError::Disconnected { reason } = &error {
+                        gone = Some(NodeError::Unreachable { reason: reason.clone() });
+                    } else if matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::Misconfigured) {
+                        // Reconnect to learn the server's new role.
                         gone = Some(error.clone());
                     }
                     Err(error)
