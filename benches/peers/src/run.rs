@@ -69,7 +69,10 @@ pub(crate) async fn measure(
     for why in &skipped {
         eprintln!("skipped: {why}");
     }
-    rows.retain(|row| row.windows.iter().any(|windows| !windows.is_empty()));
+    // The first stays, even without a figure: others are compared to it.
+    let is_measured = |row: &Row| row.windows.iter().any(|windows| !windows.is_empty());
+    let first = rows.first().map(|row: &Row| row.subject.name);
+    rows.retain(|row| Some(row.subject.name) == first || is_measured(row));
     Ok((rows, skipped))
 }
 
