@@ -231,53 +231,93 @@ pub enum ListedKeys {
     Queues,
 }
 
+/// Implements these methods of [`Node`], or all of them, by those of the node to which the expression refers:
+/// `forward_node!(self => &self.node; name ready)`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_node {
+    ($self:ident => $node:expr) => {
+        $crate::node::forward_node! {
+            $self => $node;
+            name ask ready round_trip capabilities limits grant_age listen facts examine list_keys observe
+        }
+    };
+    ($self:ident => $node:expr; $($method:ident)*) => {
+        $($crate::node::forward_node! { @$method $self $node })*
+    };
+    (@name $self:ident $node:expr) => {
+        fn name(&$self) -> &str {
+            $crate::node::Node::name($node)
+        }
+    };
+    (@ask $self:ident $node:expr) => {
+        fn ask(&$self, request: $crate::node::SharedRequest, responder: $crate::node::Responder) {
+            $crate::node::Node::ask($node, request, responder);
+        }
+    };
+    (@ready $self:ident $node:expr) => {
+        fn ready(&$self) -> $crate::runtime::BoxFuture<'static, Result<(), $crate::node::NodeError>> {
+            $crate::node::Node::ready($node)
+        }
+    };
+    (@round_trip $self:ident $node:expr) => {
+        fn round_trip(&$self) -> Option<std::time::Duration> {
+            $crate::node::Node::round_trip($node)
+        }
+    };
+    (@capabilities $self:ident $node:expr) => {
+        fn capabilities(&$self) -> $crate::node::Capabilities {
+            $crate::node::Node::capabilities($node)
+        }
+    };
+    (@limits $self:ident $node:expr) => {
+        fn limits(&$self) -> $crate::node::NodeLimits {
+            $crate::node::Node::limits($node)
+        }
+    };
+    (@grant_age $self:ident $node:expr) => {
+        fn grant_age(&$self, ttl: std::time::Duration) -> std::time::Duration {
+            $crate::node::Node::grant_age($node, ttl)
+        }
+    };
+    (@listen $self:ident $node:expr) => {
+        fn listen(&$self, listener: std::sync::Arc<dyn $crate::node::HintListener>) {
+            $crate::node::Node::listen($node, listener);
+        }
+    };
+    (@facts $self:ident $node:expr) => {
+        fn facts(&$self) -> Option<std::sync::Arc<$crate::node::facts::Facts>> {
+            $crate::node::Node::facts($node)
+        }
+    };
+    (@examine $self:ident $node:expr) => {
+        fn examine(
+            &$self,
+            key: std::sync::Arc<str>,
+        ) -> $crate::runtime::BoxFuture<'static, Option<$crate::node::facts::Facts>> {
+            $crate::node::Node::examine($node, key)
+        }
+    };
+    (@list_keys $self:ident $node:expr) => {
+        fn list_keys(
+            &$self,
+            prefix: std::sync::Arc<str>,
+            which: $crate::node::ListedKeys,
+        ) -> $crate::node::KeyPages {
+            $crate::node::Node::list_keys($node, prefix, which)
+        }
+    };
+    (@observe $self:ident $node:expr) => {
+        fn observe(&$self, observer: std::sync::Arc<dyn $crate::node::StatusListener>) {
+            $crate::node::Node::observe($node, observer);
+        }
+    };
+}
+
+#[doc(hidden)]
+pub use forward_node;
+
 /// A shared node is a node: the same one can be given to a coordinator and kept.
 impl<N: Node + ?Sized> Node for Arc<N> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        (**self).ask(request, responder);
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        (**self).ready()
-    }
-
-    fn round_trip(&self) -> Option<Duration> {
-        (**self).round_trip()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    fn limits(&self) -> NodeLimits {
-        (**self).limits()
-    }
-
-    fn grant_age(&self, ttl: Duration) -> Duration {
-        (**self).grant_age(ttl)
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        (**self).listen(listener);
-    }
-
-    fn facts(&self) -> Option<Arc<Facts>> {
-        (**self).facts()
-    }
-
-    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        (**self).examine(key)
-    }
-
-    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
-        (**self).list_keys(prefix, which)
-    }
-
-    fn observe(&self, observer: Arc<dyn StatusListener>) {
-        (**self).observe(observer);
-    }
+    forward_node!(self => &**self);
 }

@@ -48,15 +48,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::BoxFuture;
 use smallvec::SmallVec;
 
-use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Collect, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Order,
-    ReceivedAt, Request, Responder, Response, SharedRequest, StatusListener,
+    Capabilities, Collect, Node, NodeError, Order, ReceivedAt, Request, Responder, Response, SharedRequest,
 };
 use crate::runtime::Mutex;
 
@@ -78,9 +74,7 @@ struct Ordered {
 }
 
 impl Node for Ordered {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
+    crate::node::forward_node!(self => &self.node; name ready round_trip limits grant_age listen facts examine list_keys observe);
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
         if let Err((responder, waiting)) = self.queues.state.lock().join(request, responder) {
@@ -89,44 +83,8 @@ impl Node for Ordered {
         self.queues.send();
     }
 
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn round_trip(&self) -> Option<Duration> {
-        self.node.round_trip()
-    }
-
     fn capabilities(&self) -> Capabilities {
         self.node.capabilities().in_order(Order::PerKey)
-    }
-
-    fn limits(&self) -> NodeLimits {
-        self.node.limits()
-    }
-
-    fn grant_age(&self, ttl: Duration) -> Duration {
-        self.node.grant_age(ttl)
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
-    }
-
-    fn facts(&self) -> Option<Arc<Facts>> {
-        self.node.facts()
-    }
-
-    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        self.node.examine(key)
-    }
-
-    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
-        self.node.list_keys(prefix, which)
-    }
-
-    fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.node.observe(observer);
     }
 }
 

@@ -2,14 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::BoxFuture;
-
-use crate::node::{
-    Capabilities, Collect, HintListener, Node, NodeError, NodeLimits, Request, Responder, Response,
-    SharedRequest, Vote,
-};
+use crate::node::{Collect, Node, NodeError, Request, Responder, Response, SharedRequest, Vote};
 use crate::reason::Reason;
 use crate::runtime::Mutex;
 use quorlock_protocol::{Claim, Token, semaphore_limit};
@@ -32,9 +26,7 @@ pub(super) struct Limited {
 }
 
 impl Node for Limited {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
+    crate::node::forward_node!(self => &self.node; name ready round_trip capabilities limits grant_age listen);
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
         let (Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. } | Request::Renew { ttl, .. }) =
@@ -51,30 +43,6 @@ impl Node for Limited {
             Responder::new(pair.clone(), LIMIT),
         );
         self.node.ask(request, Responder::new(pair, SLOT));
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn round_trip(&self) -> Option<Duration> {
-        self.node.round_trip()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn limits(&self) -> NodeLimits {
-        self.node.limits()
-    }
-
-    fn grant_age(&self, ttl: Duration) -> Duration {
-        self.node.grant_age(ttl)
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
     }
 }
 
@@ -184,6 +152,7 @@ fn of_both(limit: Response, slot: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
 
     use super::*;
     use crate::node::{Expiry, Holding, Identity};

@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Lock, RetainError, Wait,
     doctor::Check,
-    node::{
-        Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, Response, SharedRequest, ask,
-    },
+    node::{Capabilities, Capability, Node, NodeLimits, Order, Response, ask},
     runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
@@ -154,24 +151,10 @@ async fn two_clients_never_hold_a_lock_of_unordered_nodes() {
 struct Limited(MemoryNode, Arc<Mutex<NodeLimits>>);
 
 impl Node for Limited {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
+    quorlock::node::forward_node!(self => &self.0; name ask capabilities ready);
 
     fn limits(&self) -> NodeLimits {
         *self.1.lock().unwrap()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        self.0.ask(request, responder);
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.0.ready()
     }
 }
 

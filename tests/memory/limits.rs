@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::{
     AcquireError, Coordinator, RestartGuard, Wait,
-    node::{Capabilities, Node, NodeError, Responder, SharedRequest, StatusListener},
+    node::{Node, NodeError},
     redis::{Address, Endpoint},
     runtime::Clock,
     transport::{Dial, Stream},
@@ -32,24 +32,10 @@ struct Measured {
 }
 
 impl Node for Measured {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.node.ask(request, reply);
-    }
+    quorlock::node::forward_node!(self => &self.node; name ask capabilities observe);
 
     fn round_trip(&self) -> Option<Duration> {
         Some(self.round_trip)
-    }
-
-    fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.node.observe(observer);
     }
 }
 

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use quorlock::node::{
-    Capabilities, HintListener, Node, NodeError, Request, Responder, Response, SharedRequest, ask,
-};
+use quorlock::node::{Node, NodeError, Request, Responder, Response, SharedRequest, ask};
 use quorlock::runtime::{BoxFuture, Clock};
 use quorlock::{Coordinator, Lease};
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock};
@@ -63,9 +61,7 @@ struct Unread {
 }
 
 impl Node for Unread {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
+    quorlock::node::forward_node!(self => &self.node; name capabilities listen);
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
         let renews = matches!(*request, Request::Renew { .. });
@@ -81,14 +77,6 @@ impl Node for Unread {
             responder.send(answer);
         }
         self.node.ready()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
     }
 }
 

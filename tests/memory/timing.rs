@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorlock::node::{Capabilities, Node, NodeError, Responder, Response, SharedRequest};
+use quorlock::node::{Node, Responder, Response, SharedRequest};
 use quorlock::protocol::{LeaseTiming, Moment};
-use quorlock::runtime::{BoxFuture, Clock};
+use quorlock::runtime::Clock;
 use quorlock::{AcquireError, ConfigError, Coordinator, Renewal};
 use quorlock_testkit::MemoryNode;
 
@@ -71,22 +71,12 @@ impl Timed {
 }
 
 impl Node for Timed {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    quorlock::node::forward_node!(self => &self.inner; name ready capabilities);
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
         let from = self.counts_from();
         let counted = move |answer: Response| from.into_iter().fold(answer, Response::counting_from);
         self.inner.ask(request, responder.map(move |answer| answer.map(counted)));
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.inner.ready()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
     }
 
     fn grant_age(&self, ttl: Duration) -> Duration {

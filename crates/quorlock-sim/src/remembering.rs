@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use quorlock::protocol::Moment;
 use quorlock::{
     node::{
-        AddressError, Capabilities, HintListener, Identity, Node, NodeAddress, NodeError, NodeKind,
-        NodeLimits, Reason, Responder, Seams, SharedRequest, StatusListener,
+        AddressError, Capabilities, Identity, Node, NodeAddress, NodeKind, Reason, Responder, Seams,
+        SharedRequest,
     },
     redis::Address,
 };
@@ -56,16 +55,10 @@ struct RememberingNode {
 }
 
 impl Node for RememberingNode {
-    fn name(&self) -> &str {
-        self.server.name()
-    }
+    quorlock::node::forward_node!(self => &self.server; name ready round_trip limits listen observe);
 
     fn capabilities(&self) -> Capabilities {
         self.server.capabilities().durable()
-    }
-
-    fn limits(&self) -> NodeLimits {
-        self.server.limits()
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
@@ -77,21 +70,5 @@ impl Node for RememberingNode {
             })
         });
         self.server.ask(request, responder);
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.server.ready()
-    }
-
-    fn round_trip(&self) -> Option<Duration> {
-        self.server.round_trip()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.server.listen(listener);
-    }
-
-    fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.server.observe(observer);
     }
 }

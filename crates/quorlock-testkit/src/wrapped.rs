@@ -2,13 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use quorlock::node::{
-    Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Responder, SharedRequest,
-    StatusListener, facts::Facts,
-};
-use quorlock::runtime::BoxFuture;
+use quorlock::node::{Capabilities, HintListener, Node, Responder, SharedRequest};
 
 type OnRequest = dyn Fn(SharedRequest, Responder, &Arc<dyn Node>) + Send + Sync;
 type OnListen = dyn Fn(Arc<dyn HintListener>, &Arc<dyn Node>) + Send + Sync;
@@ -87,51 +82,17 @@ impl fmt::Debug for WrappedNode {
 }
 
 impl Node for WrappedNode {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    quorlock::node::forward_node!(self => &self.inner; name ready round_trip limits grant_age facts examine list_keys observe);
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
         (self.on_request)(request, responder, &self.inner);
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.inner.ready()
-    }
-
-    fn round_trip(&self) -> Option<Duration> {
-        self.inner.round_trip()
     }
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities.unwrap_or_else(|| self.inner.capabilities())
     }
 
-    fn limits(&self) -> NodeLimits {
-        self.inner.limits()
-    }
-
-    fn grant_age(&self, ttl: Duration) -> Duration {
-        self.inner.grant_age(ttl)
-    }
-
     fn listen(&self, listener: Arc<dyn HintListener>) {
         (self.on_listen)(listener, &self.inner);
-    }
-
-    fn facts(&self) -> Option<Arc<Facts>> {
-        self.inner.facts()
-    }
-
-    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        self.inner.examine(key)
-    }
-
-    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
-        self.inner.list_keys(prefix, which)
-    }
-
-    fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.inner.observe(observer);
     }
 }
