@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 use links::Links;
 
 use super::missing;
-use super::processes::Running;
+use super::processes::{Running, cluster_of_processes, not_running, succeed};
 use crate::folder::private;
 use crate::servers::Port;
-use crate::wait::{pause, within};
+use crate::wait::{self, pause, within};
 
 mod links;
 
@@ -131,12 +131,7 @@ impl EtcdPrograms {
         let options = options.iter().map(ToString::to_string).collect();
         let token = "quorlock".to_owned();
         let cluster = EtcdCluster { programs: self.clone(), members: all, options, token, links, folder };
-        for member in 0..members {
-            cluster.start(member)?;
-        }
-        for member in 0..members {
-            cluster.answers(member).await?;
-        }
+        cluster.start_all().await?;
         Ok(cluster)
     }
 }
@@ -189,78 +184,10 @@ impl EtcdCluster {
         &self.programs
     }
 
-    /// Returns the URL of the cluster, which names all members.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("etcd://{}", self.endpoints())
-    }
-
-    /// Returns the addresses of all members for clients, separated by commas.
-    #[must_use]
-    pub fn endpoints(&self) -> String {
-        let addresses: Vec<_> =
-            (0..self.members.len()).map(|member| self.address(member).to_string()).collect();
-        addresses.join(",")
-    }
-
-    /// Returns the address of a member for clients.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such member.
-    #[must_use]
-    #[expect(clippy::indexing_slicing, reason = "documented")]
-    pub fn address(&self, member: usize) -> SocketAddr {
-        self.members[member].client.address()
-    }
-
-    /// Returns the PID of a member, if it runs.
-    #[must_use]
-    pub fn pid(&self, member: usize) -> Option<u32> {
-        Some(self.members.get(member)?.running.lock().as_ref()?.pid())
-    }
-
-    /// Returns the file to which a member writes its log.
-    #[must_use]
-    pub fn log(&self, member: usize) -> PathBuf {
-        self.folder.path().join(format!("m{member}.log"))
-    }
-
     /// Kills a member, as when its machine stops.
     pub fn kill(&self, member: usize) {
         self.free_disk(member);
-        let running = self.members.get(member).and_then(|member| member.running.lock().take());
-        if let Some(mut running) = running {
-            running.kill();
-        }
-    }
-
-    /// Starts a member that was killed, with its data, and waits until it answers.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
-    pub async fn restart(&self, member: usize) -> io::Result<()> {
-        self.start(member)?;
-        self.answers(member).await
-    }
-
-    /// Stops a member, as SIGSTOP does.
-    ///
-    /// # Errors
-    ///
-    /// If it does not run.
-    pub fn freeze(&self, member: usize) -> io::Result<()> {
-        self.while_running(member, Running::freeze)
-    }
-
-    /// Continues a member that was stopped.
-    ///
-    /// # Errors
-    ///
-    /// If it does not run.
-    pub fn thaw(&self, member: usize) -> io::Result<()> {
-        self.while_running(member, Running::thaw)
+        self.end(member);
     }
 
     /// Cuts a member off from the others, or joins it again. Clients reach it all the time.
@@ -396,21 +323,7 @@ impl EtcdCluster {
             command.args(options);
             succeed(&mut command)?;
         }
-        for member in 0..self.members.len() {
-            self.start(member)?;
-        }
-        for member in 0..self.members.len() {
-            self.answers(member).await?;
-        }
-        Ok(())
-    }
-
-    fn while_running(&self, member: usize, work: fn(&Running) -> io::Result<()>) -> io::Result<()> {
-        let running = self.members.get(member).map(|member| member.running.lock());
-        match running.as_deref() {
-            Some(Some(running)) => work(running),
-            Some(None) | None => Err(not_running()),
-        }
+        self.start_all().await
     }
 
     /// Where the others reach a member.
@@ -427,7 +340,6 @@ impl EtcdCluster {
 
     fn start(&self, member: usize) -> io::Result<()> {
         let name = format!("m{member}");
-        let log = File::options().create(true).append(true).open(self.log(member))?;
         let client = format!("http://{}", self.address(member));
         let mut command = Command::new(self.programs.program("etcd"));
         command.args(["--name", &name, "--data-dir"]).arg(self.folder.path().join(&name));
@@ -438,35 +350,12 @@ impl EtcdCluster {
         command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
         command.args(["--initial-cluster", &self.initial(), "--initial-cluster-token", &self.token]);
         command.args(["--initial-cluster-state", "new", "--logger", "zap", "--log-level", "warn"]);
-        command.args(&self.options).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let running = Running::start(&mut command, false)?;
-        if let Some(member) = self.members.get(member) {
-            *member.running.lock() = Some(running);
-        }
-        Ok(())
-    }
-
-    /// Waits until a member answers, and has a leader.
-    async fn answers(&self, member: usize) -> io::Result<()> {
-        let address = self.address(member);
-        let answers = async {
-            while !is_healthy(address).await {
-                pause().await;
-            }
-            Ok(())
-        };
-        let healthy = within("an answer of etcd", START_LIMIT, answers).await;
-        healthy.map_err(|error| {
-            let log = std::fs::read_to_string(self.log(member)).unwrap_or_default();
-            let from = log.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
-            io::Error::other(format!("{error}: {}", log.get(from..).unwrap_or_default()))
-        })
+        command.args(&self.options);
+        self.run(member, command)
     }
 }
 
-fn not_running() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "this member does not run")
-}
+cluster_of_processes!(EtcdCluster, "etcd", "etcd", START_LIMIT, is_healthy);
 
 async fn is_healthy(address: SocketAddr) -> bool {
     let asked = async {
@@ -477,12 +366,4 @@ async fn is_healthy(address: SocketAddr) -> bool {
         io::Result::Ok(output)
     };
     asked.await.is_ok_and(|output| output.contains("\"health\":\"true\""))
-}
-
-fn succeed(command: &mut Command) -> io::Result<()> {
-    let done = command.output()?;
-    if done.status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("{command:?} failed: {}", String::from_utf8_lossy(&done.stderr))))
 }

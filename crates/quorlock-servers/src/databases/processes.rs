@@ -197,3 +197,131 @@ pub(super) fn succeed(command: &mut Command) -> io::Result<()> {
     let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
     Err(io::Error::other(format!("{} failed: {message}", command.get_program().display())))
 }
+
+/// What is the same of clusters whose members are processes, for a type with `members`, each of which has the port `client` and
+/// what is `running`, a `folder`, and a method `start` that ends with `run`. A member is up when `$is_up` says so of its address.
+macro_rules! cluster_of_processes {
+    ($cluster:ty, $scheme:literal, $what:literal, $limit:expr, $is_up:expr) => {
+        impl $cluster {
+            /// Returns the URL, which names all members.
+            #[must_use]
+            pub fn url(&self) -> String {
+                format!(concat!($scheme, "://{}"), self.endpoints())
+            }
+
+            /// Returns the addresses of all members for clients, separated by commas.
+            #[must_use]
+            pub fn endpoints(&self) -> String {
+                let addresses: Vec<_> =
+                    (0..self.members.len()).map(|member| self.address(member).to_string()).collect();
+                addresses.join(",")
+            }
+
+            /// Returns the address of a member for clients.
+            ///
+            /// # Panics
+            ///
+            /// If there is no such member.
+            #[must_use]
+            #[expect(clippy::indexing_slicing, reason = "documented")]
+            pub fn address(&self, member: usize) -> std::net::SocketAddr {
+                self.members[member].client.address()
+            }
+
+            /// Returns the PID of a member, if it runs.
+            #[must_use]
+            pub fn pid(&self, member: usize) -> Option<u32> {
+                Some(self.members.get(member)?.running.lock().as_ref()?.pid())
+            }
+
+            /// Returns the file to which a member writes its log.
+            #[must_use]
+            pub fn log(&self, member: usize) -> PathBuf {
+                self.folder.path().join(format!("m{member}.log"))
+            }
+
+            /// Starts a member that was killed, with its data, and waits until it answers.
+            ///
+            /// # Errors
+            ///
+            /// If it does not answer.
+            pub async fn restart(&self, member: usize) -> io::Result<()> {
+                self.start(member)?;
+                self.answers(member).await
+            }
+
+            /// Stops a member, as SIGSTOP does.
+            ///
+            /// # Errors
+            ///
+            /// If it does not run.
+            pub fn freeze(&self, member: usize) -> io::Result<()> {
+                self.while_running(member, Running::freeze)
+            }
+
+            /// Continues a member that was stopped.
+            ///
+            /// # Errors
+            ///
+            /// If it does not run.
+            pub fn thaw(&self, member: usize) -> io::Result<()> {
+                self.while_running(member, Running::thaw)
+            }
+
+            fn end(&self, member: usize) {
+                let running = self.members.get(member).and_then(|member| member.running.lock().take());
+                if let Some(mut running) = running {
+                    running.kill();
+                }
+            }
+
+            fn while_running(&self, member: usize, work: fn(&Running) -> io::Result<()>) -> io::Result<()> {
+                let running = self.members.get(member).map(|member| member.running.lock());
+                running.as_deref().and_then(Option::as_ref).map_or_else(|| Err(not_running()), work)
+            }
+
+            async fn start_all(&self) -> io::Result<()> {
+                for member in 0..self.members.len() {
+                    self.start(member)?;
+                }
+                for member in 0..self.members.len() {
+                    self.answers(member).await?;
+                }
+                Ok(())
+            }
+
+            fn run(&self, member: usize, mut command: Command) -> io::Result<()> {
+                let log = File::options().create(true).append(true).open(self.log(member))?;
+                command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+                let running = Running::start(&mut command, false)?;
+                if let Some(member) = self.members.get(member) {
+                    *member.running.lock() = Some(running);
+                }
+                Ok(())
+            }
+
+            /// Waits until a member answers, and has a leader.
+            async fn answers(&self, member: usize) -> io::Result<()> {
+                let address = self.address(member);
+                let answers = async {
+                    while !$is_up(address).await {
+                        pause().await;
+                    }
+                    Ok(())
+                };
+                let answered = wait::within(concat!("an answer of ", $what), $limit, answers).await;
+                answered.map_err(|error| {
+                    let log = std::fs::read_to_string(self.log(member)).unwrap_or_default();
+                    let from = log.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+                    io::Error::other(format!("{error}: {}", log.get(from..).unwrap_or_default()))
+                })
+            }
+        }
+    };
+}
+
+pub(super) use cluster_of_processes;
+
+pub(super) fn not_running() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "this member does not run")
+}

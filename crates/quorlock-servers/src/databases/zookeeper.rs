@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::missing;
-use super::processes::Running;
+use super::processes::{Running, cluster_of_processes, not_running};
 use crate::folder::private;
 use crate::proxy::{Proxy, Way};
 use crate::servers::Port;
@@ -137,12 +137,7 @@ impl ZooKeeperPrograms {
         let usual = SETTINGS.iter().filter(|line| !named.contains(&name(line)));
         let settings = usual.chain(settings).map(ToString::to_string).collect();
         let cluster = ZooKeeperCluster { programs: self.clone(), members: all, links, settings, folder };
-        for member in 0..members {
-            cluster.start(member)?;
-        }
-        for member in 0..members {
-            cluster.answers(member).await?;
-        }
+        cluster.start_all().await?;
         Ok(cluster)
     }
 }
@@ -177,71 +172,9 @@ impl ZooKeeperCluster {
         &self.programs
     }
 
-    /// Returns the URL of the ensemble, which names all members.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("zookeeper://{}", self.endpoints())
-    }
-
-    /// Returns the addresses of all members for clients, separated by commas.
-    #[must_use]
-    pub fn endpoints(&self) -> String {
-        let addresses: Vec<_> =
-            (0..self.members.len()).map(|member| self.address(member).to_string()).collect();
-        addresses.join(",")
-    }
-
-    /// Returns the address of a member for clients.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such member.
-    #[must_use]
-    #[expect(clippy::indexing_slicing, reason = "documented")]
-    pub fn address(&self, member: usize) -> SocketAddr {
-        self.members[member].client.address()
-    }
-
-    /// Returns the PID of a member, if it runs.
-    #[must_use]
-    pub fn pid(&self, member: usize) -> Option<u32> {
-        Some(self.members.get(member)?.running.lock().as_ref()?.pid())
-    }
-
     /// Kills a member, as when its machine stops.
     pub fn kill(&self, member: usize) {
-        let running = self.members.get(member).and_then(|member| member.running.lock().take());
-        if let Some(mut running) = running {
-            running.kill();
-        }
-    }
-
-    /// Starts a member that was killed, with its data, and waits until it answers.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
-    pub async fn restart(&self, member: usize) -> io::Result<()> {
-        self.start(member)?;
-        self.answers(member).await
-    }
-
-    /// Stops a member, as SIGSTOP does.
-    ///
-    /// # Errors
-    ///
-    /// If it does not run.
-    pub fn freeze(&self, member: usize) -> io::Result<()> {
-        self.while_running(member, Running::freeze)
-    }
-
-    /// Continues a member that was stopped.
-    ///
-    /// # Errors
-    ///
-    /// If it does not run.
-    pub fn thaw(&self, member: usize) -> io::Result<()> {
-        self.while_running(member, Running::thaw)
+        self.end(member);
     }
 
     /// Holds what a member and its leader send to each other, until they are [joined](ZooKeeperCluster::join) again. Elections
@@ -301,22 +234,8 @@ impl ZooKeeperCluster {
         Ok(())
     }
 
-    fn while_running(&self, member: usize, work: fn(&Running) -> io::Result<()>) -> io::Result<()> {
-        let running = self.members.get(member).map(|member| member.running.lock());
-        match running.as_deref() {
-            Some(Some(running)) => work(running),
-            Some(None) | None => Err(io::Error::new(io::ErrorKind::NotFound, "this member does not run")),
-        }
-    }
-
     fn data(&self, member: usize) -> PathBuf {
         self.folder.path().join(format!("m{member}"))
-    }
-
-    /// Returns the file to which a member writes its log.
-    #[must_use]
-    pub fn log(&self, member: usize) -> PathBuf {
-        self.folder.path().join(format!("m{member}.log"))
     }
 
     /// Returns the lines that name the members, as this one is to reach them.
@@ -341,35 +260,18 @@ impl ZooKeeperCluster {
         lines.push(format!("clientPort={}\nclientPortAddress={}", client.port(), client.ip()));
         let config = self.folder.path().join(format!("m{member}.cfg"));
         fs::write(&config, lines.join("\n"))?;
-        let log = File::options().create(true).append(true).open(self.log(member))?;
         let mut command = self.programs.java(None);
         // Members that start together miss each other's first votes, and repeat them after up to a minute unless told otherwise.
         command.args(["-Dzookeeper.fastleader.maxNotificationInterval=1000", "-Dzookeeper.cnxTimeout=2000"]);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let running = Running::start(&mut command, false)?;
-        if let Some(member) = self.members.get(member) {
-            *member.running.lock() = Some(running);
-        }
-        Ok(())
+        self.run(member, command)
     }
+}
 
-    /// Waits until a member answers, and has a leader.
-    async fn answers(&self, member: usize) -> io::Result<()> {
-        let address = self.address(member);
-        let serves = async {
-            while !reply(address).await.is_ok_and(|reply| reply.contains("Mode: ")) {
-                pause().await;
-            }
-            Ok(())
-        };
-        let serving = wait::within("an answer of ZooKeeper", patience(), serves).await;
-        serving.map_err(|error| {
-            let log = fs::read_to_string(self.log(member)).unwrap_or_default();
-            let from = log.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
-            io::Error::other(format!("{error}: {}", log.get(from..).unwrap_or_default()))
-        })
-    }
+cluster_of_processes!(ZooKeeperCluster, "zookeeper", "ZooKeeper", patience(), serves);
+
+async fn serves(address: SocketAddr) -> bool {
+    reply(address).await.is_ok_and(|reply| reply.contains("Mode: "))
 }
 
 /// What a member says of itself. One that is just starting may accept a connection and never answer it.
