@@ -7,8 +7,8 @@
 //! on is for the case that the process dies.
 //!
 //! Such a store has several members, of which any can answer: a `Cluster`. Its node has one thread, which keeps a
-//! connection to one member and goes on to the next one when it fails; `Handle` starts it. `Members` are what a URL
-//! says of them.
+//! connection to one member and goes on to the next one when it fails; `PlacesNode` starts it, lists locks, and serves `doctor`.
+//! A `Voter` is such a connection, and carries out the requests of one store. `Members` are what a URL says of them.
 
 use std::time::Duration;
 
@@ -17,19 +17,27 @@ use quorlock_protocol::{FencingToken, Token, WaiterId};
 use super::QueuedWaiter;
 
 mod cluster;
-mod handle;
 mod members;
+mod node;
 mod own;
+mod requests;
+mod watched;
 mod worker;
 
 // For the kinds of node of this project, until another one has needed them.
 #[doc(hidden)]
-pub use cluster::{Cluster, Connection, Local, open_any};
+pub use cluster::{
+    Answer, CALL_LIMIT, CONNECT_LIMIT, Cluster, Connection, Failure, Listing, Local, Own, Voter,
+};
 #[doc(hidden)]
-pub use handle::Handle;
+pub use members::{Member, Members, Scheme, StoreUrl};
 #[doc(hidden)]
-pub use members::{Member, Members};
+pub use node::{PlacesNode, concern_about, is_listed, parse};
 pub use own::{OwnPlace, OwnPlaces, Role, Waiting};
+#[doc(hidden)]
+pub use requests::{RESERVED, contended, decode_counter, drawn, encode_counter, failed, unknown, usable};
+#[doc(hidden)]
+pub use watched::Watched;
 
 /// Begins the data of a waiter's place.
 const WAITS: &[u8] = b"\0waits ";

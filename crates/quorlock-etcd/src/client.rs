@@ -11,8 +11,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use quorlock::node::places::{Member, Members};
 use quorlock::node::{NodeError, Reason, Seams};
-use quorlock::redis::Endpoint;
 use quorlock::runtime::within;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -23,7 +23,6 @@ use tonic::{Code, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-use crate::address::{EtcdAddress, Member};
 use crate::error::{Failure, no_etcd};
 use crate::wire::{WatchRequest, WatchResponse};
 use login::Login;
@@ -78,20 +77,12 @@ impl Client {
     ///
     /// Why that failed, with its cure.
     pub(crate) async fn connect(
-        address: &EtcdAddress,
+        members: &Members,
         member: &Member,
         seams: &Seams,
         limit: Duration,
     ) -> Result<Client, NodeError> {
-        let endpoint = Endpoint::Tcp { host: member.host.clone(), port: member.port };
-        let stream = seams.dial().dial(&endpoint.into()).await.map_err(NodeError::undialled)?;
-        #[cfg(feature = "tls")]
-        let stream = if address.is_encrypted() {
-            let tls = seams.tls().clone().speaking("h2");
-            tls.wrap(&member.host, stream).await.map_err(NodeError::undialled)?
-        } else {
-            stream
-        };
+        let stream = members.dial(member, seams, Some("h2")).await?;
         let shaken = handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (sender, connection) = shaken.map_err(|error| no_etcd(error, member))?;
         // Ends with the connection, or with the last clone of the sender.
@@ -100,7 +91,7 @@ impl Client {
         let origin =
             origin.map_err(|error| NodeError::Unreachable { reason: Reason::new(error.to_string()) })?;
         let grpc = Grpc::with_origin(Http2(sender), origin).max_decoding_message_size(LARGEST);
-        let login = Arc::new(Login::new(address, member));
+        let login = Arc::new(Login::new(members, member));
         let client = Client { grpc, login, limit, seams: seams.clone() };
         client.log_in().await?;
         Ok(client)

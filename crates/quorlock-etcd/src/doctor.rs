@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorlock::node::facts::Concern;
+use quorlock::node::places::concern_about;
 use quorlock::runtime::Clock;
 
 use crate::client::Client;
@@ -47,17 +48,7 @@ fn found(status: &Status, voters: usize, shortest: Duration, commit: Duration) -
             "update to 3.4.32, 3.5.14, or newer",
         ));
     }
-    if voters == 1 {
-        found.push(Concern::new(
-            "has one member: while it is down, nothing can be locked",
-            "use three members, which tolerate the loss of one, or five, which tolerate two",
-        ));
-    } else if voters > 0 && voters.is_multiple_of(2) {
-        found.push(Concern::new(
-            format!("has {voters} members, which tolerate no more failures than one fewer"),
-            "add or remove one member",
-        ));
-    }
+    found.extend(concern_about(voters));
     for alarm in &status.errors {
         found.push(Concern::new(
             format!("reports: {alarm}"),

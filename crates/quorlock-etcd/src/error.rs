@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use quorlock::node::places::{self, Member};
 use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 use tonic::{Code, Status};
-
-use crate::address::Member;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug)]
@@ -22,6 +21,33 @@ pub(crate) enum Failure {
     Refused(Code, Reason),
     /// The same, because the login has ended, and there is no other one.
     Login(NodeError),
+    /// The same, whatever the connection.
+    Error(NodeError),
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+impl places::Failure for Failure {
+    fn ends_connection(&self) -> bool {
+        match self {
+            Failure::Unsent(_)
+            | Failure::Broken(_)
+            | Failure::Lost(_)
+            | Failure::Silent(_)
+            | Failure::Login(_) => true,
+            Failure::Refused(code, _) => *code == Code::Unauthenticated,
+            Failure::Error(_) => false,
+        }
+    }
+
+    /// A lease had ended.
+    fn is_stale(&self) -> bool {
+        self.code() == Some(Code::NotFound)
+    }
 }
 
 impl From<Status> for Failure {
@@ -62,19 +88,8 @@ impl Failure {
             | Failure::Broken(_)
             | Failure::Lost(_)
             | Failure::Silent(_)
-            | Failure::Login(_) => None,
-        }
-    }
-
-    /// Whether another connection, to the next member, may do better.
-    pub(crate) fn ends_connection(&self) -> bool {
-        match self {
-            Failure::Unsent(_)
-            | Failure::Broken(_)
-            | Failure::Lost(_)
-            | Failure::Silent(_)
-            | Failure::Login(_) => true,
-            Failure::Refused(code, _) => *code == Code::Unauthenticated,
+            | Failure::Login(_)
+            | Failure::Error(_) => None,
         }
     }
 
@@ -91,7 +106,7 @@ impl Failure {
             Failure::Silent(waited) => {
                 NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
             }
-            Failure::Unsent(_) | Failure::Refused(..) | Failure::Login(_) => self.into(),
+            Failure::Unsent(_) | Failure::Refused(..) | Failure::Login(_) | Failure::Error(_) => self.into(),
         }
     }
 }
@@ -107,7 +122,7 @@ impl From<Failure> for NodeError {
                 let (kind, words) = meaning(code);
                 NodeError::Failed { kind, reason: Reason::new(words).because(Quoted(reason)) }
             }
-            Failure::Login(error) => error,
+            Failure::Login(error) | Failure::Error(error) => error,
         }
     }
 }
@@ -177,7 +192,8 @@ pub(crate) fn refused_login(failure: Failure, user: &str, member: &Member) -> No
         | Failure::Lost(_)
         | Failure::Silent(_)
         | Failure::Refused(..)
-        | Failure::Login(_) => unmet(failure, member),
+        | Failure::Login(_)
+        | Failure::Error(_) => unmet(failure, member),
     }
 }
 
@@ -190,7 +206,9 @@ pub(crate) fn unmet(failure: Failure, member: &Member) -> NodeError {
                 format!("{member} cannot serve: a majority of the members must run and reach each other");
             NodeError::Unreachable { reason: Reason::new(words).because(Quoted(reason)) }
         }
-        Failure::Silent(_) | Failure::Refused(..) | Failure::Login(_) => failure.before_anything_changed(),
+        Failure::Silent(_) | Failure::Refused(..) | Failure::Login(_) | Failure::Error(_) => {
+            failure.before_anything_changed()
+        }
     }
 }
 
@@ -201,8 +219,4 @@ pub(crate) fn no_etcd(error: impl std::error::Error + Send + Sync + 'static, mem
          correct the port"
     );
     NodeError::Unreachable { reason: Reason::new(words).because(error) }
-}
-
-pub(crate) fn failed(kind: NodeErrorKind, words: impl Into<String>) -> NodeError {
-    NodeError::Failed { kind, reason: Reason::new(words.into()) }
 }

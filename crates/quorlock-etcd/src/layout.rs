@@ -8,13 +8,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quorlock::node::QueuedWaiter;
-use quorlock::node::places::Owner;
-use quorlock::protocol::{Claim, FencingToken, Token, WaiterId, fence_counter};
+use quorlock::node::places::{Owner, RESERVED};
+use quorlock::protocol::{Claim, Token, WaiterId, fence_counter};
 
 use crate::wire::KeyValue;
 
-/// Keys of ours that are no places. A lock of such a name is refused.
-pub(crate) const RESERVED: &str = "quorlock/";
 /// The name of the history, the cluster in which it was written, and for how long it was kept from voting.
 pub(crate) const HISTORY: &str = "quorlock/history";
 /// Exists while the history is too young to vote.
@@ -68,15 +66,6 @@ pub(crate) fn tombstone(token: &Token) -> Vec<u8> {
     [b"quorlock/tomb/", token.random_part()].concat()
 }
 
-pub(crate) fn encode_counter(number: FencingToken) -> [u8; 8] {
-    number.get().to_be_bytes()
-}
-
-/// Decodes a counter. `None` if it is something else.
-pub(crate) fn decode_counter(value: &[u8]) -> Option<FencingToken> {
-    FencingToken::new(u64::from_be_bytes(value.try_into().ok()?))
-}
-
 /// Returns the entry of a list for the place of a waiter, of whatever program.
 pub(crate) fn listed(place: &KeyValue, wall: Duration) -> QueuedWaiter {
     Owner::of(&place.value).listed(WaiterId::new(place.create_revision.unsigned_abs()), wall)
@@ -103,12 +92,5 @@ mod tests {
         for none in ["a", "a/", "/1a", "quorlock/fence/7", "a/x"] {
             assert_eq!(lock_of(none.as_bytes()), None, "{none}");
         }
-    }
-
-    #[test]
-    fn a_counter_is_read_as_it_was_written() {
-        let number = FencingToken::new(7).unwrap();
-        assert_eq!(decode_counter(&encode_counter(number)), Some(number));
-        assert_eq!(decode_counter(b"42"), None);
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::Owner;
-use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
+use quorlock::node::places::{Owner, decode_counter, encode_counter};
+use quorlock::node::{Expiry, Holding, NodeError, Vote};
 use quorlock::protocol::{FencingToken, Token};
 
-use crate::error::{Failure, failed};
-use crate::layout::{decode_counter, is_place, places, tombstone};
+use crate::error::Failure;
+use crate::layout::{is_place, places, tombstone};
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, TimeToLive, TimeToLiveResponse, Txn};
 
@@ -35,14 +35,7 @@ impl Look {
         let mut largest = FencingToken::ZERO;
         for (key, found) in &self.counters {
             let Some(found) = found else { continue };
-            let Some(number) = decode_counter(&found.value) else {
-                let words = format!(
-                    "the counter of fencing tokens `{}` is something else: another program has written to it; delete it",
-                    String::from_utf8_lossy(key)
-                );
-                return Err(failed(NodeErrorKind::WrongData, words));
-            };
-            largest = largest.max(number);
+            largest = largest.max(decode_counter(String::from_utf8_lossy(key), &found.value)?);
         }
         Ok(largest)
     }
@@ -62,7 +55,7 @@ impl Look {
 
     /// Sets all counters.
     pub(crate) fn count(&self, number: FencingToken) -> impl Iterator<Item = RequestOp> {
-        let value = crate::layout::encode_counter(number);
+        let value = encode_counter(number);
         self.counters.iter().map(move |(key, _)| RequestOp::put(key.as_slice(), value, 0))
     }
 

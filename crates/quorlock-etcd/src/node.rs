@@ -1,35 +1,23 @@
-//! The node: a handle to a thread with one connection.
+//! The node, and what it keeps.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::facts::{Facts, ProbeLock};
-use quorlock::node::places::Handle;
-use quorlock::node::{
-    AddressError, Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeError, NodeLimits, Reason,
-    Responder, Seams, SharedRequest, StatusListener,
-};
-use quorlock::runtime::{BoxFuture, within};
+use quorlock::node::places::{Cluster, Local, Member, Members, PlacesNode};
+use quorlock::node::{AddressError, Capabilities, Capability, Hints, Node, NodeError, Order, Seams};
 
-use crate::address::EtcdAddress;
-use crate::doctor::concerns;
+use crate::address;
 use crate::leases::{self, LEAST};
-use crate::list;
-use crate::requests::capabilities;
-use crate::session::Memory;
+use crate::list::Listing;
+use crate::own::Stored;
+use crate::session::{Memory, Session};
 
 /// A node that keeps its locks in etcd, in the layout of etcd's own lock clients.
 ///
 /// Clones are the same node, with one thread, which ends with the last clone. Leases that no key of ours is left on end by
 /// themselves.
-#[derive(Clone)]
-pub struct EtcdNode {
-    name: Arc<str>,
-    address: EtcdAddress,
-    handle: Handle<Memory>,
-    seams: Seams,
-}
+#[derive(Clone, Debug)]
+pub struct EtcdNode(PlacesNode<Memory>);
 
 impl EtcdNode {
     /// Creates the node of this URL, as [`EtcdKind`](crate::EtcdKind) does. Contacts no server.
@@ -38,90 +26,53 @@ impl EtcdNode {
     ///
     /// If the URL is malformed.
     pub fn new(url: &str, seams: &Seams) -> Result<EtcdNode, AddressError> {
-        let address = EtcdAddress::parse(url)?;
-        let no_thread = |_| {
-            let shown = address.to_string();
-            AddressError::malformed(
-                shown,
-                "needs a thread, and the system cannot start one",
-                "end some threads",
-            )
-        };
-        EtcdNode::of(address.clone(), seams).map_err(no_thread)
-    }
-
-    pub(crate) fn of(address: EtcdAddress, seams: &Seams) -> Result<EtcdNode, Reason> {
-        let (name, memory) = (address.to_string().into(), Memory::new(address.clone(), seams.clone()));
-        let handle = Handle::start(memory, "quorlock-etcd")?;
-        Ok(EtcdNode { name, address, handle, seams: seams.clone() })
+        PlacesNode::new(url, seams).map(EtcdNode)
     }
 }
 
 impl Node for EtcdNode {
-    fn name(&self) -> &str {
-        &self.name
+    quorlock::node::forward_node!(self => &self.0);
+}
+
+impl Cluster for Memory {
+    type Address = Members;
+    type Key = Vec<u8>;
+    type Stored = Stored;
+    type Voter = Session;
+    type Listing = Listing;
+
+    const THREAD: &'static str = "quorlock-etcd";
+
+    fn parse(url: &str) -> Result<Members, AddressError> {
+        address::parse(url)
     }
 
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        self.handle.ask(request, responder);
+    fn new(local: Local<Memory>) -> Memory {
+        Memory::new(local)
     }
 
-    fn capabilities(&self) -> Capabilities {
-        capabilities()
+    fn local(&self) -> &Local<Memory> {
+        &self.local
     }
 
-    fn limits(&self) -> NodeLimits {
-        NodeLimits::default().least_ttl(LEAST)
+    /// Readers and writers that exclude each other have no place in this layout: its other clients would take a reader for a
+    /// holder.
+    fn capabilities() -> Capabilities {
+        let able = [Capability::Transfer, Capability::Several, Capability::Queue];
+        let able = able.into_iter().fold(Capabilities::default(), Capabilities::with);
+        let able = able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).durable();
+        able.by_consensus().shared_with_others().first_come()
+    }
+
+    fn least_ttl(&self) -> Duration {
+        LEAST
     }
 
     fn grant_age(&self, ttl: Duration) -> Duration {
         leases::grant_age(ttl)
     }
 
-    fn round_trip(&self) -> Option<Duration> {
-        self.handle.round_trip()
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.handle.ready()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.handle.listen(listener);
-    }
-
-    fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.handle.observe(observer);
-    }
-
-    fn facts(&self) -> Option<Arc<Facts>> {
-        self.handle.facts()
-    }
-
-    fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
-        list::keys(self.address.clone(), self.seams.clone(), prefix, which)
-    }
-
-    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        const LIMIT: Duration = Duration::from_secs(7);
-        let (node, seams) = (self.clone(), self.seams.clone());
-        Box::pin(async move {
-            let mut facts = Facts::default();
-            facts.probe(&node, &seams, key, ProbeLock::Fenced, LIMIT).await;
-            let asking = async {
-                let session = list::open(&node.address, seams.clone()).await.ok()?;
-                concerns(&session.client, &**seams.clock()).await.ok()
-            };
-            // What a user may not ask stays unknown.
-            facts.concerns =
-                Box::pin(within(&**seams.clock(), LIMIT, asking)).await.flatten().unwrap_or_default();
-            Some(facts)
-        })
-    }
-}
-
-impl fmt::Debug for EtcdNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdNode").field("name", &self.name).finish_non_exhaustive()
+    async fn open(self: &Arc<Memory>, member: &Member) -> Result<Arc<Session>, NodeError> {
+        Session::open(self, member).await
     }
 }

@@ -1,6 +1,5 @@
 //! The keys that this process has stored: holders, and places of its waiters.
 
-use quorlock::node::places::OwnPlace;
 use quorlock::protocol::Moment;
 
 /// What is known of a key of this process. Its lease may live on for others.
@@ -15,5 +14,3 @@ pub(crate) struct Stored {
     pub(crate) from: Moment,
     pub(crate) put: Moment,
 }
-
-pub(crate) type Own = OwnPlace<Vec<u8>, Stored>;

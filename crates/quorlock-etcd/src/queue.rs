@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::{Owner, Role, Waiting};
+use quorlock::node::places::{OwnPlace, Owner, Role, Waiting};
 use quorlock::node::{QueueListing, Queued, Vote};
 use quorlock::protocol::{MOST_PLACES, WaiterId};
 use tonic::Code;
@@ -13,8 +13,8 @@ use tonic::Code;
 use crate::error::Failure;
 use crate::layout::{self, is_place, listed, places};
 use crate::leases::Beat;
-use crate::own::{Own, Stored};
-use crate::requests::{Fault, Outcome};
+use crate::own::Stored;
+use crate::requests::Outcome;
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, Range, RequestOp, Txn};
 
@@ -36,7 +36,7 @@ impl Session {
         self.watch([lock].into_iter()).await?;
         // A place may be lost, once.
         for _ in 0..3 {
-            self.watches.notify_of_refusal(lock);
+            self.watched.notify_of_refusal(lock);
             let known = self.memory.local.own.lock().waiter(lock, waiter).cloned();
             let (key, found) = match known {
                 Some(own) => {
@@ -59,9 +59,9 @@ impl Session {
                 self.memory.local.own.lock().remove(lock, &key);
                 continue;
             };
-            return self.stand(lock, (&key, waiter), (&found, at), (patience, turn.max(LEAST_TURN))).await;
+            return self.stand(lock, &key, (&found, at), (patience, turn.max(LEAST_TURN))).await;
         }
-        Err(Fault::Failure(Failure::Lost("the place in the queue is lost again and again".into())))
+        Err(Failure::Lost("the place in the queue is lost again and again".into()))
     }
 
     /// Puts a place at the end of the queue. Returns its key, and all places.
@@ -70,7 +70,7 @@ impl Session {
         lock: &Arc<str>,
         (waiter, since, context): (WaiterId, Duration, &str),
         patience: Duration,
-    ) -> Result<(Vec<u8>, Vec<KeyValue>), Fault> {
+    ) -> Result<(Vec<u8>, Vec<KeyValue>), Failure> {
         // The lease must outlive the pauses between two requests of a waiter.
         let patience = patience.max(crate::leases::LEAST);
         let attached = self.memory.leases.attach(&self.client, self.memory.local.clock(), patience).await?;
@@ -92,7 +92,7 @@ impl Session {
         let now = self.memory.local.now();
         let role = Role::Waiter(Waiting::new(waiter, LEAST_TURN));
         let stored = Stored { value, created, class: attached.class, from: attached.from, put: now };
-        let own = Own::new(key.clone(), role, now + patience, stored);
+        let own = OwnPlace::new(key.clone(), role, now + patience, stored);
         self.memory.local.put(lock, own);
         Ok((key, found))
     }
@@ -101,12 +101,12 @@ impl Session {
     async fn stand(
         &self,
         lock: &Arc<str>,
-        (key, _): (&[u8], WaiterId),
+        key: &Vec<u8>,
         (found, at): (&[KeyValue], usize),
         (patience, turn): (Duration, Duration),
     ) -> Outcome {
         let before = found.iter().take(at).map(|place| place.key.clone()).collect();
-        let before = || self.watches.without_gone(lock, before);
+        let before = || self.watched.without_gone(lock, before);
         if self.memory.local.stand(lock, key, (patience, turn), before) {
             return Ok(Vote::Free.into());
         }
@@ -152,15 +152,5 @@ impl Session {
         let wall = self.memory.local.clock().wall();
         let waiters = waiting.by_ref().take(MOST_LISTED).map(|place| listed(place, wall)).collect();
         Ok(Vote::from(QueueListing::new(waiters, waiting.next().is_some())).into())
-    }
-
-    /// Deletes what has ended, although its lease lives on for others.
-    pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Failure> {
-        let txn = Txn {
-            compare: vec![Compare::value_is(own.key.as_slice(), own.stored.value.as_slice())],
-            success: vec![RequestOp::delete(own.key.as_slice())],
-            failure: Vec::new(),
-        };
-        self.txn(txn).await.map(drop)
     }
 }

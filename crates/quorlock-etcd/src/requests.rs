@@ -1,80 +1,31 @@
 //! Carries out requests: each is one transaction where nothing is in the way, and a look before it where something is.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::Owner;
-use quorlock::node::{
-    Capabilities, Capability, Hints, NodeError, NodeErrorKind, Order, Request, Response, Vote,
-};
-use quorlock::protocol::{Claim, FencingToken, Moment, NoNumber};
+use quorlock::node::facts::{Concern, Software};
+use quorlock::node::places::{Answer, Connection, Own, Owner, Voter, failed, unknown};
+use quorlock::node::{NodeError, NodeErrorKind, Request, Vote};
+use quorlock::protocol::{Claim, Moment};
 use tonic::Code;
 
-use crate::error::{Failure, failed};
-use crate::layout::{self, RESERVED, counter, digits_of};
+use crate::doctor::concerns;
+use crate::error::Failure;
+use crate::layout::{self, counter, digits_of};
 use crate::leases::{Attached, LEAST};
-use crate::session::Session;
-use crate::wire::KeyValue;
+use crate::own::Stored;
+use crate::session::{Memory, Session};
+use crate::wire::{Compare, KeyValue, RequestOp, Txn};
 
 mod granting;
 mod releasing;
 mod renewing;
 
-/// What a node of this kind can do. Readers and writers that exclude each other have no place in this layout: its other
-/// clients would take a reader for a holder.
-pub(crate) fn capabilities() -> Capabilities {
-    let able = [Capability::Transfer, Capability::Several, Capability::Queue];
-    let able = able.into_iter().fold(Capabilities::default(), Capabilities::with);
-    let able = able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).durable();
-    able.by_consensus().shared_with_others().first_come()
-}
-
 /// How often a request is decided again because other clients have changed what it depends on.
 const ATTEMPTS: usize = 50;
 
-/// The answer to a request.
-pub(crate) struct Answer {
-    vote: Vote,
-    number: Option<FencingToken>,
-    /// From when the TTL of a grant counts.
-    from: Option<Moment>,
-    /// The revision at which the holder's place was created.
-    revision: i64,
-}
-
-/// Why a request has no answer.
-pub(crate) enum Fault {
-    Failure(Failure),
-    Error(NodeError),
-}
-
-pub(crate) type Outcome = Result<Answer, Fault>;
-
-impl From<Failure> for Fault {
-    fn from(failure: Failure) -> Fault {
-        Fault::Failure(failure)
-    }
-}
-
-impl From<NodeError> for Fault {
-    fn from(error: NodeError) -> Fault {
-        Fault::Error(error)
-    }
-}
-
-impl From<Vote> for Answer {
-    fn from(vote: Vote) -> Answer {
-        Answer { vote, number: None, from: None, revision: 0 }
-    }
-}
-
-impl Answer {
-    fn numbered(self, number: Option<FencingToken>) -> Answer {
-        Answer { number, ..self }
-    }
-}
+pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// What a granted request stores.
 struct Target {
@@ -84,34 +35,16 @@ struct Target {
     place: Option<KeyValue>,
 }
 
-impl Session {
-    /// Carries out a request.
-    pub(crate) async fn execute(self: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
-        capabilities().check(request)?;
-        if let Some(key) = request.keys().find(|key| key.starts_with(RESERVED)) {
-            let words =
-                format!("names that begin with `{RESERVED}` are this library's own, and `{key}` is one");
-            return Err(failed(NodeErrorKind::Unsupported, words));
-        }
-        if let Some(ended) = self.connection.ended() {
-            return Err(NodeError::Unreachable { reason: format!("{ended:#}").into() });
-        }
-        let mut outcome = self.apply(request).await;
-        if let Err(Fault::Failure(Failure::Refused(Code::NotFound, _))) = &outcome {
-            // A lease had ended, so nothing was done.
-            outcome = self.apply(request).await;
-        }
-        match outcome {
-            Ok(Answer { vote, number, from, revision }) => {
-                let revision = u64::try_from(revision).ok().and_then(NonZeroU64::new);
-                let response =
-                    Response::new(vote, Arc::clone(&self.connection.identity)).with_fencing_token(number);
-                let response = response.with_store_revision(revision);
-                Ok(from.into_iter().fold(response, Response::counting_from))
-            }
-            Err(Fault::Error(error)) => Err(error),
-            Err(Fault::Failure(failure)) => Err(self.note(failure)),
-        }
+impl Voter for Session {
+    type Cluster = Memory;
+    type Failure = Failure;
+
+    fn cluster(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     async fn apply(self: &Arc<Session>, request: &Request) -> Outcome {
@@ -149,19 +82,48 @@ impl Session {
             Request::ListWaiters { key } => self.list_waiters(key).await,
             Request::Inspect { key, prefix_len } => self.inspect(key, *prefix_len).await,
             Request::Offer { .. } | Request::AnnounceWriter { .. } | Request::WithdrawWriter { .. } | _ => {
-                Err(failed(NodeErrorKind::Unsupported, "nodes of this kind do not know this request").into())
+                Err(unknown().into())
             }
         }
     }
 
-    async fn attach(&self, ttl: Duration) -> Result<Attached, Fault> {
+    /// If the last heartbeat of its lease is recent enough and has listed its key.
+    fn confirmed(&self, own: &Own<Memory>, ttl: Duration) -> Option<Moment> {
+        let Stored { class, .. } = own.stored;
+        if Duration::from_secs(class) < ttl {
+            return None;
+        }
+        self.memory.leases.last_beat(self.memory.local.clock(), class, ttl, &own.key)
+    }
+
+    async fn delete(&self, own: &Own<Memory>) -> Result<(), Failure> {
+        let txn = Txn {
+            compare: vec![Compare::value_is(own.key.as_slice(), own.stored.value.as_slice())],
+            success: vec![RequestOp::delete(own.key.as_slice())],
+            failure: Vec::new(),
+        };
+        self.txn(txn).await.map(drop)
+    }
+
+    /// Leases end by themselves.
+    async fn leave(&self, _: bool) {
+        self.end();
+    }
+
+    async fn examine(&self, _: &mut Option<Software>) -> Option<Vec<Concern>> {
+        concerns(&self.client, self.memory.local.clock()).await.ok()
+    }
+}
+
+impl Session {
+    async fn attach(&self, ttl: Duration) -> Result<Attached, Failure> {
         check_ttl(ttl)?;
-        Ok(self.memory.leases.attach(&self.client, self.memory.local.clock(), ttl).await?)
+        self.memory.leases.attach(&self.client, self.memory.local.clock(), ttl).await
     }
 
     /// Forgets the lease, if that is what etcd does not know.
     async fn without_ended_lease(&self, outcome: Outcome, attached: Attached) -> Outcome {
-        if let Err(Fault::Failure(Failure::Refused(Code::NotFound, _))) = &outcome {
+        if let Err(Failure::Refused(Code::NotFound, _)) = &outcome {
             self.memory.leases.forget(attached).await;
         }
         outcome
@@ -174,12 +136,12 @@ impl Session {
     async fn inspect(self: &Arc<Session>, lock: &Arc<str>, prefix_len: usize) -> Outcome {
         if self.memory.local.is_heard() {
             self.watch([lock].into_iter()).await?;
-            self.watches.notify_of_inspection(lock);
+            self.watched.notify_of_inspection(lock);
         }
         let counter = counter(lock.get(..prefix_len).unwrap_or_default(), lock);
         let seen = self.look([lock].into_iter(), BTreeSet::from([counter]), None).await?;
         // What is no counter says nothing of the holder.
-        let counter = seen.counter().ok().filter(|counter| *counter > FencingToken::ZERO);
+        let counter = seen.counter().ok();
         let first = seen.locks.first().and_then(|(_, places)| places.first());
         let Some((first, Owner::Attempt(token, number))) =
             first.map(|first| (first, Owner::of(&first.value)))
@@ -219,14 +181,6 @@ fn find_target<'a>(claim: &Claim, lock: &Arc<str>, places: &'a [KeyValue], attac
     }
 }
 
-/// A counter at its end draws nothing.
-fn usable(stands: FencingToken) -> Result<FencingToken, NodeError> {
-    if stands < FencingToken::MAX {
-        return Ok(stands);
-    }
-    Err(failed(NodeErrorKind::WrongData, NoNumber::AtEnd.to_string()))
-}
-
 fn check_ttl(ttl: Duration) -> Result<(), NodeError> {
     if ttl >= LEAST {
         return Ok(());
@@ -234,8 +188,4 @@ fn check_ttl(ttl: Duration) -> Result<(), NodeError> {
     let words =
         format!("etcd keeps nothing for less than {LEAST:?}, and the TTL is {ttl:?}: use a longer one");
     Err(failed(NodeErrorKind::Unsupported, words))
-}
-
-fn contended() -> NodeError {
-    failed(NodeErrorKind::Busy, "other clients keep changing what the request depends on")
 }

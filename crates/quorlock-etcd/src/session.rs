@@ -1,42 +1,30 @@
 //! A connection that may vote: the history of the data, and whether the answers come from it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quorlock::node::facts::Software;
-use quorlock::node::places::{Cluster, Connection, Local};
-use quorlock::node::{Hint, Identity, NodeError, NodeErrorKind, Request, Response, Seams};
-use quorlock::protocol::Claim;
+use quorlock::node::places::{Connection, Local, Member, Watched, failed};
+use quorlock::node::{Identity, NodeError, NodeErrorKind};
 use quorlock::runtime::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tonic::{Status as Refusal, Streaming};
 
-use crate::address::{EtcdAddress, Member};
 use crate::client::{AuthToken, Client};
-use crate::error::{Failure, failed, unmet};
+use crate::error::{Failure, unmet};
 use crate::layout::{HISTORY, MAX_TTL, YOUNG};
 use crate::leases::{Leases, grant};
-use crate::own::{Own, Stored};
 use crate::watch::Watches;
 use crate::wire::{
     Compare, Header, KeyValue, Range, RequestOp, Status, StatusRequest, TimeToLive, TimeToLiveResponse, Txn,
     TxnResponse, WatchResponse,
 };
 
-/// How long a call may take, unless the node timeout is longer.
-const CALL_LIMIT: Duration = Duration::from_secs(3);
-/// How long it may take to connect to a member.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// For how long a new history does not vote, where no client says.
-const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
-
 /// What outlives the connections of a node.
 pub(crate) struct Memory {
-    pub(crate) address: EtcdAddress,
-    pub(crate) local: Local<Vec<u8>, Stored>,
+    pub(crate) local: Local<Memory>,
     pub(crate) leases: Leases,
     /// The latest state of the data that was seen.
     seen: Mutex<Seen>,
@@ -54,54 +42,8 @@ struct Seen {
 }
 
 impl Memory {
-    pub(crate) fn new(address: EtcdAddress, seams: Seams) -> Memory {
-        let (leases, seen) = (Leases::default(), Mutex::default());
-        Memory { address, local: Local::new(seams), leases, seen }
-    }
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)
-    }
-}
-
-impl Cluster for Memory {
-    type Key = Vec<u8>;
-    type Stored = Stored;
-    type Session = Session;
-
-    fn local(&self) -> &Local<Vec<u8>, Stored> {
-        &self.local
-    }
-
-    fn members(&self) -> usize {
-        self.address.members().len()
-    }
-
-    async fn open(self: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
-        Session::open(self, member).await
-    }
-
-    fn connection(session: &Session) -> &Connection {
-        &session.connection
-    }
-
-    async fn execute(session: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
-        session.execute(request).await
-    }
-
-    fn renew_locally(session: &Session, claim: &Claim, ttl: Duration) -> Option<Response> {
-        session.renew_locally(claim, ttl)
-    }
-
-    async fn delete(session: &Session, own: &Own) -> bool {
-        session.delete_ended(own).await.is_ok()
-    }
-
-    /// Leases end by themselves.
-    async fn leave(session: &Session, _: bool) {
-        session.leave();
+    pub(crate) fn new(local: Local<Memory>) -> Memory {
+        Memory { local, leases: Leases::default(), seen: Mutex::default() }
     }
 }
 
@@ -111,6 +53,7 @@ pub(crate) struct Session {
     pub(crate) memory: Arc<Memory>,
     pub(crate) connection: Connection,
     pub(crate) watches: Watches,
+    pub(crate) watched: Watched<Vec<u8>>,
     /// The latest state that an answer has shown: that of a later connection may not be older. A restored snapshot takes a
     /// restart of all members, which ends this one.
     term: AtomicU64,
@@ -127,13 +70,9 @@ impl Session {
     /// # Errors
     ///
     /// Why it cannot vote.
-    async fn open(memory: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
-        let (address, seams) = (&memory.address, &memory.local.seams);
-        let Some(member) = address.members().get(member) else {
-            return Err(NodeError::Unreachable { reason: "no such member is named".into() });
-        };
-        let limit = CALL_LIMIT.max(seams.node_timeout().unwrap_or_default());
-        let connect = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
+    pub(crate) async fn open(memory: &Arc<Memory>, member: &Member) -> Result<Arc<Session>, NodeError> {
+        let Local { address, seams, .. } = &memory.local;
+        let (limit, connect) = (memory.local.call_limit(), memory.local.connect_limit());
         let opening = Client::connect(address, member, seams, limit);
         let client =
             quorlock::runtime::within(memory.local.clock(), connect, opening).await.unwrap_or_else(|| {
@@ -147,7 +86,7 @@ impl Session {
         let watches = Watches::new(sender);
         let token = client.token();
         let stream = client.watch(requests, &token).await.map_err(Failure::before_anything_changed)?;
-        let user = address.members.user(seams);
+        let user = address.user(seams);
         let mut connection = Connection::new(identity, round_trip, user);
         connection.facts.software = Some(Software::new("etcd", status.version.as_str()));
         let session = Arc::new(Session {
@@ -155,6 +94,7 @@ impl Session {
             memory: Arc::clone(memory),
             connection,
             watches,
+            watched: Watched::default(),
             term: AtomicU64::new(header.raft_term),
             revision: AtomicI64::new(header.revision),
             watched_as: tokio::sync::Mutex::new(token),
@@ -177,12 +117,12 @@ impl Session {
     ) -> Result<(), Failure> {
         let (watches, now) = (&self.watches, self.memory.local.now());
         let stream = watches.stream();
-        if watches.begin(locks.clone(), now).await? {
+        if watches.begin(&self.watched, locks.clone(), now).await? {
             return Ok(());
         }
         if self.client.has_user() {
             self.watch_anew(stream).await?;
-            if watches.begin(locks, now).await? {
+            if watches.begin(&self.watched, locks, now).await? {
                 return Ok(());
             }
         }
@@ -204,7 +144,7 @@ impl Session {
         self.keep_listening(async move {
             match client.watch(requests, &token).await {
                 Ok(stream) => listen(session, stream, number).await,
-                Err(failure) => drop(session.upgrade().map(|session| session.note(failure))),
+                Err(failure) => drop(session.upgrade().map(|session| session.connection.note(failure))),
             }
         });
         Ok(())
@@ -219,23 +159,8 @@ impl Session {
         Ok(answer)
     }
 
-    /// Passes the failure on, and ends the session if another connection may do better.
-    pub(crate) fn note(&self, failure: Failure) -> NodeError {
-        let ends = failure.ends_connection();
-        let error = NodeError::from(failure);
-        if ends {
-            self.stop(error.clone());
-        }
-        error
-    }
-
-    fn stop(&self, error: NodeError) {
-        self.watches.end();
-        self.connection.stop(error);
-    }
-
     /// Records what it has seen, for the connections after it.
-    fn leave(&self) {
+    pub(crate) fn end(&self) {
         self.watches.end();
         self.listening.lock().drain(..).for_each(|listening| listening.abort());
         let (term, revision) = (self.term.load(Ordering::Relaxed), self.revision.load(Ordering::Relaxed));
@@ -253,23 +178,20 @@ impl Session {
             // There is another one, and all watches of this one have ended.
             Ok(None) | Err(_) if !self.watches.need(stream) => return false,
             Ok(None) => {
-                self.stop(disconnected("the stream of watches has ended".into()));
+                self.connection.stop(disconnected("the stream of watches has ended".into()));
                 return false;
             }
             Err(status) => {
-                drop(self.note(Failure::from(status)));
+                drop(self.connection.note(Failure::from(status)));
                 return false;
             }
         };
         let Some(news) = self.watches.receive(message, stream) else {
-            self.stop(disconnected("etcd has ended a watch, or another history has begun".into()));
+            self.connection.stop(disconnected("etcd has ended a watch, or another history has begun".into()));
             return false;
         };
-        for key in &news.gone {
-            self.memory.local.gone(&news.lock, key);
-        }
-        if news.notifies {
-            self.memory.local.notify(Hint::Invalidated(news.lock.as_bytes()));
+        if let Some((lock, gone)) = news {
+            self.memory.local.changed(&self.watched, &lock, &gone);
         }
         true
     }
@@ -416,25 +338,14 @@ async fn compare_max_ttls(
     memory: &Memory,
     recorded: Option<&KeyValue>,
 ) -> Result<Duration, Failure> {
-    let millis = |kv: &KeyValue| Some(u64::from_be_bytes(kv.value.as_slice().try_into().ok()?));
-    let stored = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
-    let ours = memory.local.seams.max_ttl().unwrap_or_default();
-    if ours > Duration::ZERO {
-        if stored > Duration::ZERO {
-            memory.local.seams.hear_max_ttl(stored);
-        }
-        if ours > stored {
-            let millis = u64::try_from(ours.as_millis()).unwrap_or(u64::MAX);
-            let txn = Txn {
-                compare: vec![Compare::changed_at(MAX_TTL, recorded.map_or(0, |kv| kv.mod_revision))],
-                success: vec![RequestOp::put(MAX_TTL, millis.to_be_bytes(), 0)],
-                failure: Vec::new(),
-            };
-            client.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn).await?;
-        }
+    let (quarantine, larger) = memory.local.quarantine(recorded.map(|kv| kv.value.as_slice()));
+    if let Some(ours) = larger {
+        let txn = Txn {
+            compare: vec![Compare::changed_at(MAX_TTL, recorded.map_or(0, |kv| kv.mod_revision))],
+            success: vec![RequestOp::put(MAX_TTL, ours, 0)],
+            failure: Vec::new(),
+        };
+        client.call::<_, TxnResponse>("/etcdserverpb.KV/Txn", txn).await?;
     }
-    let longest = ours.max(stored);
-    let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
-    let stretched = memory.local.seams.drift().stretch(longest);
-    Ok(Duration::from_secs(stretched.as_secs() + 1))
+    Ok(quarantine)
 }

@@ -1,17 +1,15 @@
-//! Changes of the locks that clients of this process wait for: which place has gone. Whose turn that is, `OwnPlaces::gone`
-//! decides.
+//! The streams that report changes of the locks which are `Watched`.
 //!
-//! A watch is made before the lock is read, and begins with whatever comes next: one that begins in the past is served only
-//! every tenth of a second.
+//! A watch begins with whatever comes next: one that begins in the past is served only every tenth of a second.
 //!
 //! Watches are made on a stream, with the login of that stream. When it has ended, those that were made go on, and further
 //! ones are made on another stream.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
+use quorlock::node::places::Watched;
 use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
@@ -19,11 +17,6 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot};
 use crate::error::Failure;
 use crate::layout::{HISTORY, is_place, places};
 use crate::wire::{WatchCancel, WatchCreate, WatchOp, WatchRequest, WatchResponse};
-
-/// How long a lock is watched after it was last asked about.
-const KEPT: Duration = Duration::from_secs(30);
-/// How many deletions are remembered for readers of an earlier state.
-const REMEMBERED: usize = 256;
 
 /// The watches of one connection.
 pub(crate) struct Watches(Mutex<State>);
@@ -52,12 +45,6 @@ struct Watch {
     is_ready: bool,
     /// Who waits until it has been made, or was refused.
     awaited: Vec<oneshot::Sender<Made>>,
-    used: Moment,
-    /// Whether a client was refused, which is to hear of the next place that goes.
-    refused: bool,
-    /// Whether a client has found the lock free, which is to hear of any change.
-    inspected: bool,
-    gone: VecDeque<Vec<u8>>,
 }
 
 /// What has become of a request for a watch.
@@ -68,15 +55,8 @@ enum Made {
     Refused,
 }
 
-/// What to tell about a lock.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
-    pub(crate) lock: Arc<str>,
-    /// The places that have gone.
-    pub(crate) gone: Vec<Vec<u8>>,
-    /// Whether clients wait for this change.
-    pub(crate) notifies: bool,
-}
+/// A lock that has changed, and the places that have gone.
+pub(crate) type News = Option<(Arc<str>, Vec<Vec<u8>>)>;
 
 /// The watch of the note of the history.
 const OF_HISTORY: i64 = 1;
@@ -121,10 +101,11 @@ impl Watches {
     /// Watches these locks from before it returns. Returns whether etcd allows that to the login of the stream.
     pub(crate) async fn begin(
         &self,
+        watched: &Watched<Vec<u8>>,
         locks: impl Iterator<Item = &Arc<str>>,
         now: Moment,
     ) -> Result<bool, Failure> {
-        let waits: Vec<_> = locks.filter_map(|lock| self.create(lock, now)).collect();
+        let waits: Vec<_> = locks.filter_map(|lock| self.create(lock, watched.begin(lock, now).1)).collect();
         let made: Result<Vec<Made>, _> = join_all(waits).await.into_iter().collect();
         match made {
             Ok(made) => Ok(made.iter().all(|made| *made == Made::Ready)),
@@ -132,24 +113,9 @@ impl Watches {
         }
     }
 
-    /// Returns what resolves when it is ready; nothing if it is.
-    fn create(&self, lock: &Arc<str>, now: Moment) -> Option<oneshot::Receiver<Made>> {
+    /// Ends the old ones. Returns what resolves when it is ready; nothing if it is.
+    fn create(&self, lock: &Arc<str>, old: Vec<Arc<str>>) -> Option<oneshot::Receiver<Made>> {
         let mut state = self.0.lock();
-        let (sender, receiver) = oneshot::channel();
-        if let Some(watch) = state.by_lock.get_mut(lock) {
-            watch.used = now;
-            if watch.is_ready {
-                return None;
-            }
-            watch.awaited.push(sender);
-            return Some(receiver);
-        }
-        let old: Vec<_> = state
-            .by_lock
-            .iter()
-            .filter(|(_, watch)| now.since(watch.used) > KEPT)
-            .map(|(lock, _)| Arc::clone(lock))
-            .collect();
         for lock in old {
             if let Some(watch) = state.by_lock.remove(&lock) {
                 state.by_id.remove(&watch.id);
@@ -157,22 +123,20 @@ impl Watches {
                 drop(watch.stream.requests.send(WatchRequest { op: Some(cancel) }));
             }
         }
+        let (sender, receiver) = oneshot::channel();
+        if let Some(watch) = state.by_lock.get_mut(lock) {
+            if watch.is_ready {
+                return None;
+            }
+            watch.awaited.push(sender);
+            return Some(receiver);
+        }
         state.last += 1;
         let id = state.last;
         state.by_id.insert(id, Arc::clone(lock));
-        let (is_ready, refused, inspected) = (false, false, false);
         let stream = state.latest.clone();
         let requests = stream.requests.clone();
-        let watch = Watch {
-            id,
-            stream,
-            is_ready,
-            awaited: vec![sender],
-            used: now,
-            refused,
-            inspected,
-            gone: VecDeque::new(),
-        };
+        let watch = Watch { id, stream, is_ready: false, awaited: vec![sender] };
         state.by_lock.insert(Arc::clone(lock), watch);
         let (key, range_end) = places(lock);
         let create = WatchOp::Create(WatchCreate { key, range_end, watch_id: id });
@@ -187,28 +151,6 @@ impl Watches {
         state.by_id.clear();
     }
 
-    /// The next removal of a place of the lock is to be reported.
-    pub(crate) fn notify_of_refusal(&self, lock: &str) {
-        if let Some(watch) = self.0.lock().by_lock.get_mut(lock) {
-            watch.refused = true;
-        }
-    }
-
-    /// The next change of the lock is to be reported.
-    pub(crate) fn notify_of_inspection(&self, lock: &str) {
-        if let Some(watch) = self.0.lock().by_lock.get_mut(lock) {
-            (watch.refused, watch.inspected) = (true, true);
-        }
-    }
-
-    /// Removes from these places, read a moment ago, those that have gone since.
-    pub(crate) fn without_gone(&self, lock: &str, mut read: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        if let Some(watch) = self.0.lock().by_lock.get(lock) {
-            read.retain(|key| !watch.gone.contains(key));
-        }
-        read
-    }
-
     /// Takes a message on this stream. Returns what to tell, or `None` if the server has ended a watch, or the history has
     /// changed.
     pub(crate) fn receive(&self, message: WatchResponse, stream: usize) -> Option<News> {
@@ -217,15 +159,15 @@ impl Watches {
         if message.watch_id == OF_HISTORY {
             state.watches_history |= message.created;
             let is_over = message.canceled || !message.events.is_empty();
-            return (!is_over).then(News::default);
+            return (!is_over).then_some(None);
         }
         // Some versions do not say which they have refused. All that wait for this stream may have the next one.
         if message.created && message.canceled {
             state.refuse(stream);
-            return (!is_unmade).then(News::default);
+            return (!is_unmade).then_some(None);
         }
         // It may be of a watch that has been cancelled.
-        let Some(lock) = state.by_id.get(&message.watch_id).cloned() else { return Some(News::default()) };
+        let Some(lock) = state.by_id.get(&message.watch_id).cloned() else { return Some(None) };
         if message.canceled {
             return None;
         }
@@ -242,14 +184,7 @@ impl Watches {
             }
             is_changed = true;
         }
-        watch.gone.extend(gone.iter().cloned());
-        let excess = watch.gone.len().saturating_sub(REMEMBERED);
-        watch.gone.drain(..excess);
-        let notifies = (watch.refused && !gone.is_empty()) || (watch.inspected && is_changed);
-        if notifies {
-            (watch.refused, watch.inspected) = (false, false);
-        }
-        Some(News { lock, gone, notifies })
+        Some(is_changed.then_some((lock, gone)))
     }
 }
 

@@ -4,53 +4,51 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use quorlock::node::places::Member;
-use quorlock::node::places::Members;
-use quorlock::node::{AddressError, percent_decoded};
+use quorlock::node::AddressError;
+use quorlock::node::places::{Member, Members, Scheme};
 
 use crate::layout::escaped;
 
 /// A parsed node URL: `zookeeper://user:password@a:2181,b,c/path?session=10s`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ZooKeeperAddress {
-    encrypted: bool,
     pub(crate) members: Members,
     /// Empty, or a path of ZooKeeper that begins with a slash.
     path: Arc<str>,
     session: Duration,
 }
 
-const PORT: u16 = 2181;
+static SCHEME: Scheme = Scheme {
+    plain: "zookeeper://",
+    encrypted: "zookeepers://",
+    port: 2181,
+    without_tls: if cfg!(feature = "tls") {
+        None
+    } else {
+        Some("asks for TLS, and this program was built without the feature `tls` of quorlock-zookeeper")
+    },
+    cure: "write `zookeeper://user:password@a:2181,b,c/path?session=10s` with a host for each member, or `zookeepers://` for TLS",
+};
 /// For how long the locks of a process that dies stay, unless the URL says so: as long as the usual TTL, which a shorter session
 /// would cut. A usual server grants 40 s.
 const SESSION: Duration = Duration::from_secs(30);
-const CURE: &str = "write `zookeeper://user:password@a:2181,b,c/path?session=10s` with a host for each member, or `zookeepers://` for TLS";
 
 impl ZooKeeperAddress {
     /// Parses a URL with the scheme `zookeeper` or `zookeepers`.
     pub(crate) fn parse(text: &str) -> Result<ZooKeeperAddress, AddressError> {
-        let (scheme, rest) = text.split_once("://").unwrap_or(("zookeeper", text));
-        let encrypted = scheme.eq_ignore_ascii_case("zookeepers");
-        let shown = if encrypted { "zookeepers://…" } else { "zookeeper://…" };
-        let wrong = |problem: &'static str| AddressError::malformed(shown, problem, CURE);
-        if encrypted && !cfg!(feature = "tls") {
-            return Err(wrong(
-                "asks for TLS, and this program was built without the feature `tls` of quorlock-zookeeper",
-            ));
-        }
-        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let url = SCHEME.url(text)?;
+        let (rest, query) =
+            url.rest.split_once('?').map_or((url.rest, None), |(rest, query)| (rest, Some(query)));
         let (login, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (hosts, path) = hosts.split_once('/').unwrap_or((hosts, ""));
-        let members = Members::parse(&format!("{login}@{hosts}"), PORT, wrong)?;
-        let decoded = |text| percent_decoded(text).ok_or_else(|| wrong("has a `%` that is not UTF-8"));
+        let members = url.members(&format!("{login}@{hosts}"))?;
         let path = path.strip_suffix('/').unwrap_or(path);
-        let path = if path.is_empty() { String::new() } else { format!("/{}", escaped(&decoded(path)?)) };
-        Ok(ZooKeeperAddress { encrypted, members, path: path.into(), session: session(query, wrong)? })
-    }
-
-    #[cfg(feature = "tls")]
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.encrypted
+        let path = if path.is_empty() { String::new() } else { format!("/{}", escaped(&url.decoded(path)?)) };
+        Ok(ZooKeeperAddress {
+            members,
+            path: path.into(),
+            session: session(query, |problem| url.wrong(problem))?,
+        })
     }
 
     pub(crate) fn members(&self) -> &[Member] {
@@ -104,15 +102,14 @@ fn duration(text: &str) -> Option<Duration> {
 /// The displayed name: without user, password and session.
 impl fmt::Display for ZooKeeperAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.encrypted { "zookeepers://" } else { "zookeeper://" })?;
         self.members.fmt(f)?;
         f.write_str(&self.path)
     }
 }
 
-impl fmt::Debug for ZooKeeperAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZooKeeperAddress").field(&self.to_string()).finish()
+impl AsRef<Members> for ZooKeeperAddress {
+    fn as_ref(&self) -> &Members {
+        &self.members
     }
 }
 

@@ -6,9 +6,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::places::Member;
 use quorlock::node::{NodeError, Reason, Seams};
 use quorlock::protocol::Moment;
-use quorlock::redis::Endpoint;
 use quorlock::runtime::{Clock, Mutex, within};
 use quorlock::transport::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_ch
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::address::{Member, ZooKeeperAddress};
+use crate::address::ZooKeeperAddress;
 use crate::error::{Failure, no_zookeeper};
 use crate::wire::{Access, Call, Done, Reader, Stat, Writer, broken, op};
 
@@ -122,7 +122,7 @@ impl Client {
         (wanted, limit): (Wanted, Duration),
         events: Sender<Event>,
     ) -> Result<(Client, Granted), NodeError> {
-        let mut stream = dial(address, member, seams).await?;
+        let mut stream = address.members.dial(member, seams, None).await?;
         // Before the session begins, whose time would pass.
         let login = address.members.login(seams).await?;
         let granted = greet(&mut stream, &wanted).await.map_err(|error| no_zookeeper(error, member))?;
@@ -253,22 +253,6 @@ impl Answer {
     pub(crate) fn paths(&self) -> Result<Vec<&str>, Failure> {
         self.read(|mut body| body.texts())
     }
-}
-
-async fn dial(
-    address: &ZooKeeperAddress,
-    member: &Member,
-    seams: &Seams,
-) -> Result<Box<dyn Stream>, NodeError> {
-    let endpoint = Endpoint::Tcp { host: member.host.clone(), port: member.port };
-    let stream = seams.dial().dial(&endpoint.into()).await.map_err(NodeError::undialled)?;
-    #[cfg(feature = "tls")]
-    if address.is_encrypted() {
-        return seams.tls().wrap(&member.host, stream).await.map_err(NodeError::undialled);
-    }
-    #[cfg(not(feature = "tls"))]
-    let _ = address;
-    Ok(stream)
 }
 
 /// Asks for a session.

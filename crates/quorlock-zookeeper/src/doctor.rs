@@ -3,25 +3,21 @@
 use std::collections::BTreeMap;
 
 use quorlock::node::facts::{Concern, Software};
+use quorlock::node::places::{Local, Member, concern_about};
 use quorlock::node::{NodeError, Seams};
-use quorlock::redis::Endpoint;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::address::{Member, ZooKeeperAddress};
+use crate::address::ZooKeeperAddress;
 use crate::error::Failure;
-use crate::list::open;
+use crate::session::Session;
 use crate::wire::Call;
 
 /// The longest answer of a member about itself.
 const LONGEST: u64 = 1 << 16;
 
-/// Asks the members about themselves and their ensemble. Sets what they are, if they say it.
-pub(crate) async fn concerns(
-    address: &ZooKeeperAddress,
-    seams: &Seams,
-    software: &mut Option<Software>,
-) -> Option<Vec<Concern>> {
-    let session = open(address, seams.clone()).await.ok()?;
+/// Asks the members about themselves and their ensemble. Sets what they are, if they say it. Ends the session.
+pub(crate) async fn concerns(session: &Session, software: &mut Option<Software>) -> Vec<Concern> {
+    let Local { address, seams, .. } = &session.memory.local;
     let config = Call::GetData { path: "/zookeeper/config".to_owned(), watch: false };
     let config = session.client.send(&config).found().await;
     session.close().await;
@@ -34,22 +30,13 @@ pub(crate) async fn concerns(
     *software = versions.values().min().map(|version| Software::new("ZooKeeper", version.as_str()));
     let config = config.ok().flatten();
     let config = config.as_ref().and_then(|answer| Some(answer.data().ok()?.0));
-    Some(found(config.map(String::from_utf8_lossy).as_deref(), &versions))
+    found(config.map(String::from_utf8_lossy).as_deref(), &versions)
 }
 
 /// Asks a member for its version, by a command that it answers unless an administrator has forbidden it.
 async fn version(address: &ZooKeeperAddress, member: &Member, seams: &Seams) -> Option<String> {
-    let endpoint = Endpoint::Tcp { host: member.host.clone(), port: member.port };
     let asked = async {
-        let stream = seams.dial().dial(&endpoint.into()).await.map_err(NodeError::undialled)?;
-        #[cfg(feature = "tls")]
-        let mut stream = if address.is_encrypted() {
-            seams.tls().wrap(&member.host, stream).await.map_err(NodeError::undialled)?
-        } else {
-            stream
-        };
-        #[cfg(not(feature = "tls"))]
-        let (mut stream, _) = (stream, address);
+        let mut stream = address.members.dial(member, seams, None).await?;
         let unread = |error: std::io::Error| Failure::Lost(error.into()).before_anything_changed();
         stream.write_all(b"srvr").await.map_err(unread)?;
         stream.flush().await.map_err(unread)?;
@@ -68,17 +55,8 @@ fn found(config: Option<&str>, versions: &BTreeMap<String, String>) -> Vec<Conce
     let is_voter = |line: &&str| line.starts_with("server.") && !line.contains(":observer");
     let voters = config.map_or(0, |config| config.lines().filter(is_voter).count());
     // A server that is alone has no list.
-    if voters == 1 || config.is_some_and(|config| !config.contains("server.")) {
-        found.push(Concern::new(
-            "has one member: while it is down, nothing can be locked",
-            "use three members, which tolerate the loss of one, or five, which tolerate two",
-        ));
-    } else if voters > 0 && voters.is_multiple_of(2) {
-        found.push(Concern::new(
-            format!("has {voters} members, which tolerate no more failures than one fewer"),
-            "add or remove one member",
-        ));
-    }
+    let is_alone = config.is_some_and(|config| !config.contains("server."));
+    found.extend(concern_about(if is_alone { 1 } else { voters }));
     let mut all: Vec<&String> = versions.values().collect();
     all.sort_unstable();
     all.dedup();

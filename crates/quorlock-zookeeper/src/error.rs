@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use quorlock::node::places::{self, Member, failed};
 use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 
-use crate::address::Member;
 use crate::wire::code;
 
 /// Why a request has no answer.
@@ -18,6 +18,25 @@ pub(crate) enum Failure {
     Silent(Duration),
     /// The server has refused it, and has not carried it out.
     Refused(i32),
+    /// The same, whatever the connection.
+    Error(NodeError),
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+impl places::Failure for Failure {
+    fn ends_connection(&self) -> bool {
+        match self {
+            Failure::Unsent(_) | Failure::Lost(_) | Failure::Silent(_) => true,
+            // A member that has lost its leader, and serves readers only.
+            Failure::Refused(number) => *number == code::NOT_READ_ONLY,
+            Failure::Error(_) => false,
+        }
+    }
 }
 
 impl Failure {
@@ -46,15 +65,6 @@ impl Failure {
         }
     }
 
-    /// Whether another connection, to the next member, may do better.
-    pub(crate) fn ends_connection(&self) -> bool {
-        match self {
-            Failure::Unsent(_) | Failure::Lost(_) | Failure::Silent(_) => true,
-            // A member that has lost its leader, and serves readers only.
-            Failure::Refused(number) => *number == code::NOT_READ_ONLY,
-        }
-    }
-
     /// Returns the error of a request that changes nothing before it is answered.
     pub(crate) fn before_anything_changed(self) -> NodeError {
         match self {
@@ -62,7 +72,7 @@ impl Failure {
             Failure::Silent(waited) => {
                 NodeError::Unresponsive { reason: Reason::new(format!("no answer within {waited:?}")) }
             }
-            Failure::Unsent(_) | Failure::Refused(_) => self.into(),
+            Failure::Unsent(_) | Failure::Refused(_) | Failure::Error(_) => self.into(),
         }
     }
 }
@@ -78,6 +88,7 @@ impl From<Failure> for NodeError {
                 let (kind, words) = meaning(number);
                 failed(kind, format!("{words} (error {number})"))
             }
+            Failure::Error(error) => error,
         }
     }
 }
@@ -122,8 +133,4 @@ pub(crate) fn no_zookeeper(error: std::io::Error, member: &Member) -> NodeError 
          clients (2181); if that has TLS, write `zookeepers://`"
     );
     NodeError::Unreachable { reason: Reason::new(words).because(error) }
-}
-
-pub(crate) fn failed(kind: NodeErrorKind, words: impl Into<String>) -> NodeError {
-    NodeError::Failed { kind, reason: Reason::new(words.into()) }
 }

@@ -1,12 +1,9 @@
 //! Creates nodes from `zookeeper://` URLs.
 
-use std::fmt;
-use std::sync::Arc;
+use quorlock::node::places;
+use quorlock::node::{AddressError, NodeAddress, NodeKind};
 
-use quorlock::node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
-
-use crate::address::ZooKeeperAddress;
-use crate::node::ZooKeeperNode;
+use crate::memory::Memory;
 
 /// Ensembles of ZooKeeper: `zookeeper://a,b,c/path` with a host for each member, port 2181 unless given; `zookeepers://` with
 /// TLS.
@@ -32,34 +29,11 @@ impl NodeKind for ZooKeeperKind {
     }
 
     fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError> {
-        Ok(Box::new(Cluster(ZooKeeperAddress::parse(url)?)))
+        places::parse::<Memory>(url)
     }
 
     /// The members are separated by commas, and the path follows them.
     fn goes_on_after(&self, url_so_far: &str) -> bool {
         !url_so_far.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']))
-    }
-}
-
-#[derive(Debug)]
-struct Cluster(ZooKeeperAddress);
-
-impl NodeAddress for Cluster {
-    fn servers(&self) -> Vec<String> {
-        self.0.members.servers()
-    }
-
-    fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
-        #[cfg(feature = "tls")]
-        if !self.0.is_encrypted() {
-            seams.refuse_unused_tls("write `zookeepers://`")?;
-        }
-        Ok(Arc::new(ZooKeeperNode::of(self.0.clone(), seams)?))
-    }
-}
-
-impl fmt::Display for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }

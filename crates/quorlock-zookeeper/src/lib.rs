@@ -23,7 +23,7 @@
 //! ```text
 //!   ZooKeeperNode ─► places: one thread, one member after the other ─► session: may it vote, and as which history
 //!                                                                        │
-//!                                         requests, queue, watch ◄───────┤ memory: what outlives a connection
+//!                                         requests, queue ◄──────────────┤ memory: what outlives a connection
 //!                                                 │                      │ proof: from when its time counts
 //!                                                 ▼                      │ tombs: attempts that were cancelled
 //!                                         client, wire: one connection, its messages
@@ -48,7 +48,6 @@ mod queue;
 mod requests;
 mod session;
 mod tombs;
-mod watch;
 mod wire;
 
 pub use kind::ZooKeeperKind;

@@ -3,52 +3,45 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use quorlock::node::places::{Owner, open_any};
-use quorlock::node::{KeyPages, ListedKeys, NodeError, Seams};
+use quorlock::node::places::{self, Owner, is_listed};
+use quorlock::node::{ListedKeys, NodeError};
 
-use crate::address::ZooKeeperAddress;
 use crate::error::Failure;
 use crate::layout::{places, sequence};
-use crate::memory::Memory;
 use crate::session::Session;
 use crate::wire::Call;
 
 /// How many nodes are asked for together.
 const TOGETHER: usize = 200;
 
-struct Listing {
+pub(crate) struct Listing {
     session: Arc<Session>,
     /// Nodes that are still to be looked at.
     dirs: Vec<String>,
 }
 
-/// Lists the locks whose names begin with `prefix`.
-pub(crate) fn keys(address: ZooKeeperAddress, seams: Seams, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
-    KeyPages::unfold(None::<Listing>, move |listing| {
-        let (address, seams, prefix) = (address.clone(), seams.clone(), Arc::clone(&prefix));
-        async move {
-            let mut listing = if let Some(listing) = listing {
-                listing
-            } else {
-                let session = open(&address, seams).await?;
-                // A member may be behind its leader.
-                drop(session.client.send(&Call::Sync { path: session.memory.layout.base_or_root() }));
-                let dirs = vec![session.memory.layout.base().to_owned()];
-                Listing { session, dirs }
-            };
-            if listing.dirs.is_empty() {
-                listing.session.close().await;
-                return Ok(None);
-            }
-            let listed = listing.page(&prefix, which).await.map_err(Failure::before_anything_changed)?;
-            Ok(Some((listed, Some(listing))))
+impl places::Listing for Listing {
+    type Voter = Session;
+
+    fn new(session: Arc<Session>, _: &str) -> Listing {
+        // A member may be behind its leader.
+        drop(session.client.send(&Call::Sync { path: session.memory.layout.base_or_root() }));
+        let dirs = vec![session.memory.layout.base().to_owned()];
+        Listing { session, dirs }
+    }
+
+    async fn page(&mut self, prefix: &str, which: ListedKeys) -> Result<Option<Vec<Arc<str>>>, NodeError> {
+        if self.dirs.is_empty() {
+            self.session.close().await;
+            return Ok(None);
         }
-    })
+        self.look(prefix, which).await.map(Some).map_err(Failure::before_anything_changed)
+    }
 }
 
 impl Listing {
     /// Looks at some nodes, and returns those of them that are locks.
-    async fn page(&mut self, prefix: &str, which: ListedKeys) -> Result<Vec<Arc<str>>, Failure> {
+    async fn look(&mut self, prefix: &str, which: ListedKeys) -> Result<Vec<Arc<str>>, Failure> {
         let session = &self.session;
         let dirs = self.dirs.split_off(self.dirs.len().saturating_sub(TOGETHER));
         let path = |dir: &str| if dir.is_empty() { "/".to_owned() } else { dir.to_owned() };
@@ -81,19 +74,10 @@ impl Listing {
         for (name, places, data) in candidates {
             let Some(answer) = data.found().await? else { continue };
             let is_waiter = Owner::of(answer.data()?.0).is_waiter();
-            let is = match which {
-                ListedKeys::Locks => !is_waiter,
-                ListedKeys::Queues => places > 1 || is_waiter,
-            };
-            if is {
+            if is_listed(which, places, is_waiter) {
                 listed.push(Arc::from(name));
             }
         }
         Ok(listed)
     }
-}
-
-pub(crate) async fn open(address: &ZooKeeperAddress, seams: Seams) -> Result<Arc<Session>, NodeError> {
-    let (session, _) = open_any(&Arc::new(Memory::new(address.clone(), seams)), 0).await?;
-    Ok(session)
 }

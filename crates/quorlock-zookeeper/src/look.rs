@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::Owner;
-use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Vote};
+use quorlock::node::places::{Owner, decode_counter};
+use quorlock::node::{Expiry, Holding, NodeError, Vote};
 use quorlock::protocol::Token;
 
-use crate::error::{Failure, failed};
-use crate::layout::{Counter, Place, decode_counter, places};
+use crate::error::Failure;
+use crate::layout::{Counter, Place, places};
 use crate::session::Session;
 use crate::wire::{Call, Stat};
 
@@ -40,14 +40,7 @@ impl Look {
 
 /// Decodes a counter that was read.
 pub(crate) fn counter(path: &str, found: Option<(&[u8], i32)>) -> Result<Counter, NodeError> {
-    let Some((data, version)) = found else { return Ok(None) };
-    if let Some(number) = decode_counter(data) {
-        return Ok(Some((number, version)));
-    }
-    let words = format!(
-        "the counter of fencing tokens `{path}` is something else: another program has written to it; delete it"
-    );
-    Err(failed(NodeErrorKind::WrongData, words))
+    found.map(|(data, version)| Ok((decode_counter(path, data)?, version))).transpose()
 }
 
 /// Returns how many children a node has ever had, which is the number of the next one.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::node::places::{Local, OwnPlace};
-use quorlock::node::{NodeError, Seams};
+use quorlock::node::NodeError;
+use quorlock::node::places::{self, Local};
 use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 
-use crate::address::ZooKeeperAddress;
 use crate::client::{Answer, Granted};
 use crate::error::Failure;
 use crate::layout::{Counter, Layout};
@@ -18,7 +17,7 @@ use crate::proof::Proof;
 use crate::tombs::Tombs;
 
 /// A place of this process, by its path.
-pub(crate) type Own = OwnPlace<Arc<str>, Stored>;
+pub(crate) type Own = places::Own<Memory>;
 
 /// What is known of it.
 #[derive(Clone, Debug)]
@@ -31,8 +30,7 @@ pub(crate) struct Stored {
 
 /// What outlives the connections of a node.
 pub(crate) struct Memory {
-    pub(crate) address: ZooKeeperAddress,
-    pub(crate) local: Local<Arc<str>, Stored>,
+    pub(crate) local: Local<Memory>,
     pub(crate) layout: Layout,
     /// The session of this process, which outlives its connections.
     pub(crate) life: Mutex<Option<Life>>,
@@ -40,7 +38,7 @@ pub(crate) struct Memory {
     pub(crate) cache: Mutex<Cache>,
     pub(crate) seen: Mutex<Seen>,
     pub(crate) ticks: Mutex<Option<Ticks>>,
-    pub(crate) proven: Arc<Mutex<Proven>>,
+    pub(crate) proven: Mutex<Proven>,
     generations: AtomicU64,
 }
 
@@ -120,12 +118,11 @@ pub(crate) struct Proven {
 }
 
 impl Memory {
-    pub(crate) fn new(address: ZooKeeperAddress, seams: Seams) -> Memory {
-        let layout = Layout::below(address.path());
-        let proven = Arc::new(Mutex::new(Proven::at_worst(address.session())));
+    pub(crate) fn new(local: Local<Memory>) -> Memory {
+        let layout = Layout::below(local.address.path());
+        let proven = Mutex::new(Proven::at_worst(local.address.session()));
         Memory {
-            address,
-            local: Local::new(seams),
+            local,
             layout,
             life: Mutex::default(),
             tombs: Mutex::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorlock::node::places::{Owner, Role, Waiting};
+use quorlock::node::places::{OwnPlace, Owner, Role, Waiting};
 use quorlock::node::{QueueListing, Queued, Vote};
 use quorlock::protocol::{MOST_PLACES, WaiterId};
 
@@ -13,8 +13,8 @@ use crate::client::Answer;
 use crate::error::Failure;
 use crate::layout::{self, Place, listed, places};
 use crate::look::First;
-use crate::memory::{Own, Stored};
-use crate::requests::{Fault, Outcome};
+use crate::memory::Stored;
+use crate::requests::Outcome;
 use crate::session::Session;
 use crate::wire::{Call, Create, code};
 
@@ -37,7 +37,7 @@ impl Session {
         self.watch(lock, &dir);
         // A place may be lost, once.
         for _ in 0..3 {
-            self.watches.notify_of_refusal(&dir);
+            self.watched.notify_of_refusal(lock);
             let known = self.memory.local.own.lock().waiter(lock, waiter).map(|own| Arc::clone(&own.key));
             let (path, found) = match known {
                 Some(path) => (path, self.read(&dir).await?),
@@ -49,9 +49,9 @@ impl Session {
                 self.memory.local.own.lock().remove(lock, &*path);
                 continue;
             };
-            return self.stand((lock, &dir), &path, (&found, at), (patience, turn.max(LEAST_TURN))).await;
+            return self.stand(lock, &path, (&found, at), (patience, turn.max(LEAST_TURN))).await;
         }
-        Err(Fault::Failure(Failure::Lost("the place in the queue is lost again and again".into())))
+        Err(Failure::Lost("the place in the queue is lost again and again".into()))
     }
 
     async fn read(&self, dir: &str) -> Result<Vec<Place>, Failure> {
@@ -68,7 +68,7 @@ impl Session {
         waiter: WaiterId,
         data: &[u8],
         patience: Duration,
-    ) -> Result<(Arc<str>, Vec<Place>), Fault> {
+    ) -> Result<(Arc<str>, Vec<Place>), Failure> {
         let create = || {
             let (path, how) = (layout::waiter(dir, waiter, self.id), Create::EphemeralSequential);
             let created = self.client.send(&Call::Create { path, data: data.to_vec(), how });
@@ -90,9 +90,9 @@ impl Session {
         self.memory.cache.lock().empty.remove(dir);
         let role = Role::Waiter(Waiting::new(waiter, LEAST_TURN));
         let stored = Stored { czxid: stat.czxid, put };
-        let own = Own::new(Arc::clone(&path), role, self.memory.local.now() + patience, stored);
+        let own = OwnPlace::new(Arc::clone(&path), role, self.memory.local.now() + patience, stored);
         if !self.memory.keep(lock, own, self.generation) {
-            return Err(Fault::Failure(Failure::Lost("another connection has begun since".into())));
+            return Err(Failure::Lost("another connection has begun since".into()));
         }
         let children = children.found().await?;
         let names = children.as_ref().map(Answer::children).transpose()?;
@@ -103,14 +103,14 @@ impl Session {
     /// Answers a waiter whose place is the one at `at`.
     async fn stand(
         &self,
-        (lock, dir): (&Arc<str>, &str),
+        lock: &Arc<str>,
         path: &Arc<str>,
         (found, at): (&[Place], usize),
         (patience, turn): (Duration, Duration),
     ) -> Outcome {
         let before = found.iter().take(at).map(|place| Arc::clone(&place.path)).collect();
-        let before = || self.watches.without_gone(dir, before);
-        if self.memory.local.stand(lock, &**path, (patience, turn), before) {
+        let before = || self.watched.without_gone(lock, before);
+        if self.memory.local.stand(lock, path, (patience, turn), before) {
             return Ok(Vote::Free.into());
         }
         let ahead = u32::try_from(at.saturating_sub(1)).unwrap_or(MOST_PLACES).min(MOST_PLACES);
@@ -169,10 +169,5 @@ impl Session {
             waiters.push(listed(answer.data()?.0, place, wall));
         }
         Ok(Vote::from(QueueListing::new(waiters, waiting.len() > MOST_LISTED)).into())
-    }
-
-    /// Deletes what has ended, although the session lives on for others.
-    pub(crate) async fn delete_ended(&self, own: &Own) -> Result<(), Failure> {
-        self.client.send(&Call::Delete { path: own.key.to_string() }).found().await.map(drop)
     }
 }

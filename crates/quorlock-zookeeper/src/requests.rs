@@ -3,20 +3,18 @@
 //! A free lock is taken by a transaction that creates a place, and checks that its number is the next one after those that
 //! were there: if another client has entered meanwhile, the number is another one, and nothing is done.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::{Owner, Role};
-use quorlock::node::{
-    Capabilities, Capability, Hints, NodeError, NodeErrorKind, Order, Request, Response, Vote,
-};
-use quorlock::protocol::{Claim, FencingToken, Moment, NoNumber, Token};
+use quorlock::node::facts::{Concern, Software};
+use quorlock::node::places::{Answer, Connection, Owner, Role, Voter, failed, unknown};
+use quorlock::node::{Identity, NodeErrorKind, Request, Vote};
+use quorlock::protocol::{Claim, Moment, Token};
 
-use crate::error::{Failure, failed};
-use crate::layout::{Counter, RESERVED};
+use crate::doctor::concerns;
+use crate::error::Failure;
 use crate::look::{First, Look};
-use crate::memory::Own;
+use crate::memory::{Memory, Own};
 use crate::session::Session;
 use crate::wire::Call;
 
@@ -25,58 +23,10 @@ mod releasing;
 mod renewing;
 mod storing;
 
-/// What a node of this kind can do. This layout has no place for readers and writers that exclude each other, since its other
-/// clients would take a reader for a holder; nor for a lock that outlives the session of its holder.
-pub(crate) fn capabilities() -> Capabilities {
-    let able = Capabilities::default().with(Capability::Queue);
-    let able = able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).durable();
-    able.by_consensus().shared_with_others().first_come()
-}
-
 /// How often a request is decided again because other clients have changed what it depends on.
 const ATTEMPTS: u32 = 50;
 
-/// The answer to a request.
-pub(crate) struct Answer {
-    vote: Vote,
-    number: Option<FencingToken>,
-    /// From when the TTL of a grant counts.
-    from: Option<Moment>,
-    /// The change that created the holder's place.
-    czxid: i64,
-}
-
-/// Why a request has no answer.
-pub(crate) enum Fault {
-    Failure(Failure),
-    Error(NodeError),
-}
-
-pub(crate) type Outcome = Result<Answer, Fault>;
-
-impl From<Failure> for Fault {
-    fn from(failure: Failure) -> Fault {
-        Fault::Failure(failure)
-    }
-}
-
-impl From<NodeError> for Fault {
-    fn from(error: NodeError) -> Fault {
-        Fault::Error(error)
-    }
-}
-
-impl From<Vote> for Answer {
-    fn from(vote: Vote) -> Answer {
-        Answer { vote, number: None, from: None, czxid: 0 }
-    }
-}
-
-impl Answer {
-    fn numbered(self, number: Option<FencingToken>) -> Answer {
-        Answer { number, ..self }
-    }
-}
+pub(crate) type Outcome = Result<Answer, Failure>;
 
 /// A claim of one lock, and where it is stored.
 struct Target<'a> {
@@ -102,28 +52,20 @@ struct Stood {
     sent: Moment,
 }
 
-impl Session {
-    /// Carries out a request.
-    pub(crate) async fn execute(self: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
-        capabilities().check(request)?;
-        if let Some(key) = request.keys().find(|key| key.starts_with(RESERVED)) {
-            let words =
-                format!("names that begin with `{RESERVED}` are this library's own, and `{key}` is one");
-            return Err(failed(NodeErrorKind::Unsupported, words));
-        }
-        if let Some(ended) = self.connection.ended() {
-            return Err(NodeError::Unreachable { reason: format!("{ended:#}").into() });
-        }
-        match self.apply(request).await {
-            Ok(Answer { vote, number, from, czxid }) => {
-                let revision = u64::try_from(czxid).ok().and_then(NonZeroU64::new);
-                let response = Response::new(vote, self.identity()).with_fencing_token(number);
-                let response = response.with_store_revision(revision);
-                Ok(from.into_iter().fold(response, Response::counting_from))
-            }
-            Err(Fault::Error(error)) => Err(error),
-            Err(Fault::Failure(failure)) => Err(self.note(failure)),
-        }
+impl Voter for Session {
+    type Cluster = Memory;
+    type Failure = Failure;
+
+    fn cluster(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn identity(&self) -> Arc<Identity> {
+        Arc::clone(&self.identity.lock())
     }
 
     async fn apply(self: &Arc<Session>, request: &Request) -> Outcome {
@@ -155,13 +97,36 @@ impl Session {
             | Request::Offer { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
-            | _ => {
-                Err(failed(NodeErrorKind::Unsupported, "nodes of this kind do not know this request").into())
-            }
+            | _ => Err(unknown().into()),
         }
     }
 
-    fn target<'a>(&self, claim: &'a Claim, fenced: bool) -> Result<Target<'a>, Fault> {
+    /// If the last list of what the session has is recent enough and has its place.
+    fn confirmed(&self, own: &Own, ttl: Duration) -> Option<Moment> {
+        self.is_listed(own).filter(|listed| *listed)?;
+        self.memory.counts_from(ttl).ok()
+    }
+
+    async fn delete(&self, own: &Own) -> Result<(), Failure> {
+        self.client.send(&Call::Delete { path: own.key.to_string() }).found().await.map(drop)
+    }
+
+    async fn leave(&self, is_last: bool) {
+        if is_last {
+            // What lives with the session is deleted immediately.
+            self.close().await;
+        } else {
+            self.end();
+        }
+    }
+
+    async fn examine(&self, software: &mut Option<Software>) -> Option<Vec<Concern>> {
+        Some(concerns(self, software).await)
+    }
+}
+
+impl Session {
+    fn target<'a>(&self, claim: &'a Claim, fenced: bool) -> Result<Target<'a>, Failure> {
         let nothing = || failed(NodeErrorKind::Unsupported, "a claim of nothing");
         let lock = claim.keys().next().ok_or_else(nothing)?;
         let layout = &self.memory.layout;
@@ -169,8 +134,8 @@ impl Session {
         Ok(Target { claim, lock, dir: layout.dir(lock), counter })
     }
 
-    fn check_ttl(&self, ttl: Duration) -> Result<(), Fault> {
-        let session = self.memory.address.session();
+    fn check_ttl(&self, ttl: Duration) -> Result<(), Failure> {
+        let session = self.memory.local.address.session();
         if ttl >= session {
             return Ok(());
         }
@@ -184,13 +149,14 @@ impl Session {
         self.memory.tombs.lock().have(token, self.memory.local.now())
     }
 
-    /// Has all changes of the lock reported that come after the requests which were sent before.
+    /// Has all changes of the lock reported that come after the requests which were sent before. What is reported later is
+    /// later: a member reports a change before it answers anything that shows it.
     pub(crate) fn watch(&self, lock: &Arc<str>, dir: &str) {
-        let changed = self.watches.begin(dir, lock, self.memory.local.now());
-        for path in changed.end {
-            drop(self.client.send(&Call::RemoveWatches { path }));
+        let (is_new, ended) = self.watched.begin(lock, self.memory.local.now());
+        for lock in ended {
+            drop(self.client.send(&Call::RemoveWatches { path: self.memory.layout.dir(&lock) }));
         }
-        if changed.begin {
+        if is_new {
             drop(self.client.send(&Call::AddWatch { path: dir.to_owned() }));
         }
     }
@@ -201,12 +167,11 @@ impl Session {
             (layout.dir(lock), layout.counter(lock.get(..prefix_len).unwrap_or_default(), lock));
         if self.memory.local.is_heard() {
             self.watch(lock, &dir);
-            self.watches.notify_of_inspection(&dir);
+            self.watched.notify_of_inspection(lock);
         }
         let seen = self.look(lock, Some(&path)).await?;
         // What is no counter says nothing of the holder.
         let counter = seen.counter(&path).ok().flatten().map(|(number, _)| number);
-        let counter = counter.filter(|counter| *counter > FencingToken::ZERO);
         let Some((first, Owner::Attempt(token, number))) =
             seen.first.as_ref().map(|first| (first, &first.owner))
         else {
@@ -244,19 +209,6 @@ fn find(claim: &Claim, place: Option<&Own>, look: &Look) -> Found {
 /// Whether it is this waiter's turn.
 fn is_turn(own: &Own) -> bool {
     matches!(&own.role, Role::Waiter(waiting) if waiting.turn_ends.is_some())
-}
-
-/// A counter at its end draws nothing.
-fn usable(counter: Counter) -> Result<FencingToken, NodeError> {
-    let stands = counter.map_or(FencingToken::ZERO, |(number, _)| number);
-    if stands < FencingToken::MAX {
-        return Ok(stands);
-    }
-    Err(failed(NodeErrorKind::WrongData, NoNumber::AtEnd.to_string()))
-}
-
-fn contended() -> NodeError {
-    failed(NodeErrorKind::Busy, "other clients keep changing what the request depends on")
 }
 
 fn unexpected() -> Failure {

@@ -1,24 +1,21 @@
 //! A connection that may vote: the session that it continues, and which history the data have.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use quorlock::node::places::{Cluster, Connection, Local};
-use quorlock::node::{Hint, Identity, NodeError, Reason, Request, Response};
-use quorlock::protocol::Claim;
+use quorlock::node::places::{CALL_LIMIT, CONNECT_LIMIT, Connection, Local, Member, Watched};
+use quorlock::node::{Identity, NodeError, Reason};
 use quorlock::runtime::{Mutex, within};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::AbortHandle;
 
-use crate::address::Member;
-use crate::client::{Client, Event, Granted, Wanted};
+use crate::client::{Change, Client, Event, Granted, Wanted};
 use crate::error::Failure;
-use crate::memory::{Grants, Life, Memory, Own, Stored, Ticks};
+use crate::layout::{parent, sequence};
+use crate::memory::{Grants, Life, Memory, Ticks};
 use crate::proof::Proof;
-use crate::watch::Watches;
 use crate::wire::{Call, Create};
 
 use history::{Aging, Found, Note, Opened};
@@ -26,10 +23,6 @@ use history::{Aging, Found, Note, Opened};
 mod history;
 mod ticks;
 
-/// How long a request may take, unless the node timeout is longer.
-const CALL_LIMIT: Duration = Duration::from_secs(3);
-/// How long it may take to connect to a member.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How many changes wait to be passed on, before the connection is read no further.
 const MOST_EVENTS: usize = 64;
 /// Begins the name of a history, as answers have it.
@@ -40,7 +33,7 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) memory: Arc<Memory>,
     pub(crate) connection: Connection,
-    pub(crate) watches: Watches,
+    pub(crate) watched: Watched<Arc<str>>,
     /// The number of the session.
     pub(crate) id: i64,
     /// Which of the node's connections this is.
@@ -51,7 +44,7 @@ pub(crate) struct Session {
     /// While the history is too young to vote: what is noted of its age.
     aging: Mutex<Option<Aging>>,
     /// The history, and how old it is at least.
-    identity: Mutex<Arc<Identity>>,
+    pub(crate) identity: Mutex<Arc<Identity>>,
     /// How often the note of the history was reported to have changed, since what reads it has begun.
     news: AtomicUsize,
     /// Held by the request that lists what the session has.
@@ -66,13 +59,9 @@ impl Session {
     /// # Errors
     ///
     /// Why it cannot vote.
-    async fn open(memory: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
-        let (address, seams) = (&memory.address, &memory.local.seams);
-        let Some(member) = address.members().get(member) else {
-            return Err(NodeError::Unreachable { reason: "no such member is named".into() });
-        };
-        let limit = CALL_LIMIT.max(seams.node_timeout().unwrap_or_default());
-        let connect = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
+    pub(crate) async fn open(memory: &Arc<Memory>, member: &Member) -> Result<Arc<Session>, NodeError> {
+        let Local { address, seams, .. } = &memory.local;
+        let (limit, connect) = (memory.local.call_limit(), memory.local.connect_limit());
         let known = *memory.ticks.lock();
         let ticks = match known {
             Some(ticks) => ticks,
@@ -111,7 +100,7 @@ impl Session {
             client,
             memory: Arc::clone(memory),
             connection,
-            watches: Watches::default(),
+            watched: Watched::default(),
             id,
             generation,
             zxid: AtomicI64::new(zxid),
@@ -139,18 +128,8 @@ impl Session {
         }
     }
 
-    /// Passes the failure on, and ends the connection if another one may do better.
-    pub(crate) fn note(&self, failure: Failure) -> NodeError {
-        let ends = failure.ends_connection();
-        let error = NodeError::from(failure);
-        if ends {
-            self.connection.stop(error.clone());
-        }
-        error
-    }
-
     /// Records what it has seen, for the connections after it.
-    fn leave(&self) {
+    pub(crate) fn end(&self) {
         self.tasks.lock().drain(..).for_each(|task| task.abort());
         let mut seen = self.memory.seen.lock();
         seen.zxid = seen.zxid.max(self.zxid.load(Ordering::Relaxed));
@@ -163,14 +142,9 @@ impl Session {
         *known = known.later(grants);
     }
 
-    /// The history, and how old it is at least.
-    pub(crate) fn identity(&self) -> Arc<Identity> {
-        Arc::clone(&self.identity.lock())
-    }
-
     /// Ends the session too: what lives with it is deleted immediately.
     pub(crate) async fn close(&self) {
-        self.leave();
+        self.end();
         self.memory.forget();
         self.client.clone().close().await;
     }
@@ -184,14 +158,12 @@ impl Session {
             }
             return;
         }
-        let Some(news) = self.watches.receive(event) else { return };
-        if let Some(path) = news.gone
-            && self.memory.local.gone(&news.lock, &*path)
-        {
-            self.prefetch(&news.lock);
-        }
-        if news.notifies {
-            self.memory.local.notify(Hint::Invalidated(news.lock.as_bytes()));
+        let Event { change, path } = event;
+        let lock = sequence(&path).and_then(|_| self.memory.layout.lock(parent(&path)));
+        let Some(lock) = lock.map(Arc::from) else { return };
+        let gone: Vec<Arc<str>> = (change == Change::Deleted).then(|| path.into()).into_iter().collect();
+        if self.memory.local.changed(&self.watched, &lock, &gone) {
+            self.prefetch(&lock);
         }
     }
 
@@ -213,7 +185,7 @@ impl Session {
         let note = Call::GetData { path: self.memory.layout.history(), watch: false };
         let note = match self.client.send(&note).found().await {
             Ok(note) => note,
-            Err(failure) => return drop(self.note(failure)),
+            Err(failure) => return drop(self.connection.note(failure)),
         };
         let note = note.and_then(|answer| {
             let (data, stat) = answer.data().ok()?;
@@ -274,7 +246,7 @@ async fn keep(session: Weak<Session>, pause: Duration) {
     loop {
         let Some(kept) = session.upgrade() else { return };
         if let Err(failure) = kept.beat().await {
-            drop(kept.note(failure));
+            drop(kept.connection.note(failure));
             return;
         }
         kept.note_age();
@@ -344,64 +316,15 @@ impl Memory {
     /// Opens another session, at any member.
     async fn another_session(&self, timeout: Duration) -> Result<(Client, Granted), NodeError> {
         let mut failure = NodeError::Unreachable { reason: Reason::new("no member is named") };
-        for member in self.address.members() {
+        for member in self.local.address.members() {
             let wanted = (Wanted { old: None, timeout }, CALL_LIMIT);
             let events = channel(1).0;
-            let opening = Client::connect(&self.address, member, &self.local.seams, wanted, events);
+            let opening = Client::connect(&self.local.address, member, &self.local.seams, wanted, events);
             match in_time(self, member, CONNECT_LIMIT, opening).await {
                 Ok(opened) => return Ok(opened),
                 Err(error) => failure = error,
             }
         }
         Err(failure)
-    }
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)
-    }
-}
-
-impl Cluster for Memory {
-    type Key = Arc<str>;
-    type Stored = Stored;
-    type Session = Session;
-
-    fn local(&self) -> &Local<Arc<str>, Stored> {
-        &self.local
-    }
-
-    fn members(&self) -> usize {
-        self.address.members().len()
-    }
-
-    async fn open(self: &Arc<Memory>, member: usize) -> Result<Arc<Session>, NodeError> {
-        Session::open(self, member).await
-    }
-
-    fn connection(session: &Session) -> &Connection {
-        &session.connection
-    }
-
-    async fn execute(session: &Arc<Session>, request: &Request) -> Result<Response, NodeError> {
-        session.execute(request).await
-    }
-
-    fn renew_locally(session: &Session, claim: &Claim, ttl: Duration) -> Option<Response> {
-        session.renew_locally(claim, ttl)
-    }
-
-    async fn delete(session: &Session, own: &Own) -> bool {
-        session.delete_ended(own).await.is_ok()
-    }
-
-    async fn leave(session: &Session, is_last: bool) {
-        if is_last {
-            // What lives with the session is deleted immediately.
-            session.close().await;
-        } else {
-            session.leave();
-        }
     }
 }

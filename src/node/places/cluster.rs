@@ -1,83 +1,223 @@
 //! What a node needs to know of a store with several members, and of its connection to one of them.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock_protocol::{Claim, Moment, turn_key};
+use quorlock_protocol::{FencingToken, Moment, turn_key};
 use tokio::sync::Notify;
 
+use super::members::{Member, Members};
 use super::own::{OwnPlace, OwnPlaces, Role as PlaceRole};
-use crate::node::facts::{ClockReading, Facts, Fsync, Memory, Role};
-use crate::node::{Hint, HintListener, Identity, NodeError, Request, Response, Seams};
-use crate::runtime::Clock;
-use crate::runtime::Mutex;
+use super::watched::Watched;
+use crate::address::AddressError;
+use crate::node::facts::{ClockReading, Concern, Facts, Fsync, Memory, Role, Software};
+use crate::node::{Capabilities, Hint, HintListener, Identity, ListedKeys, NodeError, Request, Seams, Vote};
+use crate::runtime::{Clock, Mutex};
 
 /// A store with several members: what outlives the connections of its node.
-pub trait Cluster: fmt::Display + Send + Sync + Sized + 'static {
+pub trait Cluster: Send + Sync + Sized + 'static {
+    /// A parsed URL. `Display` is the name of the node, and shows no password.
+    type Address: AsRef<Members> + Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
     /// Where a place is stored.
     type Key: Ord + Clone + fmt::Debug + Send + Sync;
     /// What is known of a place of this process.
-    type Stored: Send + Sync;
+    type Stored: Clone + Send + Sync;
     /// A connection that may vote.
-    type Session: Send + Sync;
+    type Voter: Voter<Cluster = Self>;
+    /// Lists the names of locks.
+    type Listing: Listing<Voter = Self::Voter>;
+
+    /// The name of its thread, which debuggers show.
+    const THREAD: &'static str;
+
+    /// Parses a URL.
+    ///
+    /// # Errors
+    ///
+    /// If it is malformed.
+    fn parse(url: &str) -> Result<Self::Address, AddressError>;
+
+    /// Creates the state of a node that has no connection yet.
+    fn new(local: Local<Self>) -> Self;
 
     /// Returns what every such node keeps.
-    fn local(&self) -> &Local<Self::Key, Self::Stored>;
+    fn local(&self) -> &Local<Self>;
 
-    /// Returns the number of members that the address names.
-    fn members(&self) -> usize;
+    /// Returns what such a node can do.
+    fn capabilities() -> Capabilities;
 
-    /// Connects to a member, which is less than the number of [`members`](Cluster::members).
+    /// Returns the shortest TTL.
+    fn least_ttl(&self) -> Duration;
+
+    /// Returns by how much a grant or a renewal may count from before it was asked for.
+    fn grant_age(&self, ttl: Duration) -> Duration;
+
+    /// Connects to a member.
     ///
     /// # Errors
     ///
     /// Why it cannot vote.
     fn open(
         self: &Arc<Self>,
-        member: usize,
-    ) -> impl Future<Output = Result<Arc<Self::Session>, NodeError>> + Send;
+        member: &Member,
+    ) -> impl Future<Output = Result<Arc<Self::Voter>, NodeError>> + Send;
+}
+
+/// A connection to a member, which may vote.
+pub trait Voter: Send + Sync + Sized + 'static {
+    /// The store.
+    type Cluster: Cluster<Voter = Self>;
+    /// Why a request has no answer.
+    type Failure: Failure;
+
+    /// Returns what outlives it.
+    fn cluster(&self) -> &Arc<Self::Cluster>;
 
     /// Returns what every connection has.
-    fn connection(session: &Self::Session) -> &Connection;
+    fn connection(&self) -> &Connection;
 
-    /// Carries out a request.
-    fn execute(
-        session: &Arc<Self::Session>,
+    /// Returns the history of the data, as it is known by now.
+    fn identity(&self) -> Arc<Identity> {
+        Arc::clone(&self.connection().identity)
+    }
+
+    /// Carries out a request that such a node [can](Cluster::capabilities) carry out.
+    fn apply(
+        self: &Arc<Self>,
         request: &Request,
-    ) -> impl Future<Output = Result<Response, NodeError>> + Send;
+    ) -> impl Future<Output = Result<Answer, Self::Failure>> + Send;
 
-    /// Answers a renewal for which no request is needed.
-    fn renew_locally(session: &Self::Session, claim: &Claim, ttl: Duration) -> Option<Response>;
+    /// Returns from when this TTL counts of the place of a holder, if that is known to be there without a request.
+    fn confirmed(&self, own: &Own<Self::Cluster>, ttl: Duration) -> Option<Moment>;
 
-    /// Deletes a place of this process. Returns whether that is certain.
-    fn delete(
-        session: &Self::Session,
-        own: &OwnPlace<Self::Key, Self::Stored>,
-    ) -> impl Future<Output = bool> + Send;
+    /// Deletes a place of this process, although its session or lease lives on for others.
+    fn delete(&self, own: &Own<Self::Cluster>) -> impl Future<Output = Result<(), Self::Failure>> + Send;
 
     /// Ends a connection that has failed, or the last one of a node that is used no more.
-    fn leave(session: &Self::Session, is_last: bool) -> impl Future<Output = ()> + Send;
+    fn leave(&self, is_last: bool) -> impl Future<Output = ()> + Send;
+
+    /// Asks for what `doctor` is to say of the store, and what it is, if that is not known yet. What may not be asked stays
+    /// unknown.
+    fn examine(&self, software: &mut Option<Software>) -> impl Future<Output = Option<Vec<Concern>>> + Send;
+}
+
+/// A place of this process in such a store.
+pub type Own<C> = OwnPlace<<C as Cluster>::Key, <C as Cluster>::Stored>;
+
+/// Lists the names of locks, page by page, over a connection of its own.
+pub trait Listing: Send + Sized + 'static {
+    /// The connection.
+    type Voter: Voter;
+
+    /// Begins with the first page of the names with this prefix.
+    fn new(voter: Arc<Self::Voter>, prefix: &str) -> Self;
+
+    /// Returns the next page, or `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read.
+    fn page(
+        &mut self,
+        prefix: &str,
+        which: ListedKeys,
+    ) -> impl Future<Output = Result<Option<Vec<Arc<str>>>, NodeError>> + Send;
+}
+
+/// Why a request has no answer. An error of the node itself is one, too.
+pub trait Failure: From<NodeError> + Into<NodeError> + Send {
+    /// Returns whether another connection, to the next member, may do better.
+    fn ends_connection(&self) -> bool;
+
+    /// Returns whether nothing was done because what the node knew of the store is there no more. It knows that by now.
+    fn is_stale(&self) -> bool {
+        false
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: what a response has of the store")]
+pub struct Answer {
+    /// The vote.
+    pub vote: Vote,
+    /// The number that was drawn, or where the counter stands.
+    pub number: Option<FencingToken>,
+    /// From when the TTL of a grant counts.
+    pub from: Option<Moment>,
+    /// The revision of the store that created the holder's place.
+    pub revision: i64,
+}
+
+impl From<Vote> for Answer {
+    fn from(vote: Vote) -> Answer {
+        Answer { vote, number: None, from: None, revision: 0 }
+    }
+}
+
+impl Answer {
+    /// Adds a number, unless it is zero, where a counter begins.
+    #[must_use]
+    pub fn numbered(self, number: Option<FencingToken>) -> Answer {
+        Answer { number: number.filter(|number| *number > FencingToken::ZERO), ..self }
+    }
 }
 
 /// What a node of a [`Cluster`] keeps, whatever the store.
-#[derive(Debug)]
 #[non_exhaustive]
-pub struct Local<K, S> {
+pub struct Local<C: Cluster> {
+    /// The URL.
+    pub address: C::Address,
     /// The environment.
     pub seams: Seams,
     /// The places of this process.
-    pub own: Mutex<OwnPlaces<K, S>>,
+    pub own: Mutex<OwnPlaces<C::Key, C::Stored>>,
     pub(super) listeners: Mutex<Vec<Arc<dyn HintListener>>>,
     due: Notify,
 }
 
-impl<K, S> Local<K, S> {
+/// How long a request may take, unless the node timeout is longer.
+pub const CALL_LIMIT: Duration = Duration::from_secs(3);
+/// How long it may take to connect to a member, unless another time is set.
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// For how long a new history does not vote, where no client says.
+const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
+
+impl<C: Cluster> Local<C> {
     /// Creates the state of a node that has no places.
+    pub(super) fn new(address: C::Address, seams: Seams) -> Local<C> {
+        let (own, listeners) = (Mutex::default(), Mutex::default());
+        Local { address, seams, own, listeners, due: Notify::new() }
+    }
+
+    /// Returns how long a request may take.
     #[must_use]
-    pub fn new(seams: Seams) -> Local<K, S> {
-        Local { seams, own: Mutex::default(), listeners: Mutex::default(), due: Notify::new() }
+    pub fn call_limit(&self) -> Duration {
+        CALL_LIMIT.max(self.seams.node_timeout().unwrap_or_default())
+    }
+
+    /// Returns how long it may take to connect to a member.
+    #[must_use]
+    pub fn connect_limit(&self) -> Duration {
+        self.seams.connect_timeout().unwrap_or(CONNECT_LIMIT)
+    }
+
+    /// Compares the largest `max_ttl` of the clients, as it is recorded, with that of this one. Returns for how long a new
+    /// history must not vote, in whole seconds, and what is to be recorded instead, if ours is larger.
+    #[must_use]
+    pub fn quarantine(&self, recorded: Option<&[u8]>) -> (Duration, Option<[u8; 8]>) {
+        let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
+        let stored = recorded.and_then(millis).map_or(Duration::ZERO, Duration::from_millis);
+        let ours = self.seams.max_ttl().unwrap_or_default();
+        if ours > Duration::ZERO && stored > Duration::ZERO {
+            self.seams.hear_max_ttl(stored);
+        }
+        let larger =
+            (ours > stored).then(|| u64::try_from(ours.as_millis()).unwrap_or(u64::MAX).to_be_bytes());
+        let longest = ours.max(stored);
+        let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
+        (Duration::from_secs(self.seams.drift().stretch(longest).as_secs() + 1), larger)
     }
 
     /// Returns the present moment.
@@ -106,28 +246,30 @@ impl<K, S> Local<K, S> {
     pub(super) async fn next_ends_earlier(&self) {
         self.due.notified().await;
     }
-}
 
-impl<K: Ord + Clone + fmt::Debug, S> Local<K, S> {
     /// Records a place.
-    pub fn put(&self, lock: &Arc<str>, own: OwnPlace<K, S>) {
+    pub fn put(&self, lock: &Arc<str>, own: Own<C>) {
         if self.own.lock().put(lock, own) {
             self.due.notify_one();
         }
     }
 
+    /// Puts off the end of a place. Returns whether it is known: one that has ended is being deleted.
+    pub fn prolong(&self, lock: &str, key: &C::Key, ttl: Duration) -> bool {
+        let (until, mut own) = (self.now() + ttl, self.own.lock());
+        own.change(lock, key, |own| own.until = own.until.max(until));
+        own.by_key(lock, key).is_some()
+    }
+
     /// Records that the place of a waiter stands behind those which `before` returns, and stays for as long as the waiter has
     /// patience. Returns whether it is its turn, which lasts for `turn`.
-    pub fn stand<Q: Eq + ?Sized>(
+    pub fn stand(
         &self,
         lock: &str,
-        key: &Q,
+        key: &C::Key,
         (patience, turn): (Duration, Duration),
-        before: impl FnOnce() -> Vec<K>,
-    ) -> bool
-    where
-        K: Borrow<Q>,
-    {
+        before: impl FnOnce() -> Vec<C::Key>,
+    ) -> bool {
         let now = self.now();
         let mut own = self.own.lock();
         // What has gone since it was read was not told to this place.
@@ -147,16 +289,20 @@ impl<K: Ord + Clone + fmt::Debug, S> Local<K, S> {
         is_first
     }
 
-    /// Records that a place has gone, of whatever program, and tells the waiters of this process that are to ask. Returns
-    /// whether there are any.
-    pub fn gone<Q: Eq + ?Sized>(&self, lock: &Arc<str>, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-    {
-        let waiters = self.own.lock().gone(lock, key, self.now());
+    /// Records a change of a lock that is watched, by which these places have gone, of whatever program. Tells the clients of
+    /// this process that wait for it, and the waiters that are to ask. Returns whether there are any of these.
+    pub fn changed(&self, watched: &Watched<C::Key>, lock: &Arc<str>, gone: &[C::Key]) -> bool {
+        let Some(notifies) = watched.changed(lock, gone) else { return false };
+        let mut waiters = Vec::new();
+        for key in gone {
+            waiters.extend(self.own.lock().gone(lock, key, self.now()));
+        }
         for waiter in &waiters {
             self.due.notify_one();
             self.notify(Hint::Invalidated(turn_key(lock, *waiter).as_bytes()));
+        }
+        if notifies {
+            self.notify(Hint::Invalidated(lock.as_bytes()));
         }
         !waiters.is_empty()
     }
@@ -204,6 +350,16 @@ impl Connection {
         self.end.notify_one();
     }
 
+    /// Passes a failure on, and ends the connection if another one may do better.
+    pub fn note<F: Failure>(&self, failure: F) -> NodeError {
+        let ends = failure.ends_connection();
+        let error = failure.into();
+        if ends {
+            self.stop(error.clone());
+        }
+        error
+    }
+
     /// Returns why it has ended.
     #[must_use]
     pub fn ended(&self) -> Option<NodeError> {
@@ -216,20 +372,17 @@ impl Connection {
 }
 
 /// Connects to the first member that can vote. Begins with this one, and returns which it is.
-///
-/// # Errors
-///
-/// Why none can.
-pub async fn open_any<C: Cluster>(
+pub(super) async fn open_any<C: Cluster>(
     cluster: &Arc<C>,
     first: usize,
-) -> Result<(Arc<C::Session>, usize), NodeError> {
+) -> Result<(Arc<C::Voter>, usize), NodeError> {
     let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
-    let members = cluster.members();
-    for offset in 0..members {
-        let member = (first + offset) % members.max(1);
+    let members = cluster.local().address.as_ref().all();
+    for offset in 0..members.len() {
+        let at = (first + offset) % members.len();
+        let Some(member) = members.get(at) else { continue };
         match cluster.open(member).await {
-            Ok(session) => return Ok((session, member)),
+            Ok(voter) => return Ok((voter, at)),
             // A permanent error says more than that another member is down.
             Err(error) if offset == 0 || error.is_permanent() || !failure.is_permanent() => {
                 failure = error;

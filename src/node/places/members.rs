@@ -5,14 +5,106 @@ use std::sync::Arc;
 
 use url::Url;
 
-use crate::address::{AddressError, percent_decoded};
-use crate::node::{NodeError, Seams};
+use crate::address::{AddressError, Endpoint, percent_decoded};
+use crate::node::{NodeError, Reason, Seams};
+use crate::transport::Stream;
+#[cfg(feature = "tls")]
+use crate::transport::Tls;
 
-/// The part of a URL that says who asks whom: `user:password@a:2379,b,c`.
+/// How the URLs of a store begin.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: a constant of each kind of node")]
+pub struct Scheme {
+    /// Without TLS: `etcd://`.
+    pub plain: &'static str,
+    /// With TLS: `etcds://`.
+    pub encrypted: &'static str,
+    /// The port, unless a member names one.
+    pub port: u16,
+    /// What is wrong with a URL with TLS, if this program cannot have it.
+    pub without_tls: Option<&'static str>,
+    /// How to write one.
+    pub cure: &'static str,
+}
+
+/// A URL of such a store.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StoreUrl<'a> {
+    scheme: &'static Scheme,
+    is_encrypted: bool,
+    /// What follows the scheme.
+    pub rest: &'a str,
+}
+
+impl Scheme {
+    /// Begins to parse a URL with one of the schemes, in upper or lower case, or without any.
+    ///
+    /// # Errors
+    ///
+    /// If it wants TLS, and this program cannot have it.
+    pub fn url<'a>(&'static self, text: &'a str) -> Result<StoreUrl<'a>, AddressError> {
+        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        let is_encrypted = self.encrypted.trim_end_matches("://").eq_ignore_ascii_case(scheme);
+        let url = StoreUrl { scheme: self, is_encrypted, rest };
+        self.without_tls.filter(|_| is_encrypted).map_or(Ok(()), |problem| Err(url.wrong(problem)))?;
+        Ok(url)
+    }
+}
+
+impl StoreUrl<'_> {
+    /// Makes an error of a problem, which shows the scheme alone.
+    #[must_use]
+    pub fn wrong(&self, problem: &'static str) -> AddressError {
+        let scheme = if self.is_encrypted { self.scheme.encrypted } else { self.scheme.plain };
+        AddressError::malformed(format!("{scheme}…"), problem, self.scheme.cure)
+    }
+
+    /// Decodes a part of it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not UTF-8.
+    pub fn decoded(&self, part: &str) -> Result<String, AddressError> {
+        percent_decoded(part).ok_or_else(|| self.wrong("has a `%` that is not UTF-8"))
+    }
+
+    /// Parses a login, if there is one, and hosts, which are separated by commas.
+    ///
+    /// # Errors
+    ///
+    /// A host that is none, a member that is named twice, a login that is not UTF-8.
+    pub fn members(&self, login_and_hosts: &str) -> Result<Members, AddressError> {
+        let (login, hosts) = login_and_hosts
+            .rsplit_once('@')
+            .map_or((None, login_and_hosts), |(login, hosts)| (Some(login), hosts));
+        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
+            None | Some(("", _)) => (None, None),
+            Some((user, "")) => (Some(self.decoded(user)?), None),
+            Some((user, password)) => (Some(self.decoded(user)?), Some(self.decoded(password)?)),
+        };
+        let mut all = Vec::new();
+        for host in hosts.split(',') {
+            let member =
+                Member::parse(host, self.scheme.port).ok_or_else(|| self.wrong("has a host that is none"))?;
+            if all.contains(&member) {
+                return Err(self.wrong("names a member twice"));
+            }
+            all.push(member);
+        }
+        let StoreUrl { scheme, is_encrypted, .. } = *self;
+        let (user, password) = (user.map(Arc::from), password.map(Arc::from));
+        Ok(Members { scheme, is_encrypted, all: all.into(), user, password })
+    }
+}
+
+/// The part of a URL that says who asks whom: `etcd://user:password@a:2379,b,c`.
 ///
 /// `Display` shows the members alone, each with its port, and `Debug` neither user nor password.
 #[derive(Clone)]
 pub struct Members {
+    scheme: &'static Scheme,
+    is_encrypted: bool,
     all: Arc<[Member]>,
     user: Option<Arc<str>>,
     password: Option<Arc<str>>,
@@ -29,35 +121,6 @@ pub struct Member {
 }
 
 impl Members {
-    /// Parses a login, if there is one, and hosts, which are separated by commas and have this port unless they name one.
-    ///
-    /// # Errors
-    ///
-    /// What `wrong` makes of the problem: a host that is none, a member that is named twice, a login that is not UTF-8.
-    pub fn parse(
-        text: &str,
-        port: u16,
-        wrong: impl Fn(&'static str) -> AddressError,
-    ) -> Result<Members, AddressError> {
-        let (login, hosts) =
-            text.rsplit_once('@').map_or((None, text), |(login, hosts)| (Some(login), hosts));
-        let decoded = |text| percent_decoded(text).ok_or_else(|| wrong("has a `%` that is not UTF-8"));
-        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
-            None | Some(("", _)) => (None, None),
-            Some((user, "")) => (Some(decoded(user)?), None),
-            Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
-        };
-        let mut all = Vec::new();
-        for host in hosts.split(',') {
-            let member = Member::parse(host, port).ok_or_else(|| wrong("has a host that is none"))?;
-            if all.contains(&member) {
-                return Err(wrong("names a member twice"));
-            }
-            all.push(member);
-        }
-        Ok(Members { all: all.into(), user: user.map(Arc::from), password: password.map(Arc::from) })
-    }
-
     /// Returns the members, in the order of the URL.
     #[must_use]
     pub fn all(&self) -> &[Member] {
@@ -68,6 +131,46 @@ impl Members {
     #[must_use]
     pub fn servers(&self) -> Vec<String> {
         self.all.iter().map(ToString::to_string).collect()
+    }
+
+    /// Refuses TLS settings that the connections do not use.
+    ///
+    /// # Errors
+    ///
+    /// If there are any.
+    pub(super) fn check_tls(&self, seams: &Seams) -> Result<(), Reason> {
+        #[cfg(feature = "tls")]
+        if !self.is_encrypted && self.scheme.without_tls.is_none() {
+            seams.refuse_unused_tls(&format!("write `{}`", self.scheme.encrypted))?;
+        }
+        let _ = seams;
+        Ok(())
+    }
+
+    /// Connects to a member, with TLS where the URL says so, and then agrees on this protocol if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the connection.
+    pub async fn dial(
+        &self,
+        member: &Member,
+        seams: &Seams,
+        protocol: Option<&'static str>,
+    ) -> Result<Box<dyn Stream>, NodeError> {
+        let endpoint = Endpoint::Tcp { host: member.host.clone(), port: member.port };
+        let stream = seams.dial().dial(&endpoint.into()).await.map_err(NodeError::undialled)?;
+        #[cfg(feature = "tls")]
+        if self.is_encrypted {
+            let tls = protocol.into_iter().fold(seams.tls().clone(), Tls::speaking);
+            return tls.wrap(&member.host, stream).await.map_err(NodeError::undialled);
+        }
+        let _ = protocol;
+        Ok(stream)
     }
 
     /// Returns the user, if there is one. That of the program applies if the URL has none.
@@ -110,7 +213,14 @@ impl fmt::Display for Member {
 
 impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_encrypted { self.scheme.encrypted } else { self.scheme.plain })?;
         f.write_str(&self.servers().join(","))
+    }
+}
+
+impl AsRef<Members> for Members {
+    fn as_ref(&self) -> &Members {
+        self
     }
 }
 

@@ -11,7 +11,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
 use tracing::debug;
 
-use super::cluster::{Cluster, open_any};
+use super::cluster::{Cluster, Voter as _, open_any};
+use super::requests::execute;
 use crate::node::facts::Facts;
 use crate::node::{
     ConnectionState, Hint, HintListener, NodeError, Observers, Responder, SharedRequest, StatusListener,
@@ -34,7 +35,7 @@ pub(super) struct Shared<C: Cluster> {
     /// The number of unanswered requests.
     pub(super) unanswered: Arc<AtomicUsize>,
     /// The connection.
-    pub(super) session: Mutex<Weak<C::Session>>,
+    pub(super) session: Mutex<Weak<C::Voter>>,
 }
 
 impl<C: Cluster> Default for Shared<C> {
@@ -58,7 +59,7 @@ pub(super) struct Worker<C: Cluster> {
     jobs: UnboundedReceiver<Job>,
     observers: Observers,
     /// The connection, for what deletes places that have ended.
-    current: watch::Sender<Option<Arc<C::Session>>>,
+    current: watch::Sender<Option<Arc<C::Voter>>>,
     /// The member to ask first.
     member: usize,
     backoff: Backoff,
@@ -87,9 +88,9 @@ impl<C: Cluster> Worker<C> {
             let Some(connected) = self.connect(wait, &mut waiting).await else { return };
             let failure = match connected {
                 Ok(session) => match self.serve(&session, std::mem::take(&mut waiting)).await {
-                    None => return C::leave(&session, true).await,
+                    None => return session.leave(true).await,
                     Some(failure) => {
-                        C::leave(&session, false).await;
+                        session.leave(false).await;
                         // The next member may be better off.
                         self.member += 1;
                         wait = Duration::ZERO;
@@ -102,7 +103,7 @@ impl<C: Cluster> Worker<C> {
                     error
                 }
             };
-            debug!(node = %self.cluster, error = %format_args!("{failure:#}"), "no connection");
+            debug!(node = %self.cluster.local().address, error = %format_args!("{failure:#}"), "no connection");
             self.current.send_replace(None);
             self.observers.notify(ConnectionState::Lost(failure.clone()));
             waiting.drain(..).for_each(|job| self.refuse(job, &failure));
@@ -115,7 +116,7 @@ impl<C: Cluster> Worker<C> {
         &mut self,
         wait: Duration,
         waiting: &mut Vec<Job>,
-    ) -> Option<Result<Arc<C::Session>, NodeError>> {
+    ) -> Option<Result<Arc<C::Voter>, NodeError>> {
         let (cluster, first) = (Arc::clone(&self.cluster), self.member);
         let mut connected = Box::pin(async move {
             let local = cluster.local();
@@ -146,8 +147,8 @@ impl<C: Cluster> Worker<C> {
     }
 
     /// Carries out requests until the connection ends. Returns why, or `None` if no handle is left.
-    async fn serve(&mut self, session: &Arc<C::Session>, waiting: Vec<Job>) -> Option<NodeError> {
-        let connection = C::connection(session);
+    async fn serve(&mut self, session: &Arc<C::Voter>, waiting: Vec<Job>) -> Option<NodeError> {
+        let connection = session.connection();
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         *self.shared.facts.lock() = Some(Arc::new(connection.facts.clone()));
         *self.shared.round_trip.lock() = Some(connection.round_trip);
@@ -172,7 +173,7 @@ impl<C: Cluster> Worker<C> {
         }
     }
 
-    fn take(&mut self, session: &Arc<C::Session>, job: Job) {
+    fn take(&mut self, session: &Arc<C::Voter>, job: Job) {
         match job {
             Job::Ask(request, responder, counted) => {
                 if request.may_create() && !responder.wanted() {
@@ -180,7 +181,7 @@ impl<C: Cluster> Worker<C> {
                 }
                 let session = Arc::clone(session);
                 tokio::spawn(async move {
-                    let answer = C::execute(&session, &request).await;
+                    let answer = execute(&session, &request).await;
                     drop(counted);
                     responder.send(answer);
                 });
@@ -209,7 +210,7 @@ impl<C: Cluster> Worker<C> {
 }
 
 /// Deletes each place of this process that has ended, although its session or lease lives on for others.
-async fn delete_ended<C: Cluster>(cluster: Arc<C>, mut current: watch::Receiver<Option<Arc<C::Session>>>) {
+async fn delete_ended<C: Cluster>(cluster: Arc<C>, mut current: watch::Receiver<Option<Arc<C::Voter>>>) {
     let local = cluster.local();
     let mut left = Vec::new();
     loop {
@@ -219,7 +220,7 @@ async fn delete_ended<C: Cluster>(cluster: Arc<C>, mut current: watch::Receiver<
         let mut kept = Vec::new();
         for own in left {
             let deleted = match &session {
-                Some(session) => C::delete(session, &own).await,
+                Some(session) => session.delete(&own).await.is_ok(),
                 None => false,
             };
             if !deleted {

@@ -2,18 +2,18 @@
 //! user's password changes.
 
 use quorlock::node::NodeError;
+use quorlock::node::places::{Member, Members};
 use quorlock::runtime::Mutex;
 use tonic::Code;
 
 use super::{AuthToken, Client};
-use crate::address::{EtcdAddress, Member};
 use crate::error::{Failure, refused_login};
 use crate::wire::{Authenticate, Authenticated};
 
 const PATH: &str = "/etcdserverpb.Auth/Authenticate";
 
 pub(super) struct Login {
-    address: EtcdAddress,
+    members: Members,
     member: Member,
     /// Of the last login, or why that has failed: then no request of this connection tries another one.
     last: Mutex<Result<AuthToken, NodeError>>,
@@ -23,9 +23,9 @@ pub(super) struct Login {
 
 impl Login {
     /// Before the first login.
-    pub(super) fn new(address: &EtcdAddress, member: &Member) -> Login {
-        let (address, member) = (address.clone(), member.clone());
-        Login { address, member, last: Mutex::new(Ok(None)), alone: tokio::sync::Mutex::default() }
+    pub(super) fn new(members: &Members, member: &Member) -> Login {
+        let (members, member) = (members.clone(), member.clone());
+        Login { members, member, last: Mutex::new(Ok(None)), alone: tokio::sync::Mutex::default() }
     }
 }
 
@@ -37,7 +37,7 @@ impl Client {
 
     /// Whether there is a user to log in as.
     pub(crate) fn has_user(&self) -> bool {
-        self.login.address.members.user(&self.seams).is_some()
+        self.login.members.user(&self.seams).is_some()
     }
 
     /// Logs in, where there is a user.
@@ -46,8 +46,8 @@ impl Client {
     ///
     /// Why that failed, with its cure.
     pub(super) async fn log_in(&self) -> Result<AuthToken, NodeError> {
-        let Login { address, member, last, .. } = &*self.login;
-        let Some((name, password)) = address.members.login(&self.seams).await? else { return Ok(None) };
+        let Login { members, member, last, .. } = &*self.login;
+        let Some((name, password)) = members.login(&self.seams).await? else { return Ok(None) };
         let asked = Authenticate { name: name.to_owned(), password: password.to_string() };
         let done = match self.unary::<_, Authenticated>(PATH, asked, &None).await {
             Ok(Authenticated { token }) => token.parse().map(Some).map_err(|_| NodeError::UnexpectedReply {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::{Owner, Role};
-use quorlock::node::{NodeError, NodeErrorKind, Vote};
+use quorlock::node::Vote;
+use quorlock::node::places::{Answer, OwnPlace, Owner, Role, contended, drawn, encode_counter};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
 
-use super::{ATTEMPTS, Answer, Fault, Found, Outcome, Target, contended, find_target};
-use crate::error::{Failure, failed};
-use crate::layout::{self, counter, counters, digits_of, encode_counter, places, tombstone};
+use super::{ATTEMPTS, Found, Outcome, Target, find_target};
+use crate::error::Failure;
+use crate::layout::{self, counter, counters, digits_of, places, tombstone};
 use crate::leases::Attached;
 use crate::look::Look;
-use crate::own::{Own, Stored};
+use crate::own::Stored;
 use crate::session::Session;
 use crate::wire::{Compare, KeyValue, RequestOp, Txn};
 
@@ -31,15 +31,14 @@ impl Session {
         }
         let mut is_watched = self.watches.are_ready(claim.keys());
         for _ in 0..ATTEMPTS {
-            claim.keys().filter(|_| is_watched).for_each(|lock| self.watches.notify_of_refusal(lock));
+            claim.keys().filter(|_| is_watched).for_each(|lock| self.watched.notify_of_refusal(lock));
             let counters = hint.map(|_| counters(claim)).unwrap_or_default();
             let seen = self.look(claim.keys(), counters, Some(claim.token())).await?;
             if seen.is_buried {
                 return Ok(Vote::Free.into());
             }
             let stands = hint.map(|_| seen.counter()).transpose()?;
-            let next = drawn(hint, stands, self.wall())?;
-            let current = stands.filter(|stands| *stands > FencingToken::ZERO);
+            let next = drawn(hint, stands.unwrap_or(FencingToken::ZERO), self.wall())?;
             let (mut targets, mut own, mut hindered) = (Vec::new(), Vec::new(), None);
             for (lock, places) in &seen.locks {
                 match find_target(claim, lock, places, attached) {
@@ -56,7 +55,7 @@ impl Session {
                     continue;
                 }
                 let vote = self.refusal(lock, first, claim.is_several()).await?;
-                return Ok(Answer::from(vote).numbered(current));
+                return Ok(Answer::from(vote).numbered(stands));
             }
             if targets.is_empty() {
                 if let Some(number) = next
@@ -87,7 +86,7 @@ impl Session {
         ttl: Duration,
         hint: Option<FenceHint>,
         attached: Attached,
-    ) -> Result<Option<Answer>, Fault> {
+    ) -> Result<Option<Answer>, Failure> {
         let Some(lock) = claim.keys().next() else { return Ok(None) };
         let place =
             claim.place().and_then(|waiter| self.memory.local.own.lock().waiter(lock, waiter).cloned());
@@ -177,7 +176,7 @@ impl Session {
     ) {
         let now = self.memory.local.now();
         let stored = Stored { value, created, class: attached.class, from: attached.from, put: now };
-        let own = Own::new(key, Role::Holder(token.clone()), now + ttl, stored);
+        let own = OwnPlace::new(key, Role::Holder(token.clone()), now + ttl, stored);
         self.memory.local.put(lock, own);
     }
 
@@ -199,8 +198,7 @@ impl Session {
                 return Ok(Vote::Free.into());
             }
             let stands = hint.map(|_| seen.counter()).transpose()?;
-            let next = drawn(hint, stands, self.wall())?;
-            let current = stands.filter(|stands| *stands > FencingToken::ZERO);
+            let next = drawn(hint, stands.unwrap_or(FencingToken::ZERO), self.wall())?;
             let Some((lock, places)) = seen.locks.first() else { break };
             let mut target = match find_target(to, lock, places, attached) {
                 Found::Free(target) => target,
@@ -210,7 +208,7 @@ impl Session {
                     {
                         continue;
                     }
-                    self.prolong(lock, &place.key, ttl);
+                    self.memory.local.prolong(lock, &place.key, ttl);
                     let from = Some(attached.from);
                     let revision = place.create_revision;
                     return Ok(Answer { vote: Vote::Granted, number: next, from, revision });
@@ -220,7 +218,7 @@ impl Session {
                         matches!(Owner::of(&first.value), Owner::Attempt(token, _) if token == *from.token());
                     if !is_from {
                         let vote = self.refusal(lock, first, false).await?;
-                        return Ok(Answer::from(vote).numbered(current));
+                        return Ok(Answer::from(vote).numbered(stands));
                     }
                     Target { lock: Arc::clone(lock), key: first.key.clone(), place: Some(first.clone()) }
                 }
@@ -278,14 +276,13 @@ impl Session {
                     Owner::Attempt(..) => {
                         let vote = self.refusal(lock, first, claim.is_several()).await?;
                         let counter = if claim.is_several() { Some(seen.counter()?) } else { None };
-                        return Ok(Answer::from(vote).numbered(counter.filter(|at| *at > FencingToken::ZERO)));
+                        return Ok(Answer::from(vote).numbered(counter));
                     }
                 }
             }
             let stands = seen.counter()?;
             if stands >= number {
-                let stands = Some(stands).filter(|stands| *stands > FencingToken::ZERO);
-                return Ok(Answer::from(Vote::FenceAhead).numbered(stands));
+                return Ok(Answer::from(Vote::FenceAhead).numbered(Some(stands)));
             }
             if self.give_number(claim.token(), &own, number, &seen).await? {
                 return Ok(Answer::from(Vote::Granted).numbered(Some(number)));
@@ -317,14 +314,4 @@ impl Session {
         }
         Ok(succeeded)
     }
-}
-
-/// Returns the number that is drawn where the counter stands here.
-fn drawn(
-    hint: Option<FenceHint>,
-    stands: Option<FencingToken>,
-    wall: Duration,
-) -> Result<Option<FencingToken>, NodeError> {
-    let drawn = hint.zip(stands).map(|(hint, stands)| hint.from(stands, wall)).transpose();
-    drawn.map_err(|error| failed(NodeErrorKind::WrongData, error.to_string()))
 }

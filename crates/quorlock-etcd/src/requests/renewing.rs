@@ -1,30 +1,25 @@
 //! Keeps a lock: by the last heartbeat of its lease, or by a transaction.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::Owner;
-use quorlock::node::{Response, Vote};
+use quorlock::node::Vote;
+use quorlock::node::places::{Answer, Owner, contended, usable};
 use quorlock::protocol::{Claim, FencingToken, Moment};
 
-use super::{ATTEMPTS, Answer, Fault, Found, Outcome, Target, check_ttl, contended, find_target, usable};
+use super::{ATTEMPTS, Found, Outcome, Target, check_ttl, find_target};
+use crate::error::Failure;
 use crate::layout::{counters, tombstone};
-use crate::leases::{Attached, Beat, LEAST};
+use crate::leases::{Attached, Beat};
 use crate::session::Session;
 use crate::wire::{Compare, RequestOp, Txn};
 
 impl Session {
-    pub(super) fn prolong(&self, lock: &str, key: &[u8], ttl: Duration) {
-        let until = self.memory.local.now() + ttl;
-        self.memory.local.own.lock().change(lock, key, |own| own.until = own.until.max(until));
-    }
-
     /// Renews a claim from the last heartbeat of its lease, if that has listed its keys.
     pub(super) async fn renew_by_heartbeat(
         &self,
         claim: &Claim,
         ttl: Duration,
-    ) -> Result<Option<Answer>, Fault> {
+    ) -> Result<Option<Answer>, Failure> {
         check_ttl(ttl)?;
         let (mut from, mut revision) = (Moment::NEVER, 0);
         let mut keys = Vec::new();
@@ -56,21 +51,6 @@ impl Session {
         Ok(Some(Answer { vote: Vote::Granted, number: None, from: Some(from), revision }))
     }
 
-    /// Renews a lock without asking anybody, if the last heartbeat of its lease is recent enough and has listed its key.
-    pub(crate) fn renew_locally(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
-        if claim.is_several() || ttl < LEAST || self.connection.ended().is_some() {
-            return None;
-        }
-        let lock = claim.keys().next()?;
-        let (mut all, clock) = (self.memory.local.own.lock(), self.memory.local.clock());
-        let own =
-            all.holder(lock, claim.token()).filter(|own| Duration::from_secs(own.stored.class) >= ttl)?;
-        let from = self.memory.leases.last_beat(clock, own.stored.class, ttl, &own.key)?;
-        let (key, until) = (own.key.clone(), clock.now() + ttl);
-        all.change(lock, &key, |own| own.until = own.until.max(until));
-        Some(Response::new(Vote::Granted, Arc::clone(&self.connection.identity)).counting_from(from))
-    }
-
     pub(super) async fn renew(
         &self,
         claim: &Claim,
@@ -91,7 +71,6 @@ impl Session {
                         let vote = self.refusal(lock, first, claim.is_several()).await?;
                         let drawn = fencing_token.filter(|_| claim.is_several());
                         let counter = drawn.map(|_| seen.counter()).transpose()?;
-                        let counter = counter.filter(|counter| *counter > FencingToken::ZERO);
                         return Ok(Answer::from(vote).numbered(counter));
                     }
                 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::places::Owner;
-use quorlock::node::{NodeError, NodeErrorKind, Vote};
+use quorlock::node::Vote;
+use quorlock::node::places::{Answer, Owner, contended, drawn};
 use quorlock::protocol::{FenceHint, FencingToken};
 
-use super::{ATTEMPTS, Answer, Fault, Found, Outcome, Target, contended, find, is_turn};
-use crate::error::failed;
-use crate::layout::Counter;
+use super::{ATTEMPTS, Found, Outcome, Target, find, is_turn};
+use crate::error::Failure;
+use crate::layout::stands;
 use crate::look::Look;
 use crate::session::Session;
 use crate::wire::Call;
@@ -28,7 +28,7 @@ impl Session {
             if self.is_buried(claim.token()) {
                 return Ok(Vote::Free.into());
             }
-            self.watches.notify_of_refusal(dir);
+            self.watched.notify_of_refusal(lock);
             let counter = match (path, &looked) {
                 (None, _) => Some(None),
                 (Some(path), Some(look)) => Some(look.counter(path)?),
@@ -47,12 +47,12 @@ impl Session {
                         self.read_counter(path).await?;
                     }
                     // A refusal must not be old.
-                    _ if self.watches.has(dir) => looked = Some(self.look(lock, path.as_deref()).await?),
+                    _ if self.watched.has(lock) => looked = Some(self.look(lock, path.as_deref()).await?),
                     _ => looked = Some(self.glance(lock, path.as_deref()).await?),
                 }
                 continue;
             };
-            let next = self.drawn(hint, counter)?;
+            let next = drawn(hint, stands(counter), self.memory.local.clock().wall())?;
             let stood = match found {
                 Found::Free(made) => {
                     let stood = self.create(target, (made, misses), next, (next, counter)).await?;
@@ -65,15 +65,14 @@ impl Session {
                 }
                 Found::Own(first) => self.replace(target, &first, looked.as_ref(), (next, counter)).await?,
                 Found::Hindered(first) => {
-                    if !self.watches.has(dir) {
+                    if !self.watched.has(lock) {
                         // From now on removals are reported; so what was read may be old.
                         self.watch(lock, dir);
                         looked = None;
                         self.forget(target);
                         continue;
                     }
-                    let counter = counter.map(|(number, _)| number).filter(|at| *at > FencingToken::ZERO);
-                    return Ok(Answer::from(self.refusal(lock, &first)).numbered(counter));
+                    return Ok(Answer::from(self.refusal(lock, &first)).numbered(Some(stands(counter))));
                 }
             };
             if let Ok(stood) = stood {
@@ -82,7 +81,7 @@ impl Session {
                 let until = known.map_or(self.memory.local.now() + ttl, |known| known.until);
                 self.keep(target, stood, until)?;
                 let from = Some(self.memory.counts_from(ttl)?);
-                return Ok(Answer { vote: Vote::Granted, number: next, from, czxid });
+                return Ok(Answer { vote: Vote::Granted, number: next, from, revision: czxid });
             }
             looked = None;
             self.forget(target);
@@ -100,7 +99,7 @@ impl Session {
     }
 
     /// Reads a counter into the cache.
-    async fn read_counter(&self, path: &str) -> Result<(), Fault> {
+    async fn read_counter(&self, path: &str) -> Result<(), Failure> {
         let found = self.client.send(&Call::GetData { path: path.to_owned(), watch: false }).found().await?;
         let counter = match &found {
             Some(answer) => answer.data()?,
@@ -119,13 +118,6 @@ impl Session {
         tokio::spawn(async move { drop(session.read_counter(&path).await) });
     }
 
-    /// Returns the number that is drawn where the counter stands here.
-    fn drawn(&self, hint: Option<FenceHint>, counter: Counter) -> Result<Option<FencingToken>, NodeError> {
-        let stands = counter.map_or(FencingToken::ZERO, |(number, _)| number);
-        let drawn = hint.map(|hint| hint.from(stands, self.memory.local.clock().wall())).transpose();
-        drawn.map_err(|error| failed(NodeErrorKind::WrongData, error.to_string()))
-    }
-
     pub(super) async fn write_back(&self, target: &Target<'_>, number: FencingToken) -> Outcome {
         let Target { claim, lock, counter: path, .. } = target;
         for _ in 0..ATTEMPTS {
@@ -139,10 +131,8 @@ impl Session {
                 }
                 Owner::Attempt(..) => {}
             }
-            let stands = counter.map_or(FencingToken::ZERO, |(number, _)| number);
-            if stands >= number {
-                let stands = Some(stands).filter(|stands| *stands > FencingToken::ZERO);
-                return Ok(Answer::from(Vote::FenceAhead).numbered(stands));
+            if stands(counter) >= number {
+                return Ok(Answer::from(Vote::FenceAhead).numbered(Some(stands(counter))));
             }
             if self.give_number(target, first, (Some(number), counter)).await?.is_ok() {
                 return Ok(Answer::from(Vote::Granted).numbered(Some(number)));

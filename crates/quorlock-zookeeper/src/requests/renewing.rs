@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use quorlock::node::{Response, Vote};
-use quorlock::protocol::{Claim, FencingToken};
+use quorlock::node::Vote;
+use quorlock::node::places::{Answer, contended, usable};
+use quorlock::protocol::FencingToken;
 
-use super::{ATTEMPTS, Answer, Fault, Found, Outcome, Target, contended, find, usable};
+use super::{ATTEMPTS, Found, Outcome, Target, find};
 use crate::error::Failure;
+use crate::layout::stands;
 use crate::memory::Own;
 use crate::session::{Session, list};
 
@@ -33,7 +35,7 @@ impl Session {
                     if self.is_buried(claim.token()) {
                         return Ok(Vote::Free.into());
                     }
-                    let stands = usable(counter)?;
+                    let stands = usable(stands(counter))?;
                     let raised = number.map(|number| number.max(stands));
                     // The number of the attempt is not that of the counter, which another attempt may have raised.
                     (self.create(target, (made, attempt), number, (raised, counter)).await?, Vote::Restored)
@@ -55,7 +57,7 @@ impl Session {
                 let until = self.memory.local.now() + ttl;
                 self.keep(target, stood, known.map_or(until, |known| known.until.max(until)))?;
                 let from = Some(self.memory.counts_from(ttl)?);
-                return Ok(Answer { vote, number: None, from, czxid });
+                return Ok(Answer { vote, number: None, from, revision: czxid });
             }
             self.forget(target);
         }
@@ -63,33 +65,29 @@ impl Session {
     }
 
     /// Renews a claim if its place is in a list of what the session has, which serves all renewals for a while.
-    async fn renew_by_list(&self, target: &Target<'_>, ttl: Duration) -> Result<Option<Answer>, Fault> {
+    async fn renew_by_list(&self, target: &Target<'_>, ttl: Duration) -> Result<Option<Answer>, Failure> {
         let Target { claim, lock, .. } = target;
         let known = self.memory.local.own.lock().holder(lock, claim.token()).cloned();
         let Some(own) = known else { return Ok(None) };
-        let confirmed = if let Some(confirmed) = self.confirmed(&own) {
+        let confirmed = if let Some(confirmed) = self.is_listed(&own) {
             confirmed
         } else {
             self.list().await?;
-            self.confirmed(&own).unwrap_or(false)
+            self.is_listed(&own).unwrap_or(false)
         };
         if !confirmed {
             self.memory.local.own.lock().remove(lock, &*own.key);
             return Ok(None);
         }
         let from = Some(self.memory.counts_from(ttl)?);
-        let until = self.memory.local.now() + ttl;
-        let mut all = self.memory.local.own.lock();
-        // It may have ended meanwhile, and is then being deleted.
-        if all.by_key(lock, &*own.key).is_none() {
+        if !self.memory.local.prolong(lock, &own.key, ttl) {
             return Ok(None);
         }
-        all.change(lock, &*own.key, |own| own.until = own.until.max(until));
-        Ok(Some(Answer { vote: Vote::Granted, number: None, from, czxid: own.stored.czxid }))
+        Ok(Some(Answer { vote: Vote::Granted, number: None, from, revision: own.stored.czxid }))
     }
 
     /// Whether the session still has this place, by the last list of what it has; nothing if that is too old.
-    pub(crate) fn confirmed(&self, own: &Own) -> Option<bool> {
+    pub(crate) fn is_listed(&self, own: &Own) -> Option<bool> {
         let life = self.memory.life.lock();
         let life = life.as_ref().filter(|life| life.generation == self.generation)?;
         let is_recent = self.memory.local.now().since(life.listed_at) <= life.granted.timeout / LISTED;
@@ -111,22 +109,5 @@ impl Session {
             (life.listed, life.listed_at) = (listed, at);
         }
         Ok(())
-    }
-
-    /// Renews a lock without asking anybody, if the last list of what the session has is recent enough and has its place.
-    pub(crate) fn renew_locally(&self, claim: &Claim, ttl: Duration) -> Option<Response> {
-        if claim.is_several() || ttl < self.memory.address.session() || self.connection.ended().is_some() {
-            return None;
-        }
-        let lock = claim.keys().next()?;
-        let own = self.memory.local.own.lock().holder(lock, claim.token()).cloned()?;
-        if self.confirmed(&own) != Some(true) {
-            return None;
-        }
-        let (from, until) = (self.memory.counts_from(ttl).ok()?, self.memory.local.now() + ttl);
-        let mut all = self.memory.local.own.lock();
-        all.by_key(lock, &*own.key)?;
-        all.change(lock, &*own.key, |own| own.until = own.until.max(until));
-        Some(Response::new(Vote::Granted, self.identity()).counting_from(from))
     }
 }

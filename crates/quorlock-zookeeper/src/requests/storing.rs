@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use quorlock::node::NodeErrorKind;
-use quorlock::node::places::{Owner, Role};
+use quorlock::node::places::{OwnPlace, Owner, Role, contended, encode_counter, failed};
 use quorlock::protocol::{FencingToken, Moment};
 
-use super::{Fault, Stale, Stood, Target, contended, unexpected};
-use crate::error::{Failure, failed};
-use crate::layout::{Counter, attempt, encode_counter, numbered, with_parents};
+use super::{Stale, Stood, Target, unexpected};
+use crate::error::Failure;
+use crate::layout::{Counter, attempt, numbered, with_parents};
 use crate::look::{First, Look};
-use crate::memory::{Grants, Own, Stored};
+use crate::memory::{Grants, Stored};
 use crate::session::Session;
 use crate::wire::{Call, Create, Done, code};
 
@@ -31,7 +31,7 @@ impl Session {
         target: &Target<'_>,
         mut calls: Vec<Call>,
         (number, counter): (Option<FencingToken>, Counter),
-    ) -> Result<Result<(Vec<Done>, Moment), Stale>, Fault> {
+    ) -> Result<Result<(Vec<Done>, Moment), Stale>, Failure> {
         let own = calls.len();
         calls.extend(Session::count(target, (number, counter)));
         let (path, at_grants) = (self.memory.layout.grants(), calls.len());
@@ -43,13 +43,13 @@ impl Session {
         let is_cause = |done: &Done| matches!(done, Done::Failed(number) if !matches!(number, 0 | -2));
         if let Some(cause) = done.iter().position(is_cause) {
             if cause == at_grants {
-                return Err(Failure::Lost("what every grant writes is gone".into()).into());
+                return Err(Failure::Lost("what every grant writes is gone".into()));
             }
             return match done.get(cause) {
                 Some(Done::Failed(code::NO_NODE | code::BAD_VERSION | code::NODE_EXISTS)) => {
                     Ok(Err(if cause < own { Stale::Places } else { Stale::Counter }))
                 }
-                Some(Done::Failed(other)) => Err(Failure::of(*other).into()),
+                Some(Done::Failed(other)) => Err(Failure::of(*other)),
                 Some(Done::Created(..) | Done::Set(_) | Done::Nothing) | None => Err(contended().into()),
             };
         }
@@ -57,13 +57,13 @@ impl Session {
         match done.get(at_grants) {
             Some(Done::Set(stat)) => self.granted(Grants::at(stat.version)),
             Some(Done::Created(..) | Done::Nothing | Done::Failed(_)) | None => {
-                return Err(unexpected().into());
+                return Err(unexpected());
             }
         }
         if let (Some(number), Some(path)) = (number, &target.counter) {
             let version = match done.get(own) {
                 Some(Done::Set(stat) | Done::Created(_, stat)) => stat.version,
-                Some(Done::Nothing | Done::Failed(_)) | None => return Err(unexpected().into()),
+                Some(Done::Nothing | Done::Failed(_)) | None => return Err(unexpected()),
             };
             self.memory.cache.lock().remember_counter(path.clone(), Some((number, version)));
         }
@@ -77,7 +77,7 @@ impl Session {
         (made, misses): (Option<i32>, u32),
         number: Option<FencingToken>,
         counted: (Option<FencingToken>, Counter),
-    ) -> Result<Result<Stood, Stale>, Fault> {
+    ) -> Result<Result<Stood, Stale>, Failure> {
         let Target { claim, dir, .. } = target;
         match (made, misses) {
             (Some(_), _) => {}
@@ -107,13 +107,13 @@ impl Session {
         calls: Vec<Call>,
         at: usize,
         counted: (Option<FencingToken>, Counter),
-    ) -> Result<Result<Stood, Stale>, Fault> {
+    ) -> Result<Result<Stood, Stale>, Failure> {
         let (done, sent) = match self.transact(target, calls, counted).await? {
             Ok(done) => done,
             Err(stale) => return Ok(Err(stale)),
         };
         let Some(Done::Created(path, stat)) = done.into_iter().nth(at) else {
-            return Err(unexpected().into());
+            return Err(unexpected());
         };
         self.memory.cache.lock().empty.remove(&target.dir);
         Ok(Ok(Stood { path: path.into(), czxid: stat.czxid, sent }))
@@ -125,7 +125,7 @@ impl Session {
         target: &Target<'_>,
         path: Arc<str>,
         counted: (Option<FencingToken>, Counter),
-    ) -> Result<Result<Stood, Stale>, Fault> {
+    ) -> Result<Result<Stood, Stale>, Failure> {
         let taken = self.rewrite(target, Arc::clone(&path), -1, counted).await?;
         if let Err(Stale::Places) = taken {
             // It is lost.
@@ -141,14 +141,14 @@ impl Session {
         path: Arc<str>,
         version: i32,
         (number, counter): (Option<FencingToken>, Counter),
-    ) -> Result<Result<Stood, Stale>, Fault> {
+    ) -> Result<Result<Stood, Stale>, Failure> {
         let data = Owner::attempt(target.claim.token(), number);
         let write = Call::SetData { path: path.to_string(), data, version };
         let (done, sent) = match self.transact(target, vec![write], (number, counter)).await? {
             Ok(done) => done,
             Err(stale) => return Ok(Err(stale)),
         };
-        let Some(Done::Set(stat)) = done.first() else { return Err(unexpected().into()) };
+        let Some(Done::Set(stat)) = done.first() else { return Err(unexpected()) };
         Ok(Ok(Stood { path, czxid: stat.czxid, sent }))
     }
 
@@ -158,7 +158,7 @@ impl Session {
         target: &Target<'_>,
         first: &First,
         counted: (Option<FencingToken>, Counter),
-    ) -> Result<Result<Stood, Stale>, Fault> {
+    ) -> Result<Result<Stood, Stale>, Failure> {
         if counted.0.is_some() {
             return self.rewrite(target, Arc::clone(&first.path), first.stat.version, counted).await;
         }
@@ -173,7 +173,7 @@ impl Session {
         first: &First,
         look: Option<&Look>,
         (number, counter): (Option<FencingToken>, Counter),
-    ) -> Result<Result<Stood, Stale>, Fault> {
+    ) -> Result<Result<Stood, Stale>, Failure> {
         let made = look.filter(|look| look.places.len() == 1).and_then(|look| look.created);
         let Some(made) = made else {
             let words = "an old place of this attempt, from a session that has ended, is still there, and others wait behind it";
@@ -194,7 +194,7 @@ impl Session {
     /// Remembers what was stored.
     pub(super) fn keep(&self, target: &Target<'_>, stood: Stood, until: Moment) -> Result<(), Failure> {
         let stored = Stored { czxid: stood.czxid, put: stood.sent };
-        let own = Own::new(stood.path, Role::Holder(target.claim.token().clone()), until, stored);
+        let own = OwnPlace::new(stood.path, Role::Holder(target.claim.token().clone()), until, stored);
         if self.memory.keep(target.lock, own, self.generation) {
             return Ok(());
         }

@@ -17,9 +17,6 @@ use crate::wire::{Call, Create, Stat, code};
 /// How many orphans are deleted together.
 const TOGETHER: usize = 500;
 
-/// For how long a new history does not vote, where no client says.
-const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
-
 /// A connection of which the history is not known yet.
 pub(super) struct Opened<'a> {
     pub(super) client: Client,
@@ -101,7 +98,7 @@ impl Session {
     pub(crate) fn note_age(&self) {
         let mut aging = self.aging.lock();
         let Some(Aging { note, version }) = &mut *aging else { return };
-        let age = self.identity().age_at(self.memory.local.now()).min(note.quarantine);
+        let age = self.identity.lock().age_at(self.memory.local.now()).min(note.quarantine);
         let part = if age + END < note.quarantine { note.quarantine / NOTED } else { NOTED_AT_END };
         if age < note.quarantine.min(note.observed + part) {
             return;
@@ -226,32 +223,19 @@ impl Opened<'_> {
     /// Compares the largest `max_ttl` of the clients with ours, and records ours if it is larger. Returns for how long a new
     /// history must not vote.
     async fn compare_max_ttls(&self, recorded: Option<(&[u8], Stat)>) -> Result<Duration, Failure> {
-        let seams = &self.memory.local.seams;
-        let millis = |data: &[u8]| Some(u64::from_be_bytes(data.try_into().ok()?));
-        let stored =
-            recorded.and_then(|(data, _)| millis(data)).map_or(Duration::ZERO, Duration::from_millis);
-        let ours = seams.max_ttl().unwrap_or_default();
-        if ours > Duration::ZERO {
-            if stored > Duration::ZERO {
-                seams.hear_max_ttl(stored);
-            }
-            if ours > stored {
-                let (path, millis) =
-                    (self.memory.layout.max_ttl(), u64::try_from(ours.as_millis()).unwrap_or(u64::MAX));
-                let data = millis.to_be_bytes().to_vec();
-                let write = match recorded {
-                    None => Call::Create { path, data, how: Create::Persistent },
-                    Some((_, stat)) => Call::SetData { path, data, version: stat.version },
-                };
-                match self.client.send(&write).done().await {
-                    Ok(_) | Err(Failure::Refused(code::NODE_EXISTS | code::BAD_VERSION | code::NO_NODE)) => {}
-                    Err(failure) => return Err(failure),
-                }
+        let (quarantine, larger) = self.memory.local.quarantine(recorded.map(|(data, _)| data));
+        if let Some(ours) = larger {
+            let (path, data) = (self.memory.layout.max_ttl(), ours.to_vec());
+            let write = match recorded {
+                None => Call::Create { path, data, how: Create::Persistent },
+                Some((_, stat)) => Call::SetData { path, data, version: stat.version },
+            };
+            match self.client.send(&write).done().await {
+                Ok(_) | Err(Failure::Refused(code::NODE_EXISTS | code::BAD_VERSION | code::NO_NODE)) => {}
+                Err(failure) => return Err(failure),
             }
         }
-        let longest = ours.max(stored);
-        let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
-        Ok(Duration::from_secs(seams.drift().stretch(longest).as_secs() + 1))
+        Ok(quarantine)
     }
 
     /// Deletes what the session has without anybody knowing, from requests whose outcome was lost, and forgets what it lacks.

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use quorlock::node::places::{CALL_LIMIT, Member, failed};
 use quorlock::node::{NodeError, NodeErrorKind};
 use tokio::sync::mpsc::channel;
 
-use super::CALL_LIMIT;
-use crate::address::{Member, ZooKeeperAddress};
+use crate::address::ZooKeeperAddress;
 use crate::client::{Client, Wanted};
-use crate::error::failed;
 use crate::memory::{Memory, Proven, Ticks};
 
 /// The length of a tick, unless an administrator has set it.
