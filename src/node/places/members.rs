@@ -6,7 +6,9 @@ use std::sync::Arc;
 use url::Url;
 
 use crate::address::{AddressError, Endpoint, percent_decoded};
-use crate::node::{NodeError, Reason, Seams};
+#[cfg(feature = "tls")]
+use crate::node::Reason;
+use crate::node::{NodeError, Seams};
 use crate::transport::Stream;
 #[cfg(feature = "tls")]
 use crate::transport::Tls;
@@ -138,13 +140,12 @@ impl Members {
     /// # Errors
     ///
     /// If there are any.
+    #[cfg(feature = "tls")]
     pub(super) fn check_tls(&self, seams: &Seams) -> Result<(), Reason> {
-        #[cfg(feature = "tls")]
-        if !self.is_encrypted && self.scheme.without_tls.is_none() {
-            seams.refuse_unused_tls(&format!("write `{}`", self.scheme.encrypted))?;
+        if self.is_encrypted || self.scheme.without_tls.is_some() {
+            return Ok(());
         }
-        let _ = seams;
-        Ok(())
+        seams.refuse_unused_tls(&format!("write `{}`", self.scheme.encrypted))
     }
 
     /// Connects to a member, with TLS where the URL says so, and then agrees on this protocol if there is one.

@@ -54,6 +54,7 @@ impl<C: Cluster> NodeAddress for Parsed<C> {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        #[cfg(feature = "tls")]
         self.0.as_ref().check_tls(seams)?;
         Ok(Arc::new(PlacesNode::<C>::start(&self.0, seams)?))
     }
