@@ -1,7 +1,8 @@
 //! Hash slots of a Redis Cluster.
 
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// One of the 16384 hash slots of a Redis Cluster. Keys of one slot are always on the same server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -46,7 +47,7 @@ impl Slot {
     /// Returns the smallest number that, as a hash tag, puts a key into this slot.
     #[must_use]
     pub fn tag(self) -> u32 {
-        TAGS.get(usize::from(self.0)).copied().unwrap_or(0)
+        known_tag(self).unwrap_or_else(|| find_tag(self))
     }
 }
 
@@ -63,21 +64,31 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let mut tags = vec![None; usize::from(Slot::COUNT)];
-    let mut missing = tags.len();
-    for number in 0_u32.. {
-        let slot = crc16(itoa::Buffer::new().format(number).as_bytes()) % Slot::COUNT;
-        if let Some(tag @ None) = tags.get_mut(usize::from(slot)) {
-            *tag = Some(number);
-            missing -= 1;
+/// One more than the tag of each slot, or 0 as long as it is not known: all of them take a millisecond, which a program that
+/// takes one lock need not spend.
+static TAGS: [AtomicU32; Slot::COUNT as usize] = [const { AtomicU32::new(0) }; Slot::COUNT as usize];
+/// How many numbers have been looked at.
+static LOOKED_AT: Mutex<u32> = Mutex::new(0);
+
+fn known_tag(slot: Slot) -> Option<u32> {
+    TAGS.get(usize::from(slot.0))?.load(Ordering::Relaxed).checked_sub(1)
+}
+
+/// Looks at further numbers until one is the tag of this slot.
+fn find_tag(slot: Slot) -> u32 {
+    let mut next = LOOKED_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(tag) = known_tag(slot) {
+            return tag;
         }
-        if missing == 0 {
-            break;
+        let found = crc16(itoa::Buffer::new().format(*next).as_bytes()) % Slot::COUNT;
+        *next += 1;
+        if let Some(tag) = TAGS.get(usize::from(found)) {
+            // Only the first that puts a key there.
+            let _ = tag.compare_exchange(0, *next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
-    tags.into_iter().flatten().collect()
-});
+}
 
 /// Computes CRC16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
@@ -127,6 +138,14 @@ mod tests {
     fn every_slot_has_a_tag() {
         for slot in (0..Slot::COUNT).filter_map(Slot::numbered) {
             assert_eq!(Slot::of(&format!("before{{{}}}behind", slot.tag())), slot);
+        }
+    }
+
+    #[test]
+    fn a_tag_is_the_smallest_number_whichever_was_asked_for_before() {
+        for number in [9_999, 0, 16_383, 1, 12_182] {
+            let slot = Slot::numbered(number).unwrap();
+            assert_eq!(slot.tag(), slot.number_behind(""), "slot {slot}");
         }
     }
 }
