@@ -21,6 +21,8 @@ pub(crate) struct Notice {
 pub(crate) enum Stage {
     /// It runs under the lock.
     Running,
+    /// It runs, and until this moment a renewal may come that a pause has held up.
+    Late { until: Moment },
     /// It got SIGTERM, and gets SIGKILL at this moment.
     Asked { kill_at: Moment },
     /// It got SIGKILL.
@@ -32,6 +34,8 @@ pub(crate) enum Stage {
 pub(crate) enum Step {
     /// Check again at this moment.
     Look(Moment),
+    /// Check again at this moment; a renewal that a pause has held up may come until then.
+    LetRenew { until: Moment },
     /// Send SIGTERM, and SIGKILL at this moment.
     Ask { kill_at: Moment },
     /// Send SIGKILL.
@@ -60,23 +64,29 @@ impl Notice {
         now + remaining.saturating_sub(self.kill / 2)
     }
 
-    /// Returns what to do at `now`, with `remaining` validity.
+    /// Returns what to do at `now`, with `remaining` validity. `overslept`: this is later than it was to be, since the
+    /// machine or this process stood still. Renewals were held up as well, and one that is due succeeds in a moment if the
+    /// nodes are well; it gets a quarter of the time that the command has to end.
     ///
     /// A renewal that succeeds after SIGTERM does not save the command: it may have stopped half of its
     /// work already.
-    pub(crate) fn next(&self, stage: Stage, now: Moment, remaining: Duration) -> Step {
+    pub(crate) fn next(&self, stage: Stage, now: Moment, remaining: Duration, overslept: bool) -> Step {
         match stage {
-            Stage::Running if remaining > self.term => {
+            Stage::Running | Stage::Late { .. } if remaining > self.term => {
                 // Often enough that the guardian learns of a renewal well before its deadline.
                 Step::Look(now + remaining.saturating_sub(self.term).min(remaining / 2).min(LOOK_EVERY))
             }
-            Stage::Running if remaining > self.kill => {
+            Stage::Late { until } if remaining > self.kill && now < until => Step::LetRenew { until },
+            Stage::Running if remaining > self.kill && overslept => {
+                Step::LetRenew { until: now + remaining.saturating_sub(self.kill) / 4 }
+            }
+            Stage::Running | Stage::Late { .. } if remaining > self.kill => {
                 Step::Ask { kill_at: now + remaining.saturating_sub(self.kill) }
             }
             Stage::Asked { kill_at } if now < kill_at && !remaining.is_zero() => {
                 Step::Look(kill_at.min(now + LOOK_EVERY))
             }
-            Stage::Running | Stage::Asked { .. } => Step::Kill,
+            Stage::Running | Stage::Late { .. } | Stage::Asked { .. } => Step::Kill,
             Stage::Killed => Step::Wait,
         }
     }
@@ -99,30 +109,45 @@ mod tests {
 
     #[test]
     fn a_command_with_enough_validity_left_is_left_alone() {
-        let look = notice().next(Stage::Running, now(), Duration::from_millis(5400));
+        let look = notice().next(Stage::Running, now(), Duration::from_millis(5400), false);
         assert_eq!(look, Step::Look(now() + Duration::from_millis(400)));
     }
 
     #[test]
     fn it_is_asked_to_end_with_the_grace_before_the_end_of_validity() {
-        let step = notice().next(Stage::Running, now(), Duration::from_secs(5));
+        let step = notice().next(Stage::Running, now(), Duration::from_secs(5), false);
         assert_eq!(step, Step::Ask { kill_at: now() + Duration::from_millis(4400) });
+    }
+
+    #[test]
+    fn after_a_pause_a_renewal_comes_first_if_there_is_time() {
+        let after_a_pause = |remaining| notice().next(Stage::Running, now(), remaining, true);
+        let until = now() + Duration::from_millis(1100);
+        assert_eq!(after_a_pause(Duration::from_secs(5)), Step::LetRenew { until });
+        assert_eq!(after_a_pause(Duration::from_millis(600)), Step::Kill);
+        assert!(matches!(after_a_pause(TTL), Step::Look(_)));
+        // Whatever wakes it meanwhile, and only once.
+        let later = |now, remaining| notice().next(Stage::Late { until }, now, remaining, true);
+        assert_eq!(later(now(), Duration::from_secs(5)), Step::LetRenew { until });
+        assert!(matches!(later(until, Duration::from_secs(4)), Step::Ask { .. }));
+        assert!(matches!(later(until, TTL), Step::Look(_)));
+        assert_eq!(later(now(), Duration::from_millis(600)), Step::Kill);
     }
 
     #[test]
     fn a_renewal_that_comes_too_late_does_not_save_it() {
         let kill_at = now() + Duration::from_millis(10);
         let stage = Stage::Asked { kill_at };
-        assert_eq!(notice().next(stage, now(), TTL), Step::Look(kill_at));
-        assert_eq!(notice().next(stage, kill_at, TTL), Step::Kill);
+        assert_eq!(notice().next(stage, now(), TTL, false), Step::Look(kill_at));
+        assert_eq!(notice().next(stage, kill_at, TTL, false), Step::Kill);
     }
 
     #[test]
     fn an_expired_lease_kills_immediately() {
-        assert_eq!(notice().next(Stage::Running, now(), Duration::ZERO), Step::Kill);
+        assert_eq!(notice().next(Stage::Running, now(), Duration::ZERO, true), Step::Kill);
         let stage = Stage::Asked { kill_at: now() + TTL };
-        assert_eq!(notice().next(stage, now(), Duration::ZERO), Step::Kill);
-        assert_eq!(notice().next(Stage::Killed, now(), Duration::ZERO), Step::Wait);
+        assert_eq!(notice().next(stage, now(), Duration::ZERO, true), Step::Kill);
+        assert_eq!(notice().next(Stage::Killed, now(), Duration::ZERO, true), Step::Wait);
     }
 
     #[test]

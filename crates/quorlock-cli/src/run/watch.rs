@@ -88,16 +88,26 @@ enum Event {
     Time,
 }
 
+/// By how much a timer is late only if the machine or this process stood still, or is very busy.
+const LATE: Duration = Duration::from_millis(100);
+
 impl Watch<'_> {
     async fn run(mut self, signals: &mut Signals) -> std::io::Result<(Ended, Option<Interruption>)> {
+        let mut look: Option<Moment> = None;
         loop {
             let (present, remaining) = (now(), self.lease.remaining());
-            let look = match self.notice.next(self.stage, present, remaining) {
+            let overslept = look.is_some_and(|look| present.since(look) > LATE);
+            look = match self.notice.next(self.stage, present, remaining, overslept) {
                 Step::Look(moment) => {
-                    if self.stage == Stage::Running {
+                    if self.still_runs() {
+                        self.stage = Stage::Running;
                         self.job.trust(self.notice.guard_until(present, remaining));
                     }
                     Some(moment)
+                }
+                Step::LetRenew { until } => {
+                    self.stage = Stage::Late { until };
+                    Some(until)
                 }
                 Step::Ask { kill_at } => {
                     self.ask_to_end(kill_at);
@@ -128,8 +138,13 @@ impl Watch<'_> {
         }
     }
 
+    /// Whether nothing has been done to end the command.
+    fn still_runs(&self) -> bool {
+        matches!(self.stage, Stage::Running | Stage::Late { .. })
+    }
+
     fn ask_to_end(&mut self, kill_at: Moment) {
-        debug_assert_eq!(self.stage, Stage::Running, "the moment of the kill never moves (rule I-18)");
+        debug_assert!(self.still_runs(), "the moment of the kill never moves (rule I-18)");
         self.job.signal(Signal::SIGTERM);
         // A stopped process cannot end.
         self.job.signal(Signal::SIGCONT);
@@ -139,7 +154,7 @@ impl Watch<'_> {
 
     fn kill(&mut self) {
         self.job.signal(Signal::SIGKILL);
-        if self.stage == Stage::Running {
+        if self.still_runs() {
             self.stopping(None);
         }
         self.stage = Stage::Killed;

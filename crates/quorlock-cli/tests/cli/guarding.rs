@@ -1,9 +1,11 @@
 //! The guardian of the command, for when `quorlock` itself cannot act.
 
 use std::fs;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::until;
 
 use crate::support::{Running, is_gone, run, servers};
@@ -71,6 +73,28 @@ async fn r3_a_stopped_quorlock_leaves_no_process_to_the_next_holder() {
     running.signal(Signal::SIGCONT);
     let ended = running.end().await.expect(76);
     assert!(ended.stderr.contains("stopping the command"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_pause_that_leaves_time_to_renew_does_not_end_the_command() {
+    let Some(servers) = servers(3).await else { return };
+    let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done";
+    let running = run(&servers, &["-t", "12s", "-vv"], script).start();
+    running.lines(1).await;
+    let renewed = || running.stderr().matches("renewed").count();
+    until("a renewal", async || renewed() > 0).await;
+    let clock = SystemClock::default();
+    // The guardian, which is not stopped, learns of it within a second.
+    clock.sleep_until(clock.now() + Duration::from_millis(1500)).await;
+    running.signal(Signal::SIGSTOP);
+    // Two and a half seconds are left then: less than the four that the command has to end.
+    clock.sleep_until(clock.now() + Duration::from_secs(8)).await;
+    let before = renewed();
+    running.signal(Signal::SIGCONT);
+    until("the renewal that was due", async || renewed() > before).await;
+    fs::write(running.path("enough"), "").unwrap();
+    let ended = running.end().await.expect(0);
+    assert!(!ended.stderr.contains("stopping"), "{ended:?}");
 }
 
 #[tokio::test]
