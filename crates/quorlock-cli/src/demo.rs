@@ -47,7 +47,7 @@ pub(crate) struct DemoArgs {
 
 pub(crate) const DEMO_EXAMPLES: &str = "\
 Examples:
-  quorlock demo                                        # a story of four seconds
+  quorlock demo                                        # a story of eight seconds
   quorlock demo --servers postgres                     # the same with five databases; also mariadb, etcd, zookeeper
   quorlock demo -- quorlock run my-job -- ./job.sh     # your job under a lock
   quorlock demo -- sh                                  # a shell to experiment in

@@ -30,7 +30,7 @@ pub trait Fleet: Send + Sync {
 
     /// Returns a TTL that outlasts an election, where the servers hold one.
     fn ttl(&self) -> Duration {
-        Duration::from_millis(1500)
+        Duration::from_secs(3)
     }
 
     /// Sends SIGKILL to the server with this number, from 0.

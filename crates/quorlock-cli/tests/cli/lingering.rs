@@ -36,12 +36,12 @@ fn enough(running: &Running) {
 async fn r1_a_lock_is_kept_while_what_was_started_finishes_its_work_after_its_parent_was_ended() {
     let Some(servers) = servers(3).await else { return };
     // The shell has no trap, so SIGTERM ends it.
-    let running = run(&servers, &["-t", "900ms"], &format!("echo $$; {WORKS}; true")).start();
+    let running = run(&servers, &["-t", "3s"], &format!("echo $$; {WORKS}; true")).start();
     let pids = running.lines(2).await;
     running.signal(Signal::SIGTERM);
     gone(&pids[0]).await;
     // For longer than its TTL: the lock is renewed.
-    run(&servers, &["-w", "1200ms"], "echo ran").end().await.expect(75);
+    run(&servers, &["-w", "4s"], "echo ran").end().await.expect(75);
     assert!(!is_gone(&pids[1]), "it was to finish its work");
     enough(&running);
     running.end().await.expect(143);

@@ -13,7 +13,7 @@ fn release(servers: &Servers, options: &[&str]) -> Quorlock {
 /// A holder of the lock, with the token and the fencing token of its command.
 async fn holder(servers: &Servers) -> (Running, String, u64) {
     let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
-    let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
+    let running = run(servers, &["--label", "the first", "-t", "5s"], script).start();
     let lines = running.lines(2).await;
     until("the lock at each node", async || keys(servers).await.len() == servers.len()).await;
     (running, lines[0].clone(), lines[1].parse().unwrap())

@@ -11,7 +11,7 @@ use crate::support::{Quorlock, Running, keys, run, servers};
 /// Starts a client whose command runs until the file `enough` exists.
 async fn reader(servers: &Servers, label: &str) -> Running {
     let script = "echo \"$QUORLOCK_TOKEN\"; while [ ! -e enough ]; do sleep 0.05; done";
-    let running = run(servers, &["--shared", "-t", "1500ms", "--label", label], script).start();
+    let running = run(servers, &["--shared", "-t", "5s", "--label", label], script).start();
     running.lines(1).await;
     running
 }

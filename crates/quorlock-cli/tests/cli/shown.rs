@@ -128,7 +128,7 @@ async fn run_that_gets_the_lock_and_that_does_not() {
 #[tokio::test]
 async fn run_that_loses_the_lock() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &["-t", "3s", "-q"], "echo started; exec sleep 1000").start();
+    let running = run(&servers, &["-t", "9s", "-q"], "echo started; exec sleep 1000").start();
     running.lines(1).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     assert_snapshot!("run_lost", seen(&running.end().await, &servers));
