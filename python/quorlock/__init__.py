@@ -111,8 +111,8 @@ def connect(
     cannot work.
 
     `nodes` are addresses, in a list or with commas between them: `redis://`, `rediss://`, `redis+sentinel://`,
-    `redis+cluster://`, `postgres://`, `mysql://`, `sqlite://`. Without them, `QUORLOCK_NODES` of the environment. One
-    node is a lock of one server, without a quorum.
+    `redis+cluster://`, `postgres://`, `mysql://`, `etcd://`, `zookeeper://`, `sqlite://`, `exec:`. Without them,
+    `QUORLOCK_NODES` of the environment. One node is a lock of one server, without a quorum.
 
     `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (30 s) the longest TTL of any client;
     all clients must agree on it, and restarted nodes do not vote for so long. `restart_guard=False` is for servers that
