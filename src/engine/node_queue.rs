@@ -15,7 +15,7 @@
 //!      └───────────────────────── our turn ◄──── the node notifies us ───────┘
 //!                                     │
 //!  no answer: skip the node, ask      └──► ask all nodes for the lock (`contender`)
-//!  the next; none left: `closed`
+//!  the next; none left: try later
 //! ```
 //!
 //! # Events
@@ -27,7 +27,8 @@
 //! | a heartbeat is due (`next`; the pauses are `QueueHeartbeat`'s in the protocol crate) | Asks for the place again. It keeps the place alive, and repairs what a lost message or a dead waiter has left. |
 //! | the node does not answer | The next node is the home. Other waiters of this process skip the silent node for a second. |
 //! | the preferred node answers again | The waiter returns to it, so that all are in one queue. Each heartbeat looks for it, and awaits no answer: a node that hangs delays no waiter. |
-//! | no node has a queue | `closed`: the contender waits for hints. The next waiter asks for a place again, unless a node has refused for good. Where places decide who gets the lock, a silent node is asked again (Q-2). |
+//! | no node answers | The contender asks for the lock, and for a place again a second later (W-6, Q-2). |
+//! | no node has a queue, or one has refused for good | `closed`: the contender waits for hints. |
 //! | the lock is acquired, or the wait ends | `end` returns the nodes to be notified, so that the next waiter gets the turn. |
 //!
 //! The node orders waiters by how long they have waited, which each request says (`elapsed`). So a
@@ -66,7 +67,7 @@ use super::attempt::Attempt;
 use super::context::EngineContext;
 use super::offer::OfferRequests;
 use super::options::AcquireRequest;
-use crate::node::{Capability, Expiry, Grants, Holding, Queued, Request, Vote};
+use crate::node::{Capability, Expiry, Holding, Queued, Request, Vote};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
@@ -238,8 +239,9 @@ impl NodeQueue {
             }
             self.skipped += 1;
         }
-        // Where only a place in the queue leads to the lock, a node that was silent for a moment is asked again.
-        self.closed = self.refused || engine.nodes.capabilities.grants == Grants::Any;
+        // A node that was silent for a moment is asked again.
+        let has_queue = |node| engine.nodes.can(node, Capability::Queue) && !outliers.contains(node);
+        self.closed = self.refused || !(0..nodes).any(has_queue);
         None
     }
 

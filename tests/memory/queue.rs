@@ -434,13 +434,24 @@ async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
 /// Otherwise it would be served beside the queue that all others are in, before or after its time.
 #[tokio::test(start_paused = true)]
 async fn w6_a_waiter_returns_to_the_queue_of_a_node_that_was_slow_once() {
+    regains_its_place(|bench, node| node.name() == home(bench).name()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn w6_a_waiter_returns_to_the_queue_after_an_outage_of_all_nodes() {
+    regains_its_place(|_, _| true).await;
+}
+
+/// The second of three waiters comes while these nodes are silent.
+async fn regains_its_place(is_silent: impl Fn(&Bench, &MemoryNode) -> bool) {
     let bench = bench(5);
+    let silent = || bench.nodes.iter().filter(|node| is_silent(&bench, node));
     let held = forever(&bench.coordinator).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = Vec::new();
     for number in 0..3 {
         if number == 1 {
-            home(&bench).hang();
+            silent().for_each(MemoryNode::hang);
         }
         let (lock, order) = (forever(&client(&bench)), order.clone());
         waiting.push(tokio::spawn(async move {
@@ -449,7 +460,7 @@ async fn w6_a_waiter_returns_to_the_queue_of_a_node_that_was_slow_once() {
             lease.release().await.unwrap();
         }));
         bench.pass(Duration::from_secs(2)).await;
-        home(&bench).resume();
+        silent().for_each(MemoryNode::resume);
     }
     // Time for some heartbeats: one asks whether the node answers, and the next one finds that it does.
     bench.pass(LATE).await;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::Contender;
 use super::pause::Pause;
+use super::{ASKED_AGAIN, Contender};
 use crate::engine::context::EngineContext;
 use crate::engine::node_queue::{Accepts, NodeQueue, OTHER_NODE_EVERY};
 use crate::engine::options::AcquireRequest;
@@ -210,7 +210,10 @@ async fn confirm(
         leave(engine, acquisition, (place.key.clone(), place.queue.waiter), nodes);
         return false;
     }
-    let Some(asked) = place.queue.ask(engine, &place.key, acquisition, outliers).await else { return false };
+    let Some(asked) = place.queue.ask(engine, &place.key, acquisition, outliers).await else {
+        place.next = engine.now() + ASKED_AGAIN;
+        return false;
+    };
     let (is_turn, is_kept) = (asked.queued.is_none(), place.kept_since.is_some());
     let is_free = asked.is_near() && !asked.is_held();
     place.next = now
