@@ -202,6 +202,7 @@ impl Attempts {
             | What::Key { .. }
             | What::Counter { .. }
             | What::Forgot { .. }
+            | What::Repeated
             | What::FaultBegan { .. }
             | What::FaultHealed { .. } => Ok(()),
         }

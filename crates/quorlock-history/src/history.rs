@@ -175,6 +175,9 @@ pub enum What {
         /// The node.
         node: Node,
     },
+    /// The network delivered requests that had been carried out a second time. A node draws a new number for a claim that
+    /// acquires once more, and reports that to observers.
+    Repeated,
     /// A fault began.
     FaultBegan {
         /// The fault.

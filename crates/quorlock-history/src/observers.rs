@@ -16,10 +16,11 @@ pub(crate) fn check(
     epsilon: Duration,
 ) -> Vec<Violation> {
     let mut found = Vec::new();
-    // After a node forgets a key, other clients may draw tokens before the key is stored again.
-    let mut forgot = false;
+    // After a node forgets a key, other clients may draw tokens before the key is stored again. A repeated request draws
+    // one for the same holder, who does not hear of it.
+    let mut drawn_anew = false;
     for event in events {
-        forgot |= matches!(event.what, What::Forgot { .. });
+        drawn_anew |= matches!(event.what, What::Forgot { .. } | What::Repeated);
         let What::Observed { client, resource, leader, fencing_token, asked } = &event.what else { continue };
         let at = event.at;
         let attempt = attempts.get(leader).filter(|attempt| attempt.resource == *resource);
@@ -33,7 +34,7 @@ pub(crate) fn check(
         // While the leader acquires, a quorum may hold the same number and another node a larger
         // one that will count.
         } else if let Some(observed) = *fencing_token
-            && !forgot
+            && !drawn_anew
             && let Some(hold) = attempt.and_then(Attempt::hold)
             && hold
                 .fencing_token

@@ -277,6 +277,11 @@ impl Recorder {
         state.history.record(self.stamp(), What::Forgot { node: name("node", node).as_str().into() });
     }
 
+    /// The network has delivered requests a second time.
+    pub(crate) fn repeated(&self) {
+        self.state.lock().history.record(self.stamp(), What::Repeated);
+    }
+
     /// A worker has acquired each lock once more.
     pub(crate) fn is_content(&self) {
         self.state.lock().content += 1;

@@ -180,13 +180,16 @@ impl Sim {
             }
             Kind::Stop => self.stop(host),
             Kind::Crash => self.kill(host, entry.flavour.is_multiple_of(2)),
-            Kind::Replay => self.world.with(|inside, now| {
-                for node in nodes {
-                    for number in inside.between(host, *node) {
-                        inside.replay(number, extra, now);
+            Kind::Replay => {
+                self.recorder.repeated();
+                self.world.with(|inside, now| {
+                    for node in nodes {
+                        for number in inside.between(host, *node) {
+                            inside.replay(number, extra, now);
+                        }
                     }
-                }
-            }),
+                });
+            }
             Kind::Step => nodes.iter().for_each(|node| self.clocks[*node].step(entry.size)),
             Kind::Flush => nodes.iter().for_each(|node| self.recorder.servers.lock()[*node].flush()),
             Kind::Delete => nodes.iter().for_each(|node| self.recorder.servers.lock()[*node].delete_all()),
