@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use quorlock::protocol::{InboxId, InboxMessage, NextWaiter, prove, unproven};
-use quorlock::runtime::{Clock as _, Mutex, SystemClock};
+use quorlock::runtime::{Clock as _, Mutex, SystemClock, within};
 use quorlock::{
     Coordinator, Fencing, FencingToken, Lease, Lock, RestartGuard, Wait,
     doctor::{Check, Report, Severity, Standing},
@@ -231,7 +231,8 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
     let mut messages = ear.into_on_message();
     // The waiter asks twice a second, each time with a new token. Returns the signed message, and what is to be forged.
     let mut overhear = async || loop {
-        let signed = messages.next().await.unwrap().get_payload_bytes().to_vec();
+        let next = within(&SystemClock::default(), patience(), messages.next()).await;
+        let signed = next.expect("a message in time").unwrap().get_payload_bytes().to_vec();
         let unproven_messages = unproven(&signed).into_iter().flat_map(InboxMessage::parse);
         for message in unproven_messages {
             if let InboxMessage::Next { next: NextWaiter { terms, .. }, .. } = message {
