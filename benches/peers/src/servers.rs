@@ -47,7 +47,7 @@ impl Stage {
         Ok(started.addresses.iter().take(most).cloned().collect())
     }
 
-    /// Moves the five servers away, so that each round trip takes so many milliseconds longer.
+    /// Moves the five servers away, so that each round trip takes this number of milliseconds longer.
     pub(crate) async fn move_away(&mut self, round_trip: u64) -> Result<()> {
         self.proxies.clear();
         let servers = if round_trip > 0 { self.addresses(On::Five).await? } else { Vec::new() };

@@ -48,7 +48,7 @@ pub struct Launcher {
     pub name: &'static str,
     /// What they are and what must be installed, for a help.
     pub about: &'static str,
-    /// Starts so many servers, and waits until they answer.
+    /// Starts this number of servers, and waits until they answer.
     pub start: Start,
 }
 
@@ -196,12 +196,25 @@ mod tests {
     fn each_scheme_is_of_the_kind_that_has_it_in_the_list() {
         for kind in KINDS {
             for scheme in kind.schemes {
-                let url = format!("{scheme}:");
+                let url = format!("{scheme}://a/b");
                 let built = quorlock::Coordinator::builder().kinds(all()).nodes([&url]).build();
                 let refused = built.err().map(|error| error.to_string()).unwrap_or_default();
                 let is_left_out = refused.contains("built without");
                 assert_eq!(is_left_out, !kind.is_built_in(), "{url} {refused}");
                 assert!(!refused.contains("unknown scheme"), "{url} {refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_that_was_left_out_is_refused_with_its_feature() {
+        for kind in KINDS.iter().filter(|kind| kind.package != "quorlock") {
+            for scheme in kind.schemes {
+                let error =
+                    LeftOut(kind).parse(&format!("{scheme}://user:hunter2@host")).unwrap_err().to_string();
+                let feature = kind.package.replace("quorlock-", "quorlock-kinds/");
+                assert!(error.contains("built without") && error.contains(&feature), "{error}");
+                assert!(error.contains(scheme) && !error.contains("hunter2"), "{error}");
             }
         }
     }

@@ -69,7 +69,7 @@ impl Fleet for Servers {
 }
 
 impl Engine {
-    /// Starts so many servers at the same time.
+    /// Starts `count` servers simultaneously.
     ///
     /// # Errors
     ///

@@ -96,7 +96,9 @@ impl Watch<'_> {
         let mut look: Option<Moment> = None;
         loop {
             let (present, remaining) = (now(), self.lease.remaining());
-            let overslept = look.is_some_and(|look| present.since(look) > LATE);
+            // No renewal extends the longest hold.
+            let overslept =
+                look.is_some_and(|look| present.since(look) > LATE) && !self.lease.is_at_max_hold();
             look = match self.notice.next(self.stage, present, remaining, overslept) {
                 Step::Look(moment) => {
                     if self.still_runs() {
