@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::address::AddressError;
 use crate::duration;
+use crate::node::Reason;
 use crate::node::{Capability, Expiry};
-use crate::quorum::vote_report::{Holder, VoteReport, holders};
-use crate::reason::Reason;
+use quorlock_protocol::votes::{Holder, VoteReport, holders};
 use quorlock_protocol::{Drift, Resource, ResourceError, printable};
 
 /// A setting that cannot work, found before anything is sent.
@@ -271,7 +271,7 @@ fn instead_of(capability: Capability) -> &'static str {
     match capability {
         Capability::Shared => "leave out `shared`, or use nodes that do",
         Capability::Several => "lock one resource after the other, or use nodes that do",
-        Capability::Queue | Capability::Transfer | Capability::Offer => "use nodes that do",
+        Capability::Queue | Capability::Transfer | Capability::Offer | _ => "use nodes that do",
     }
 }
 

@@ -156,7 +156,6 @@ pub mod node;
 #[doc(inline)]
 pub use quorlock_protocol as protocol;
 mod quorum;
-mod reason;
 pub mod redis;
 pub mod runtime;
 mod semaphore;
@@ -165,7 +164,7 @@ pub mod transport;
 
 /// How the nodes voted: what errors and inspections show.
 pub mod votes {
-    pub use crate::quorum::vote_report::{Holder, NodeVote, QuarantineCause, VoteOutcome, VoteReport};
+    pub use quorlock_protocol::votes::{Holder, NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 }
 
 #[doc(inline)]

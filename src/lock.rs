@@ -19,8 +19,8 @@ use crate::error::{AcquireError, ConfigError, Lost};
 pub use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::lease::{Lease, LeaseWatch};
 pub use crate::node::{QueueListing, QueuedWaiter};
-use crate::quorum::vote_report::VoteReport;
 use acquire::Got;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Keys, Mode};
 
 mod acquire;

@@ -43,8 +43,6 @@ use crate::runtime::BoxFuture;
 
 use self::facts::Facts;
 
-mod capabilities;
-pub(crate) mod error;
 pub mod facts;
 mod hint;
 mod key_pages;
@@ -55,35 +53,29 @@ pub(crate) mod max_ttls;
 mod observers;
 pub(crate) mod password;
 pub mod places;
-pub mod record;
-mod request;
 mod responder;
-mod response;
 mod seams;
-mod shared_request;
 // For the kinds of node of this project.
 #[doc(hidden)]
 pub mod shedlock;
 
 pub use crate::address::{AddressError, percent_decoded};
-pub use crate::reason::Reason;
-pub(crate) use capabilities::risk_of_one;
-pub use capabilities::{
-    Capabilities, Capability, Durability, Grants, Hints, NodeLimits, Order, Reach, StandsFor,
-};
-pub use error::{Access, NodeError, NodeErrorKind};
 pub use hint::{ConnectionState, Hint, HintListener, StatusListener};
 pub use key_pages::KeyPages;
 pub use kind::{NodeAddress, NodeKind};
 pub use kinds::Kinds;
 pub(crate) use max_ttls::MaxTtlNotes;
 pub use observers::Observers;
-pub use request::Request;
+pub(crate) use quorlock_protocol::node::risk_of_one;
+#[doc(inline)]
+pub use quorlock_protocol::node::{
+    Access, Capabilities, Capability, Durability, Expiry, Grants, Hints, Holding, Identity, NodeError,
+    NodeErrorKind, NodeLimits, Order, QueueListing, Queued, QueuedWaiter, Reach, Reason, Request, Response,
+    SharedRequest, StandsFor, Vote, record,
+};
 pub(crate) use responder::{Collect, ReceivedAt};
 pub use responder::{Responder, ask};
-pub use response::{Expiry, Holding, Identity, QueueListing, Queued, QueuedWaiter, Response, Vote};
 pub use seams::Seams;
-pub use shared_request::SharedRequest;
 
 /// One independent lock server, which has one vote.
 ///

@@ -17,7 +17,7 @@ use crate::lease::{Fenced, Lease, LeaseWatch, Single, Unfenced};
 use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{Holder, VoteOutcome, VoteReport};
+use quorlock_protocol::votes::{Holder, VoteOutcome, VoteReport};
 use quorlock_protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
 
 use limit::Limited;

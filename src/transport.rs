@@ -1,7 +1,6 @@
 //! Dialling and TLS, for every kind of node.
 
 mod dial;
-mod no_tls;
 mod socket;
 mod stream;
 mod thread;
@@ -9,7 +8,7 @@ mod thread;
 mod tls;
 
 pub use dial::{Dial, SystemDial};
-pub(crate) use no_tls::TlsFailure;
+pub(crate) use quorlock_protocol::node::TlsFailure;
 pub(crate) use socket::reading_past_the_runtime;
 pub use stream::Stream;
 pub(crate) use thread::on_thread;

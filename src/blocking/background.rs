@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 
 use crate::error::ConfigError;
-use crate::reason::Reason;
+use crate::node::Reason;
 use crate::runtime::{Mutex, clock::Clock};
 
 /// A handle to the one background thread of this process, for callers on threads of their own.

@@ -6,7 +6,7 @@ use super::background::Background;
 use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
 use crate::lease::{Fenced, Multi, Single};
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 /// A held lock, as [`crate::Lease`]: it renews itself in the background, and is lost when that fails.

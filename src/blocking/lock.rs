@@ -10,8 +10,8 @@ use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::node::QueueListing;
-use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::Token;
+use quorlock_protocol::votes::VoteReport;
 
 /// A name and options, as [`crate::Lock`], whose calls wait on the thread that makes them.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{ConfigError, Lost, PermitError};
 use crate::lease::{Fenced, Single, Unfenced};
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::votes::VoteReport;
 
 /// A semaphore of K permits, as [`crate::Semaphore`], whose calls wait on the thread that makes them.
 ///

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::engine::key_watch::{Count, KeyWatch};
 use crate::lock::Lock;
 use crate::node::Expiry;
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Token};
 
 /// Follows the leader of an [election](crate::Election), as stored on the nodes.

@@ -11,10 +11,10 @@ use super::fencing;
 use super::fencing::Decision;
 use super::options::AcquireRequest;
 use crate::node::{Request, SharedRequest};
-use crate::quorum::key_states::KeyStates;
-use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Mode, Moment, Token, Verdict, WaiterId};
 
 /// The order in which the nodes are asked.

@@ -60,11 +60,11 @@ use tracing::debug;
 use super::context::EngineContext;
 use super::offer_inbox::Next;
 use crate::node::{Capability, Request, SharedRequest, Vote, ask};
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::VoteReport;
 use crate::runtime::{Mutex, timer::Timer};
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 
 /// The clean-up after one claim.

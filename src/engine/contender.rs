@@ -70,9 +70,9 @@ use super::subscription::Subscription;
 use super::wait::{Wait, Waiting, notify_listener};
 use crate::error::AcquireError;
 use crate::node::Grants;
-use crate::quorum::vote_report::{Holder, VoteReport};
 use intent::Intent;
 use places::OpenPlace;
+use quorlock_protocol::votes::{Holder, VoteReport};
 use quorlock_protocol::{
     AskPace, Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, WaiterId, fraction,
 };

@@ -73,13 +73,13 @@ use super::options::AcquireRequest;
 use super::wait::{Handoff, HandoffStreak};
 use crate::error::LossReason;
 use crate::node::{Capabilities, Expiry};
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
-use crate::quorum::vote_report::Holder;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
+use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::votes::Holder;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
 use renewing::Renewing;
 use repair::RepairSchedule;
@@ -263,14 +263,10 @@ impl Keeper {
 
     /// Reports the holder to the waiters of this process.
     fn report_holder(&self, now: Moment) {
-        let holder = || Holder {
-            token: self.claim.token().clone(),
-            fencing_token: self.state.fence,
-            nodes: self.engine.nodes.quorum.needed(),
-            remaining: Expiry::In(self.state.left(now)),
-            readers: Vec::new(),
-            key: None,
-            depth: None,
+        let holder = || {
+            let remaining = Expiry::In(self.state.left(now));
+            let nodes = self.engine.nodes.quorum.needed();
+            Holder::new(self.claim.token().clone(), self.state.fence, nodes, remaining)
         };
         self.engine.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::context::EngineContext;
 use super::queue::WaitQueues;
 use crate::node::{Expiry, Holding, Request};
-use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{VoteOutcome, VoteReport};
+use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::votes::{VoteOutcome, VoteReport};
 use quorlock_protocol::{Backoff, EXPIRY_JITTER, HEARTBEAT, Moment, fraction};
 
 /// Asks the nodes for the holder of a key when they hint at a change that may matter, when the key expires, and every
@@ -183,7 +183,8 @@ impl Count {
                 | VoteOutcome::Duplicate { .. }
                 | VoteOutcome::Pending
                 | VoteOutcome::Failed(_)
-                | VoteOutcome::Skipped => count.silent += 1,
+                | VoteOutcome::Skipped
+                | _ => count.silent += 1,
             }
         }
         count.ends.sort_unstable();

@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 use super::commands::{HolderCommands, ReleaseReply, Retention};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{OnSettled, Round};
-use crate::quorum::vote_report::VoteReport;
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token, Verdict};
 
 /// The state that a lease, its watchers and its keeper share.

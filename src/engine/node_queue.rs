@@ -68,10 +68,10 @@ use super::context::EngineContext;
 use super::offer::OfferRequests;
 use super::options::AcquireRequest;
 use crate::node::{Capability, Expiry, Holding, Queued, Request, Vote};
-use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
 use crate::runtime::entropy::Entropy;
+use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{
     EXPIRY_JITTER, Keys, Moment, QUEUE_PATIENCE, QueueHeartbeat, Token, WaiterId, fraction, offer_heartbeat,
     preferred_node, turn,
@@ -469,7 +469,7 @@ impl NodeQueue {
 
     /// Whether no node has it in its queue.
     pub(super) fn is_out(&self) -> bool {
-        self.queued_at.len() == 0
+        self.queued_at.is_empty()
     }
 
     /// Gives up its place and its turn. Returns the nodes to notify.

@@ -74,9 +74,9 @@ use super::context::EngineContext;
 use super::offer_inbox::{GiveBack, OfferRequest};
 use super::options::{AcquireRequest, Fencing, Renewal};
 use crate::node::SharedRequest;
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::Mutex;
+use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::{
     KeyState, Moment, OfferTerms, Token, Verdict, least_left, offer_life, offer_renamed_after,
 };

@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use super::queue::WaitQueues;
 use super::recently_contended::Contended;
 use crate::node::{Hint, HintListener, Identity, Response, Vote};
-use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::Round;
 use crate::runtime::{Mutex, clock::Clock};
+use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::{
     Claim, InboxId, InboxMessage, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, WaiterId, is_fresh,
     offer_renamed_after,

@@ -9,8 +9,8 @@ use super::acquire_span::SpanHandle;
 use super::owner::Owner;
 use super::wait::{Handoff, OnWait, Wait};
 use crate::error::{AcquireError, ConfigError};
-use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::LockMeter;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Keys, LeaseTiming, Mode, Moment, Resource, Verdict};
 
 /// Whether leases have a fencing token.

@@ -14,10 +14,10 @@ use tokio::sync::{Notify, oneshot};
 use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, notify_listener};
-use crate::quorum::node_set::NodeSet;
-use crate::quorum::vote_report::Holder;
 use crate::runtime::Mutex;
 use quorlock_protocol::Moment;
+use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::votes::Holder;
 
 mod hints;
 mod waiter;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::queue::{HintState, WaitQueues};
-use crate::quorum::node_set::NodeSet;
 use crate::runtime::Mutex;
+use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::{Keys, WaiterId, turn_key};
 
 /// Receives the hints for one key, through its queue; or for several, through queues of their own,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tracing::error;
 
-use crate::quorum::vote_report::{Holder, taken};
+use quorlock_protocol::votes::{Holder, taken};
 use quorlock_protocol::{Moment, printable};
 
 /// How long to wait for a lock.

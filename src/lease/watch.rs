@@ -16,7 +16,7 @@ use crate::engine::lease_state::LeaseState;
 use crate::engine::options::Fencing;
 use crate::error::Lost;
 use crate::lease::kind::Fenced;
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 /// A read-only view of a [`Lease`](crate::Lease): can be cloned and sent to other tasks, and cannot release it.

@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::lease::Fenced;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
 
 /// A lock of several resources, acquired as one: see

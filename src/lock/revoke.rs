@@ -7,7 +7,7 @@ use crate::engine::queue::HolderMode;
 use crate::error::ConfigError;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, Mode, Token};
 
 impl<K, F> Lock<K, F> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Node, Seams};
 use crate::address::AddressError;
-use crate::reason::Reason;
+use crate::node::Reason;
 
 /// A kind of node, which is selected by the scheme of a URL.
 ///

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::Identity;
 use super::hint::{ConnectionState, StatusListener};
-use super::response::Identity;
 use crate::runtime::{Mutex, clock::Clock};
 use quorlock_protocol::{Moment, Quorum, list_of_nodes};
 

@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 
 use super::NodeError;
-use crate::reason::Reason;
+use crate::node::Reason;
 use crate::runtime::Mutex;
 use crate::runtime::clock::{Clock, within};
 use crate::transport::on_thread;

@@ -9,7 +9,7 @@ use super::NodeError;
 use super::lists::NodeLists;
 use super::max_ttls::MaxTtlNotes;
 use super::password::Password;
-use crate::reason::Reason;
+use crate::node::Reason;
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::runtime::entropy::{Entropy, SystemEntropy};
 #[cfg(feature = "tls")]

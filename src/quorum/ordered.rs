@@ -60,7 +60,7 @@ use crate::runtime::Mutex;
 pub(super) fn in_order(node: Arc<dyn Node>) -> Arc<dyn Node> {
     match node.capabilities().order {
         Order::PerKey => node,
-        Order::Unordered => Arc::new(Ordered { queues: Arc::new(Queues::of(node.clone())), node }),
+        Order::Unordered | _ => Arc::new(Ordered { queues: Arc::new(Queues::of(node.clone())), node }),
     }
 }
 

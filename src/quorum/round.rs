@@ -57,11 +57,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::key_states::KeyStates;
 use super::members::{LEAST_PATIENCE, NodeHandle, Nodes};
 use crate::node::{Collect, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest};
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
+use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::{Moment, Quorum, Tally, Verdict};
 use responses::{Responses, Slot, State};
 

@@ -173,7 +173,7 @@ fn script_of(request: &Request, library: &Library) -> &'static Script {
         Request::Offer { .. } => &scripts::OFFER,
         Request::Inspect { .. } => &scripts::INSPECT,
         Request::AnnounceWriter { .. } => &scripts::INTEND,
-        Request::WithdrawWriter { .. } => &scripts::DESIST,
+        Request::WithdrawWriter { .. } | _ => &scripts::DESIST,
     }
 }
 
@@ -203,7 +203,8 @@ impl Family {
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
             | Request::AnnounceWriter { .. }
-            | Request::WithdrawWriter { .. } => self.acquire,
+            | Request::WithdrawWriter { .. }
+            | _ => self.acquire,
         }
     }
 }

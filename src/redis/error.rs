@@ -7,8 +7,8 @@ use std::io;
 use super::connection::ConnectionError;
 use super::resp::frame::{FOREIGN, FrameError};
 use super::server_error::{MissingRight, ServerError, ServerErrorKind};
+use crate::node::Reason;
 use crate::node::{NodeError, NodeErrorKind};
-use crate::reason::Reason;
 use crate::transport::TlsFailure;
 use quorlock_protocol::{Slot, printable};
 

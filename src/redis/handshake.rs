@@ -484,7 +484,8 @@ impl Connector {
             | NodeError::Unfit { .. }
             | NodeError::OtherLimit { .. }
             | NodeError::UnexpectedReply { .. }
-            | NodeError::Failed { .. } => error,
+            | NodeError::Failed { .. }
+            | _ => error,
         }
     }
 

@@ -6,8 +6,8 @@ use super::{ClusterNode, RedisNode, Settings};
 #[cfg(feature = "tls")]
 use crate::address::Endpoint;
 use crate::address::{Address, AddressError, CLUSTER_SCHEMES, ClusterAddress, SCHEMES};
+use crate::node::Reason;
 use crate::node::{Node, NodeAddress, NodeKind, Seams};
-use crate::reason::Reason;
 
 /// Redis and Valkey: servers, masters behind Sentinels, and clusters.
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use super::error::{Peer, SentCommand, failed, refused, unconnected, unexpected};
 use super::login::Login;
 use super::settings::Settings;
 use crate::address::{Address, Endpoint};
+use crate::node::Reason;
 use crate::node::{NodeError, NodeErrorKind};
-use crate::reason::Reason;
 use crate::runtime::{Mutex, within};
 use quorlock_protocol::{Moment, SENTINELS_WORD};
 

@@ -85,8 +85,8 @@ use super::node_lists::NodeListsNote;
 use super::push::Listeners;
 use super::scripts::Library;
 use super::sentinel::Watch;
+use crate::node::Reason;
 use crate::node::{Identity, NodeError};
-use crate::reason::Reason;
 use crate::runtime::clock::{Clock, Sleep};
 use quorlock_protocol::Moment;
 

@@ -20,7 +20,7 @@ use crate::address::Address;
 use crate::doctor::Finding;
 use crate::doctor::rules::on_sight;
 use crate::node::NodeError;
-use crate::reason::Reason;
+use crate::node::Reason;
 use crate::runtime::Mutex;
 use quorlock_protocol::Backoff;
 

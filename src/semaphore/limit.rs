@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::node::Reason;
 use crate::node::{Collect, Node, NodeError, Request, Responder, Response, SharedRequest, Vote};
-use crate::reason::Reason;
 use crate::runtime::Mutex;
 use quorlock_protocol::{Claim, Token, semaphore_limit};
 
@@ -129,7 +129,9 @@ fn combined(
             Err(NodeError::OtherLimit { found: text(&holding.token), asked: text(asked) })
         }
         Vote::Restored if keeps && slot.vote == Vote::Granted => {
-            Ok(Response { vote: Vote::Restored, ..of_both(limit, slot) })
+            let mut response = of_both(limit, slot);
+            response.vote = Vote::Restored;
+            Ok(response)
         }
         Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
         Vote::ReleasedContended
@@ -138,16 +140,20 @@ fn combined(
         | Vote::Queued(_)
         | Vote::Waiters(_)
         | Vote::FenceAhead
-        | Vote::Free => unconfirmed("the semaphore's limit was not stored"),
+        | Vote::Free
+        | _ => unconfirmed("the semaphore's limit was not stored"),
     }
 }
 
 /// What is said of the slot, as old as the younger of the two that answered: in a cluster each key has
 /// a master of its own, and both must remember.
-fn of_both(limit: Response, slot: Response) -> Response {
+fn of_both(limit: Response, mut slot: Response) -> Response {
     let now = limit.identity.seen.max(slot.identity.seen);
     let limit_is_younger = limit.identity.age_at(now) < slot.identity.age_at(now);
-    if limit_is_younger { Response { identity: limit.identity, ..slot } } else { slot }
+    if limit_is_younger {
+        slot.identity = limit.identity;
+    }
+    slot
 }
 
 #[cfg(test)]

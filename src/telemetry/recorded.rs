@@ -314,7 +314,7 @@ fn kind_of(vote: &Vote) -> usize {
         Vote::Free => 6,
         Vote::Notified => 7,
         Vote::Queued(_) => 8,
-        Vote::Waiters(_) => 9,
+        Vote::Waiters(_) | _ => 9,
     }
 }
 
@@ -341,8 +341,8 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::Unfit { .. } => 5,
         NodeError::Failed { .. } => 6,
         NodeError::OtherLimit { .. } => 7,
-        NodeError::UnexpectedReply { .. } => 8,
         NodeError::Unresponsive { .. } => 9,
+        NodeError::UnexpectedReply { .. } | _ => 8,
     }
 }
 
@@ -365,7 +365,8 @@ impl Op {
                 | Request::ListWaiters { .. }
                 | Request::Inspect { .. }
                 | Request::AnnounceWriter { .. }
-                | Request::WithdrawWriter { .. },
+                | Request::WithdrawWriter { .. }
+                | _,
             )
             | None => 3,
         })

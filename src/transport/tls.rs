@@ -18,10 +18,10 @@ use tokio_rustls::rustls::{
     AlertDescription as Alert, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
 };
 
-use super::no_tls::TlsFailure;
+use super::TlsFailure;
 use super::stream::Stream;
 use super::thread::on_thread;
-use crate::reason::Reason;
+use quorlock_protocol::node::Reason;
 
 /// TLS settings for nodes with `rediss://` addresses: trusted authorities and the client
 /// certificate.
@@ -265,7 +265,7 @@ impl<S: Stream> AsyncWrite for Explained<S> {
 /// Adds a message with the remedy to a TLS error.
 fn explain(error: io::Error, name: &str) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
-    io::Error::new(error.kind(), TlsFailure { meaning: meaning(tls, name), source: tls.clone().into() })
+    io::Error::new(error.kind(), TlsFailure::new(meaning(tls, name), tls.clone()))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "dozens of others have the same remedy")]

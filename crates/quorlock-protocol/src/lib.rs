@@ -45,10 +45,14 @@
 //! than `quorlock`.
 
 mod claim;
+#[doc(hidden)]
+pub mod duration;
 mod fence;
 mod key_state;
 mod limits;
+pub mod machine;
 mod moment;
+pub mod node;
 mod offer;
 mod printable;
 mod queue;
@@ -66,6 +70,7 @@ mod term;
 mod timing;
 mod token;
 mod validity;
+pub mod votes;
 mod waiter;
 mod waiting;
 

@@ -72,7 +72,8 @@ fn failure(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         | NodeErrorKind::WrongServer
         | NodeErrorKind::Unsupported
         | NodeErrorKind::Misconfigured
-        | NodeErrorKind::Other => Check::Failed,
+        | NodeErrorKind::Other
+        | _ => Check::Failed,
     };
     let cure = failure.cure.unwrap_or(check.cure());
     sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", failure.error), cure);

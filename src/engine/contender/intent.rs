@@ -6,7 +6,7 @@ use super::Contender;
 use crate::engine::options::AcquireRequest;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
+use quorlock_protocol::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{INTENT_AGE, INTENT_PATIENCE, Mode, Moment};
 
 /// A writer's announcement on the nodes while it waits for readers.

@@ -2,9 +2,9 @@
 
 use super::Contender;
 use crate::engine::attempt::AskOrder;
-use crate::quorum::node_set::NodeSet;
-use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
+use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::preferred_node;
+use quorlock_protocol::votes::{NodeVote, VoteOutcome, VoteReport};
 
 impl Contender {
     /// Learns which node to ask first next time.
@@ -31,7 +31,8 @@ impl Contender {
                 | VoteOutcome::Free
                 | VoteOutcome::Quarantined { .. }
                 | VoteOutcome::Duplicate { .. }
-                | VoteOutcome::Skipped => {}
+                | VoteOutcome::Skipped
+                | _ => {}
             }
         }
         if let ([(_, token)], AskOrder::PreferredFirst(_), 0) = (&*refusing, self.order, report.granted()) {

@@ -7,8 +7,8 @@ use super::{ASKED_AGAIN, Contender};
 use crate::engine::attempt::AskOrder;
 use crate::engine::subscription::Subscription;
 use crate::node::{Expiry, Holding};
-use crate::quorum::node_set::NodeSet;
-use crate::quorum::vote_report::{VoteOutcome, VoteReport};
+use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::votes::{VoteOutcome, VoteReport};
 use quorlock_protocol::{Moment, Refusal, Verdict};
 
 /// How long to wait before asking again.
@@ -65,7 +65,8 @@ impl Contender {
                 | VoteOutcome::Duplicate { .. }
                 | VoteOutcome::Pending
                 | VoteOutcome::Failed(_)
-                | VoteOutcome::Skipped => {}
+                | VoteOutcome::Skipped
+                | _ => {}
             }
         }
         let mut refusal = Refusal::new(report.granted(), needed);

@@ -25,8 +25,8 @@ use crate::engine::options::AcquireRequest;
 use crate::engine::subscription::Subscription;
 use crate::engine::wait::Wait;
 use crate::node::{Request, SharedRequest, Vote};
-use crate::quorum::node_set::NodeSet;
-use crate::quorum::vote_report::VoteReport;
+use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
 
 /// How often a place is confirmed: well within the time for which nodes keep it.
@@ -104,7 +104,7 @@ impl Contender {
         for place in &mut self.places {
             let turns = subscription.turns(&place.key, place.queue.waiter);
             place.queue.note_turns(turns);
-            if turns.len() > 0 && now >= place.rests_until {
+            if !turns.is_empty() && now >= place.rests_until {
                 place.kept_since.get_or_insert(now);
                 place.next = now;
             }
@@ -244,7 +244,7 @@ pub(super) fn leave(
     (key, waiter): (Arc<str>, WaiterId),
     nodes: NodeSet,
 ) {
-    if nodes.len() > 0 {
+    if !nodes.is_empty() {
         let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
         engine.ask_in_background(acquisition.ttl, |node| nodes.contains(node).then(|| leave.clone()));
     }

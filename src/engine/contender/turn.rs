@@ -11,7 +11,7 @@ use crate::engine::node_queue::Place;
 use crate::engine::options::{AcquireRequest, News};
 use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
-use crate::quorum::node_set::NodeSet;
+use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::{Mode, Moment, Verdict, least_left};
 
 /// The outcome of waiting in a queue.
@@ -86,7 +86,7 @@ impl Contender {
             self.report(acquisition, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
             let turns_before = subscription.turns(self.keys.first(), self.queue.waiter);
             let go = self.queue.is_worth_trying(&self.engine, &self.keys, acquisition, &place).await;
-            let is_turn = (go || turns_before.len() > 0) && !self.queue.has_offers();
+            let is_turn = (go || !turns_before.is_empty()) && !self.queue.has_offers();
             let next = if is_turn {
                 Next::Try
             } else {
@@ -118,7 +118,7 @@ impl Contender {
                 return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
             }
             let turns = subscription.turns(self.keys.first(), self.queue.waiter);
-            if turns.len() > 0 {
+            if !turns.is_empty() {
                 self.queue.note_turns(turns);
                 return Ok(Next::Try);
             }

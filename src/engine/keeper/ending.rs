@@ -8,10 +8,10 @@ use crate::engine::cleanup::{Cleanup, CleanupOf};
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
-use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::Loss;
+use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{COOLDOWN, Mode, Moment, Verdict};
 
 impl Keeper {

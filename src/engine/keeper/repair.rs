@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::Keeper;
 use crate::node::{Request, SharedRequest};
-use crate::quorum::key_states::KeyStates;
-use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::{Backoff, Moment};
 
 /// The upper bound of the first pause: a few round trips in one datacenter, in which losing clients

@@ -11,9 +11,9 @@ use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::Retention;
 use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::{Moment, Token, Verdict, renewal_backoff};
 
 /// The smallest unit in which servers count.

@@ -17,10 +17,10 @@ use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
 use crate::node::{Request, SharedRequest, Vote};
-use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::telemetry::Passed;
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::{Moment, Verdict};
 
 /// Serves the waiters for a key in this process after a lease.

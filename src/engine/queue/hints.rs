@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::WaitQueues;
 use crate::node::{Hint, HintListener};
-use crate::quorum::node_set::NodeSet;
+use quorlock_protocol::machine::NodeSet;
 
 /// Which of the two modes' queues held a key that is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +106,7 @@ impl WaitQueues {
     pub(crate) fn has_turn(&self, key: &str) -> bool {
         let inside = self.inside.lock();
         let waiting = inside.by_key.get(key).and_then(|queue| queue.waiting.as_deref());
-        waiting.is_some_and(|waiting| waiting.turns.len() > 0)
+        waiting.is_some_and(|waiting| !waiting.turns.is_empty())
     }
 
     /// Drops the hints so far: the nodes are about to be asked.

@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 use super::cluster::{Cluster, Listing, Local, Voter, open_any};
 use super::worker::{Counted, Job, Shared, Worker};
 use crate::address::AddressError;
+use crate::node::Reason;
 use crate::node::facts::{Concern, Facts, ProbeLock};
 use crate::node::{
     Capabilities, HintListener, KeyPages, ListedKeys, Node, NodeAddress, NodeError, NodeLimits, Request,
     Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };
-use crate::reason::Reason;
 use crate::runtime::{BoxFuture, within};
 
 /// A node on a [`Cluster`]: a thread, with a connection to one member at a time.

@@ -43,7 +43,8 @@ impl Store {
             | Request::ListWaiters { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
-            | Request::LeaveQueue { .. } => format!("{request:?}"),
+            | Request::LeaveQueue { .. }
+            | _ => format!("{request:?}"),
         };
         self.asked.lock().iter().map(|(request, _)| name(request)).collect()
     }

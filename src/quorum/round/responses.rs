@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::{Expect, OnSettled, USUAL};
 use crate::node::{NodeError, Response, Vote};
-use crate::quorum::key_states::KeyStates;
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::{Moment, Quorum, Verdict};
 
 /// What each node was asked, and its response.
@@ -189,7 +189,8 @@ impl Responses {
                 | Vote::Waiters(_)
                 | Vote::NotYourTurn
                 | Vote::FenceAhead
-                | Vote::Free => KeyState::Without,
+                | Vote::Free
+                | _ => KeyState::Without,
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => KeyState::Without,
         };

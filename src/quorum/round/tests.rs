@@ -8,8 +8,8 @@ use super::waiting::SILENCE_CHECKS;
 use super::*;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
-use crate::quorum::vote_report::VoteOutcome;
 use crate::runtime::clock::Sleep;
+use quorlock_protocol::votes::VoteOutcome;
 use quorlock_protocol::{Claim, Drift, FencingToken, Quarantine, Token};
 
 const LIMIT: Duration = Duration::from_millis(50);
@@ -470,32 +470,4 @@ async fn a_task_that_stops_waiting_leaves_the_others_waiting() {
     assert_eq!((other.rung(), other.look()), (1, None), "it registers again");
     (0..3).for_each(|node| bench.grant(node));
     assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Won)));
-}
-
-/// Others may have raised the counter since; see docs/adr/0005-redis.md.
-#[test]
-fn a_refusal_reports_the_holders_number_not_the_counter() {
-    let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));
-    let token = Token::numbered(1, wanted, "");
-    let held = Vote::from(Holding::new(token, Expiry::Never));
-    let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
-    let answer = Response::new(held, identity).with_fencing_token(counter);
-    assert_eq!(answer.holder_number(false), Some(wanted));
-    assert_eq!(answer.holder_number(true), counter, "an inspection returns the number drawn for the holder");
-}
-
-/// The counter is that of our last holder.
-#[test]
-fn a_holder_of_another_program_has_no_number_unless_its_layout_counts() {
-    let number = |token: &[u8], depth| {
-        let holding = Holding { depth, ..Holding::new(Token::found(token), Expiry::Never) };
-        let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
-        let answer = Response::new(Vote::from(holding), identity).with_fencing_token(FencingToken::new(99));
-        [false, true].map(|inspected| answer.holder_number(inspected))
-    };
-    assert_eq!(number(b"127.0.0.1", None), [None; 2], "Curator has drawn none");
-    assert_eq!(number(b"", None), [None; 2], "etcdctl has drawn none");
-    assert_eq!(number(b"8743c9c0-0795-4907-87fd-6c719a6b4586:31", Some(1)), [FencingToken::new(99); 2]);
-    let ours = Token::new(7, "db-7:4121");
-    assert_eq!(number(ours.as_bytes(), None), [FencingToken::new(99); 2]);
 }

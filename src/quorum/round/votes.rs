@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::responses::{Responses, Slot, State};
 use super::{Expect, Round};
 use crate::node::{NodeError, NodeErrorKind, QueueListing, Reach, Response, Vote};
-use crate::quorum::vote_report::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 use crate::runtime::clock::Clock;
+use quorlock_protocol::votes::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 use quorlock_protocol::{FenceVotes, FencingToken, Moment};
 
 impl Round {
@@ -44,7 +44,8 @@ impl Round {
             | VoteOutcome::Duplicate { .. }
             | VoteOutcome::Pending
             | VoteOutcome::Failed(_)
-            | VoteOutcome::Skipped => 2,
+            | VoteOutcome::Skipped
+            | _ => 2,
         };
         let mut duplicates = slots.duplicates(index, answer)?.peekable();
         duplicates.peek()?;
@@ -91,7 +92,7 @@ impl Round {
             (Vote::NotYourTurn, _) => VoteOutcome::NotYourTurn,
             (Vote::FenceAhead, _) => VoteOutcome::FenceAhead,
             // A listing grants nothing.
-            (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
+            (Vote::Free | Vote::Waiters(_) | _, _) => VoteOutcome::Free,
         }
     }
 
@@ -209,7 +210,7 @@ impl Round {
             } else {
                 None
             };
-            NodeVote { node: self.nodes.name(index), outcome, took, fencing_token }
+            NodeVote::new(self.nodes.name(index), outcome, took, fencing_token)
         };
         VoteReport::new(self.nodes.quorum, slots.nodes.iter().enumerate().map(vote).collect())
     }

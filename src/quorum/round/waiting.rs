@@ -10,9 +10,9 @@ use super::Round;
 use super::responses::{Responses, Slot, State};
 use crate::node::{NodeError, Vote};
 use crate::quorum::members::LEAST_PATIENCE;
-use crate::quorum::vote_report::VoteOutcome;
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timer;
+use quorlock_protocol::votes::VoteOutcome;
 use quorlock_protocol::{Moment, Verdict};
 
 /// Tasks of silent nodes are woken after this fraction (a quarter) of the timeout.
@@ -65,7 +65,8 @@ impl Round {
                 | VoteOutcome::Duplicate { .. }
                 | VoteOutcome::Pending
                 | VoteOutcome::Failed(_)
-                | VoteOutcome::Skipped => false,
+                | VoteOutcome::Skipped
+                | _ => false,
             })
         })
         .await

@@ -31,7 +31,10 @@ impl ReplyProxy {
 
     fn translated(&self, answer: Result<Response, NodeError>) -> Result<Response, NodeError> {
         match answer {
-            Ok(answer) => Ok(Response { identity: self.identity.of_cluster(&answer.identity), ..answer }),
+            Ok(mut answer) => {
+                answer.identity = self.identity.of_cluster(&answer.identity);
+                Ok(answer)
+            }
             Err(NodeError::Unreachable { reason }) => {
                 let reason = reason.within(format_args!("its master {}", self.identity.name));
                 Err(NodeError::Unreachable { reason })

@@ -78,7 +78,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(waiter.to_string());
         }
         // Above: the same for all claims.
-        Request::WriteBack { .. } => {}
+        Request::WriteBack { .. } | _ => {}
     }
 }
 
@@ -113,7 +113,8 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
         | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. } => {}
+        | Request::WithdrawWriter { .. }
+        | _ => {}
     }
 }
 
@@ -135,7 +136,8 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
         | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. } => (Duration::ZERO, None, Duration::ZERO),
+        | Request::WithdrawWriter { .. }
+        | _ => (Duration::ZERO, None, Duration::ZERO),
     };
     let Some(claim) = request.claim() else { return };
     owned_together(command, claim).number(millis(time));

@@ -23,7 +23,8 @@ pub(super) fn script_of(request: &Request) -> &'static Script {
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. } => &scripts::REDISSON_INSPECT,
+        | Request::WithdrawWriter { .. }
+        | _ => &scripts::REDISSON_INSPECT,
     }
 }
 
@@ -70,7 +71,8 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. } => {
+        | Request::WithdrawWriter { .. }
+        | _ => {
             let key = request.key();
             command.word("1").word(key).word("").joined(&Companion::Token.of(key).pieces());
             command.joined(&Companion::Queue.of(key).pieces()).joined(&Companion::Times.of(key).pieces());

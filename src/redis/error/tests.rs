@@ -344,7 +344,7 @@ fn a_closed_connection_is_recognised_by_type() {
 
 #[test]
 fn a_tls_failure_is_recognised_by_type() {
-    let no_tls = || TlsFailure { meaning: "its certificate has expired".into(), source: "expired".into() };
+    let no_tls = || TlsFailure::new("its certificate has expired", "expired");
     let io = || io::Error::new(io::ErrorKind::InvalidData, no_tls());
     for error in [NodeError::undialled(io()), unconnected(ConnectionError::Stream(io()))] {
         assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::Tls, true));

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::node::Reason;
 use crate::node::{NodeError, NodeErrorKind};
-use crate::reason::Reason;
 
 /// The errors of the Sentinels that did not report the master of a service, if a majority did not: the
 /// [source](Error::source) of the resulting [`NodeError`].

@@ -7,16 +7,27 @@ use std::io;
 /// A TLS failure, with a message that names its remedy: the inner error of a stream's
 /// [`io::Error`].
 #[derive(Debug)]
-pub(crate) struct TlsFailure {
+#[doc(hidden)]
+pub struct TlsFailure {
     /// The message.
-    pub(crate) meaning: String,
+    pub(super) meaning: String,
     /// The TLS library's error.
-    pub(crate) source: Box<dyn Error + Send + Sync>,
+    pub(super) source: Box<dyn Error + Send + Sync>,
 }
 
 impl TlsFailure {
+    /// Creates a failure with this message and the TLS library's error.
+    #[must_use]
+    pub fn new(meaning: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> TlsFailure {
+        TlsFailure { meaning: meaning.into(), source: source.into() }
+    }
+
     /// Returns the TLS failure inside `error`, if there is one.
-    pub(crate) fn behind(error: io::Error) -> Result<TlsFailure, io::Error> {
+    ///
+    /// # Errors
+    ///
+    /// The same error, if it is another.
+    pub fn behind(error: io::Error) -> Result<TlsFailure, io::Error> {
         error.downcast()
     }
 }

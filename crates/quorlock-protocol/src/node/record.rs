@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock_protocol::{Claim, FencingToken, Mode, Token, micros};
+use crate::{Claim, FencingToken, Mode, Token, micros};
 
 use super::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock_protocol::{FencingToken, Moment, Quarantine, Token, WaiterId};
+use crate::{FencingToken, Moment, Quarantine, Token, WaiterId};
 
 /// The vote of a node on a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,11 +43,11 @@ pub enum Vote {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Queued {
-    /// The number of waiters ahead. A node may report [`MOST_PLACES`](crate::protocol::MOST_PLACES) for any
+    /// The number of waiters ahead. A node may report [`MOST_PLACES`](crate::MOST_PLACES) for any
     /// larger number.
     pub ahead: u32,
     /// The content of the key, where the node has read it: at least for the first two waiters, which also
-    /// receive a [hint](super::Hint) of every change of the key. For the others, `None` does not mean that it
+    /// receive a hint of every change of the key. For the others, `None` does not mean that it
     /// is free.
     pub holding: Option<Holding>,
 }
@@ -221,7 +221,9 @@ impl Response {
     ///
     /// A holder of another program has drawn none: the number is that of our last one. Only where the layout is that
     /// program's own, so that the depth is counted, may it be the holder's.
-    pub(crate) fn holder_number(&self, inspected: bool) -> Option<FencingToken> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn holder_number(&self, inspected: bool) -> Option<FencingToken> {
         let Vote::Held(holding) = &self.vote else { return self.fencing_token };
         let is_foreign = !holding.token.is_ours() && !holding.token.is_marker() && holding.depth.is_none();
         match holding.token.number() {
@@ -257,11 +259,14 @@ pub struct Identity {
     /// history has no vote before it is older than the largest `max_ttl` in use, plus drift.
     pub age: Duration,
     /// Whether the clock of its server was set back after the start, so that the server cannot tell the age.
-    pub(crate) clock_set_back: bool,
+    #[doc(hidden)]
+    pub clock_set_back: bool,
     /// The server that keeps it, where that is known, and where one server may keep several.
-    pub(crate) server: Option<Box<str>>,
+    #[doc(hidden)]
+    pub server: Option<Box<str>>,
     /// Of a whole cluster: the permanent IDs of its servers.
-    pub(crate) members: Option<Arc<BTreeSet<Arc<str>>>>,
+    #[doc(hidden)]
+    pub members: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
 impl Identity {
@@ -272,7 +277,9 @@ impl Identity {
     }
 
     /// Sets whether the clock of its server was set back after the start.
-    pub(crate) fn with_clock_set_back(self, clock_set_back: bool) -> Identity {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_clock_set_back(self, clock_set_back: bool) -> Identity {
         Identity { clock_set_back, ..self }
     }
 
@@ -283,29 +290,39 @@ impl Identity {
     }
 
     /// Sets the servers of the cluster.
-    pub(crate) fn with_members(self, members: Arc<BTreeSet<Arc<str>>>) -> Identity {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_members(self, members: Arc<BTreeSet<Arc<str>>>) -> Identity {
         Identity { members: Some(members), ..self }
     }
 
     /// Returns the ID, unless other clients may know the history under another one, as that of a cluster.
-    pub(crate) fn lasting_id(&self) -> Option<&str> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn lasting_id(&self) -> Option<&str> {
         self.members.is_none().then_some(&*self.id)
     }
 
     /// Returns what has one vote: the server, where the history does not name a server of its own.
-    pub(crate) fn voter(&self) -> &str {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn voter(&self) -> &str {
         self.server.as_deref().unwrap_or(&self.id)
     }
 
     /// Returns whether both have one vote: the history or its server is the same, or a server is a member of both. Two clients that first met a cluster at different times may have named it after
     /// different members (rule C-7).
-    pub(crate) fn is_one_with(&self, other: &Identity) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_one_with(&self, other: &Identity) -> bool {
         let shared = || Some(!self.members.as_ref()?.is_disjoint(other.members.as_ref()?));
         self.voter() == other.voter() || shared().unwrap_or(false)
     }
 
     /// Returns the remaining time at `now` until its vote counts.
-    pub(crate) fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Duration {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Duration {
         let left = quarantine.left(self.age_at(now));
         if left.is_zero() { left } else { left.saturating_add(self.seen.since(now)) }
     }
@@ -321,7 +338,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorlock_protocol::Drift;
+    use crate::Drift;
 
     #[test]
     fn the_age_of_a_process_does_not_overflow() {
@@ -335,5 +352,38 @@ mod tests {
         let endless = Quarantine::new(Duration::MAX, Drift::default());
         let unborn = Identity::new("abc", Moment::NEVER, Duration::ZERO);
         assert_eq!(unborn.quarantine_left(endless, seconds(1)), Duration::MAX);
+    }
+
+    /// Others may have raised the counter since; see docs/adr/0005-redis.md.
+    #[test]
+    fn a_refusal_reports_the_holders_number_not_the_counter() {
+        let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));
+        let token = Token::numbered(1, wanted, "");
+        let held = Vote::from(Holding::new(token, Expiry::Never));
+        let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
+        let answer = Response::new(held, identity).with_fencing_token(counter);
+        assert_eq!(answer.holder_number(false), Some(wanted));
+        assert_eq!(
+            answer.holder_number(true),
+            counter,
+            "an inspection returns the number drawn for the holder"
+        );
+    }
+
+    /// The counter is that of our last holder.
+    #[test]
+    fn a_holder_of_another_program_has_no_number_unless_its_layout_counts() {
+        let number = |token: &[u8], depth| {
+            let holding = Holding { depth, ..Holding::new(Token::found(token), Expiry::Never) };
+            let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
+            let answer =
+                Response::new(Vote::from(holding), identity).with_fencing_token(FencingToken::new(99));
+            [false, true].map(|inspected| answer.holder_number(inspected))
+        };
+        assert_eq!(number(b"127.0.0.1", None), [None; 2], "Curator has drawn none");
+        assert_eq!(number(b"", None), [None; 2], "etcdctl has drawn none");
+        assert_eq!(number(b"8743c9c0-0795-4907-87fd-6c719a6b4586:31", Some(1)), [FencingToken::new(99); 2]);
+        let ours = Token::new(7, "db-7:4121");
+        assert_eq!(number(ours.as_bytes(), None), [FencingToken::new(99); 2]);
     }
 }

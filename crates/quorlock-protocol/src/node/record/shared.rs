@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Claim, FenceHint, FencingToken, WaiterId};
+use crate::{Claim, FenceHint, FencingToken, WaiterId};
 
 use super::fence::current;
 use super::{Decision, Entry, Held, Record, Records};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, fence_counter};
+use crate::{Claim, FenceHint, FencingToken, Mode, Token, fence_counter};
 
 use super::fence::{above_zero, current};
 use super::{Decision, Entry, Held, Hindrance, Records};

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 
-use quorlock_protocol::{FencingToken, Token, WaiterId};
+use crate::{FencingToken, Token, WaiterId};
 
 use super::state::{Entry, Held, Record};
 use super::word::{MISSING, bytes, visible};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use quorlock_protocol::printable;
+use crate::printable;
 
 /// The most characters of a source that are displayed.
 const LONGEST: usize = 400;
@@ -23,7 +23,7 @@ const LONGEST: usize = 400;
 /// ```
 /// use std::{error::Error, io};
 ///
-/// use quorlock::node::Reason;
+/// use quorlock_protocol::node::Reason;
 ///
 /// let reason = Reason::new("its disk cannot be read").because(io::Error::other("bad sector"));
 /// assert_eq!(reason.to_string(), "its disk cannot be read");
@@ -60,17 +60,23 @@ impl Reason {
     }
 
     /// Adds the server's own message, which is written in parentheses.
-    pub(crate) fn quoting(self, source: impl Error + Send + Sync + 'static) -> Reason {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn quoting(self, source: impl Error + Send + Sync + 'static) -> Reason {
         self.with(Source { error: Arc::new(source), quoted: true })
     }
 
     /// Like [`quoting`](Reason::quoting), for a boxed source.
-    pub(crate) fn quoting_boxed(self, source: Box<dyn Error + Send + Sync>) -> Reason {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn quoting_boxed(self, source: Box<dyn Error + Send + Sync>) -> Reason {
         self.with(Source { error: source.into(), quoted: true })
     }
 
     /// Prefixes the part of the node that it is about: `its master a: connection refused`.
-    pub(crate) fn within(&self, place: impl fmt::Display) -> Reason {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn within(&self, place: impl fmt::Display) -> Reason {
         let Inner { words, source } = &*self.0;
         let words = if words.is_empty() { place.to_string() } else { format!("{place}: {words}") };
         Reason(Arc::new(Inner { words: words.into(), source: source.clone() }))
@@ -82,17 +88,21 @@ impl Reason {
     }
 
     /// Returns the source.
-    pub(crate) fn cause(&self) -> Option<&(dyn Error + 'static)> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cause(&self) -> Option<&(dyn Error + 'static)> {
         let source: &(dyn Error + 'static) = &*self.0.source.as_ref()?.error;
         Some(source)
     }
 
-    pub(crate) fn has_words(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_words(&self) -> bool {
         !self.0.words.is_empty()
     }
 
     /// Writes `what: `, then the reason.
-    pub(crate) fn write_after(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn write_after(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(what)?;
         if self.has_words() {
             f.write_str(": ")?;
@@ -101,7 +111,7 @@ impl Reason {
     }
 
     /// Writes the message, if there is one, and with `{:#}` the source.
-    pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", printable(&self.0.words))?;
         match &self.0.source {
             Some(Source { error, quoted }) if f.alternate() => {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Reason;
 use super::capabilities::{Capabilities, Capability};
 use super::{NodeError, NodeErrorKind};
-use crate::reason::Reason;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferTerms, WaiterId};
+use crate::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferTerms, WaiterId};
 
 /// A request to a node.
 ///
 /// The same requests serve claims that [share](Claim::shared) the lock. While at least one client holds such
-/// a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER) and expires no sooner than the
+/// a claim, the key holds [`SHARED_MARKER`](crate::SHARED_MARKER) and expires no sooner than the
 /// last of the claims; each claim has its own expiry. *Acquire* is refused where the key holds a token, and
 /// to new readers while a writer [waits](Request::AnnounceWriter) for the lock. *Renew* turns an exclusive holder of
 /// the key into a reader, as a downgrade does. *Release* and *cancel* remove this claim, and delete the key
@@ -44,7 +44,7 @@ pub enum Request {
     /// is this waiter's turn, whatever its place in the queue.
     ///
     /// When the lock is [released](Request::Release), it is the turn of the first waiter, which is notified
-    /// by a [hint](super::Hint) at the key [`turn_key`](crate::protocol::turn_key) and leaves the queue. A
+    /// by a hint at the key [`turn_key`](crate::turn_key) and leaves the queue. A
     /// waiter that asks again keeps its place, or gets it back. Best effort: each node keeps a queue of its
     /// own.
     ///
@@ -63,13 +63,13 @@ pub enum Request {
         turn: Duration,
         /// The terms on which the waiter accepts an [`Offer`](Request::Offer); `None` if it accepts none.
         /// This node sends the terms of the first waiter to the holder:
-        /// [`InboxMessage::Next`](crate::protocol::InboxMessage::Next).
+        /// [`InboxMessage::Next`](crate::InboxMessage::Next).
         terms: Option<Arc<OfferTerms>>,
         /// The name of the process for humans: the context of its tokens.
         context: Arc<str>,
         /// Whether this client has recently seen the lock held by a program that does not use the queue. The
         /// node tells the holders, which then leave the lock free for a moment:
-        /// [`releases_openly`](crate::protocol::releases_openly).
+        /// [`releases_openly`](crate::releases_openly).
         others_seen: bool,
     },
     /// Raises the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is below.
@@ -140,7 +140,7 @@ pub enum Request {
     },
     /// Like `Release`, but stores the token of the `next` waiter in the same step, for as long as its terms
     /// say, if the key holds the claim's token (rule O-1), and sends that waiter an
-    /// [`InboxMessage::Offered`](crate::protocol::InboxMessage::Offered). If no client is subscribed to its
+    /// [`InboxMessage::Offered`](crate::InboxMessage::Offered). If no client is subscribed to its
     /// inbox, the key is deleted as by `Release`. Answered by [`Notified`](super::Vote::Notified) if the
     /// token was stored, and otherwise like `Release`.
     Offer {
@@ -283,7 +283,9 @@ impl Request {
     }
 
     /// Returns the claim of the request, if it has one.
-    pub(crate) fn claim(&self) -> Option<&Claim> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn claim(&self) -> Option<&Claim> {
         match self.subject() {
             Subject::Claim(claim) => Some(claim),
             Subject::Key(_) => None,
@@ -317,7 +319,7 @@ enum Subject<'a> {
 
 impl Capabilities {
     /// Refuses a request that needs an unsupported capability. For the start of a node's
-    /// [`ask`](super::Node::ask).
+    /// `Node::ask`.
     ///
     /// # Errors
     ///

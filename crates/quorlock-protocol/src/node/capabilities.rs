@@ -7,10 +7,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Capability {
-    /// [Shared](crate::protocol::Claim::shared) claims, [`AnnounceWriter`](super::Request::AnnounceWriter) and
+    /// [Shared](crate::Claim::shared) claims, [`AnnounceWriter`](super::Request::AnnounceWriter) and
     /// [`WithdrawWriter`](super::Request::WithdrawWriter).
     Shared,
-    /// Claims of [several](crate::protocol::Claim::and) keys, which a request changes all together or not at
+    /// Claims of [several](crate::Claim::and) keys, which a request changes all together or not at
     /// all.
     Several,
     /// [`Enqueue`](super::Request::Enqueue) and [`LeaveQueue`](super::Request::LeaveQueue): a release
@@ -18,7 +18,7 @@ pub enum Capability {
     Queue,
     /// [`Transfer`](super::Request::Transfer).
     Transfer,
-    /// [`Offer`](super::Request::Offer), and messages to [inboxes](super::HintListener::inbox).
+    /// [`Offer`](super::Request::Offer), and messages to inboxes.
     Offer,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Capability {
 /// # Examples
 ///
 /// ```
-/// use quorlock::node::{Capabilities, Capability, Order};
+/// use quorlock_protocol::node::{Capabilities, Capability, Order};
 ///
 /// let directory = Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable();
 /// assert!(directory.has(Capability::Transfer) && !directory.has(Capability::Shared));
@@ -149,7 +149,9 @@ impl Capabilities {
 }
 
 /// Returns the risk of a deployment that consists of this one node; `None` for a consensus group.
-pub(crate) fn risk_of_one(node: Capabilities) -> Option<&'static str> {
+#[doc(hidden)]
+#[must_use]
+pub fn risk_of_one(node: Capabilities) -> Option<&'static str> {
     if node.reach == Reach::OneHost {
         return Some("it excludes programs on this host only");
     }
@@ -175,7 +177,7 @@ pub enum Order {
     PerKey,
 }
 
-/// The changes of refused keys of which a node notifies its [listeners](super::Node::listen).
+/// The changes of refused keys of which a node notifies its listeners.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Hints {
@@ -239,7 +241,7 @@ pub enum Grants {
     Any,
     /// The waiter that entered the queue first, be it of this library or of another program: a place in the queue is the
     /// right to be next. An [`Acquire`](super::Request::Acquire) is granted only if no waiter stands before it, or the first
-    /// is the claim's [own](crate::protocol::Claim::place); otherwise it is answered by
+    /// is the claim's [own](crate::Claim::place); otherwise it is answered by
     /// [`NotYourTurn`](super::Vote::NotYourTurn) if the lock is free. A waiter must be in the queue, so the node needs
     /// [`Capability::Queue`]; and a holder passes the lock to no other waiter of its process, which would pass the queue. There are no semaphores: a
     /// place belongs to one client.
@@ -253,7 +255,7 @@ pub struct NodeLimits {
     /// The shortest TTL that the node supports, such as for a server that counts whole seconds or has slow
     /// commits. A lock with a shorter TTL is refused, naming the node. Zero for no limit.
     pub least_ttl: Duration,
-    /// How long a round waits for this node unless [set](crate::Builder::node_timeout) for all nodes: for a
+    /// How long a round waits for this node unless set by the program for all nodes: for a
     /// store that sometimes takes longer than its round trip suggests, such as one that syncs to disk. `None`
     /// means one second, or four round trips if that is longer. Always cut to a quarter of the TTL; later
     /// responses are still recorded.

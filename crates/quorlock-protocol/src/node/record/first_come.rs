@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Claim, MOST_PLACES, WaiterId, micros};
+use crate::{Claim, MOST_PLACES, WaiterId, micros};
 
 use super::{Decision, Record, Records};
 use crate::node::{NodeError, Queued, Vote};

@@ -19,7 +19,7 @@ pub struct SharedRequest(Arc<Inner>, Sending);
 enum Sending {
     /// When the node's task runs, which sends those of other callers as well.
     Together,
-    /// Before [`Node::ask`](super::Node::ask) returns, if the connection can take them.
+    /// Before `Node::ask` returns, if the connection can take them.
     Immediate,
 }
 
@@ -33,23 +33,30 @@ struct Inner {
 const USUAL: usize = 384;
 
 impl SharedRequest {
-    /// The same request, sent before [`Node::ask`](super::Node::ask) returns: the caller may block the thread afterwards.
-    pub(crate) fn immediate(self) -> SharedRequest {
+    /// The same request, sent before `Node::ask` returns: the caller may block the thread afterwards.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn immediate(self) -> SharedRequest {
         SharedRequest(self.0, Sending::Immediate)
     }
 
     /// Whether it is to be sent before `ask` returns.
-    pub(crate) fn is_immediate(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
         self.1 == Sending::Immediate
     }
 
     /// Returns the encoded request, if the first server used this `form`.
-    pub(crate) fn encoded(&self, form: u8) -> Option<&[u8]> {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn encoded(&self, form: u8) -> Option<&[u8]> {
         self.0.encoded.get().filter(|(kept, _)| *kept == form).map(|(_, bytes)| bytes.as_slice())
     }
 
     /// Keeps the encoded request for servers that use the same `form`.
-    pub(crate) fn keep_encoded(&self, form: u8, bytes: &[u8]) {
+    #[doc(hidden)]
+    pub fn keep_encoded(&self, form: u8, bytes: &[u8]) {
         // Another thread may have set it at the same time.
         drop(self.0.encoded.set((form, SmallVec::from_slice(bytes))));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{MOST_PLACES, WaiterId};
+use crate::{MOST_PLACES, WaiterId};
 
 use super::{Decision, Record, Records, micros};
 use crate::node::{QueueListing, Queued, QueuedWaiter, Vote};

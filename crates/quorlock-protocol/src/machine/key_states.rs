@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use quorlock_protocol::KeyState;
+use crate::KeyState;
 
 /// The state of the key on each node, in one word, since it is kept for every lease and read in
 /// every cycle. Two bits per node, of which there are at most 31 (see the builder). A node that was
 /// not set is `Without`.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct KeyStates(u64);
+pub struct KeyStates(u64);
 
 const BITS: usize = 2;
 const MOST: usize = 32;
 
 impl KeyStates {
     /// Collects the states in the order of the nodes.
-    pub(crate) fn of(nodes: impl IntoIterator<Item = KeyState>) -> KeyStates {
+    pub fn of(nodes: impl IntoIterator<Item = KeyState>) -> KeyStates {
         let word = |word: u64, (node, key_state): (usize, KeyState)| {
             let bits: u64 = match key_state {
                 KeyState::Without => 0,
@@ -28,7 +28,9 @@ impl KeyStates {
         KeyStates(nodes.into_iter().take(MOST).enumerate().fold(0, word))
     }
 
-    pub(crate) fn get(self, node: usize) -> KeyState {
+    /// Returns the state on the node with this index.
+    #[must_use]
+    pub fn get(self, node: usize) -> KeyState {
         if node >= MOST {
             return KeyState::Without;
         }
@@ -41,19 +43,22 @@ impl KeyStates {
     }
 
     /// Whether no node can hold the key.
-    pub(crate) fn all_without(self) -> bool {
+    #[must_use]
+    pub fn all_without(self) -> bool {
         self.0 == 0
     }
 
     /// Combines the states with those after a later request.
-    pub(crate) fn then(self, later: KeyStates) -> KeyStates {
+    #[must_use]
+    pub fn then(self, later: KeyStates) -> KeyStates {
         // The common case: nothing was there before.
         if self.all_without() { later } else { self.with(later, KeyState::then) }
     }
 
     /// Combines the states of each node by `both`, which must map `Without` and `Without` to
     /// itself.
-    pub(crate) fn with(self, other: KeyStates, both: impl Fn(KeyState, KeyState) -> KeyState) -> KeyStates {
+    #[must_use]
+    pub fn with(self, other: KeyStates, both: impl Fn(KeyState, KeyState) -> KeyState) -> KeyStates {
         KeyStates::of((0..MOST).map(|node| both(self.get(node), other.get(node))))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quorlock_protocol::{FencingToken, SHARED_MARKER, Token, WaiterId};
+use crate::{FencingToken, SHARED_MARKER, Token, WaiterId};
 
 use super::queue::Queue;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use quorlock_protocol::WaiterId;
+use crate::WaiterId;
 
 use super::word::visible;
 

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::reason::Reason;
-use crate::transport::TlsFailure;
+use super::Reason;
+use super::TlsFailure;
 pub use kind::{Access, NodeErrorKind};
 
 mod kind;
@@ -17,7 +17,7 @@ mod kind;
 /// The variant says whether the node may have carried out the request; see also
 /// [`may_have_acted`](NodeError::may_have_acted). The [`kind`](NodeError::kind) classifies the problem
 /// independently of the store. The original error of the store is the [`source`](Error::source): for a Redis
-/// or Valkey server a [`ServerError`](crate::redis::ServerError), for a network an
+/// or Valkey server a `quorlock::redis::ServerError`, for a network an
 /// [`io::Error`](std::io::Error).
 ///
 /// Two errors are equal if they have the same kind and the same `{:#}` text.
@@ -30,7 +30,7 @@ mod kind;
 /// ```
 /// use std::io;
 ///
-/// use quorlock::node::{NodeError, NodeErrorKind, Reason};
+/// use quorlock_protocol::node::{NodeError, NodeErrorKind, Reason};
 ///
 /// let error = NodeError::Unreachable { reason: io::Error::other("connection refused").into() };
 /// assert_eq!(error.kind(), NodeErrorKind::Unreachable);
@@ -141,7 +141,7 @@ impl NodeError {
         matches!(self, NodeError::Unfit { .. }) || self.kind().is_permanent()
     }
 
-    /// Converts an error of [`Dial`](crate::transport::Dial): a failed TLS handshake, or an unreachable node.
+    /// Converts an error of `quorlock::transport::Dial`: a failed TLS handshake, or an unreachable node.
     #[must_use]
     pub fn undialled(error: io::Error) -> NodeError {
         match TlsFailure::behind(error) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
+use crate::{Claim, FenceHint, FencingToken, Mode, fence_counter};
 
 use super::{Decision, Hindrance, Records, wrong_data};
 use crate::node::{NodeError, Reason, Request, Vote};
@@ -145,7 +145,7 @@ pub(super) fn above_zero(counter: FencingToken) -> Option<FencingToken> {
 
 #[cfg(test)]
 mod tests {
-    use quorlock_protocol::{SHARED_MARKER, Token};
+    use crate::{SHARED_MARKER, Token};
 
     use super::super::{Entry, Held, Record};
     use super::*;

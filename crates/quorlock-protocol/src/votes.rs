@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::duration;
 use crate::node::{Expiry, Holding, NodeError};
-use quorlock_protocol::{FencingToken, Quorum, Tally, Token, Verdict, printable};
+use crate::{FencingToken, Quorum, Tally, Token, Verdict, printable};
 
 /// How each node voted in one round, how long it took, and the result.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,6 +31,17 @@ pub struct NodeVote {
 }
 
 impl NodeVote {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(
+        node: Arc<str>,
+        outcome: VoteOutcome,
+        took: Duration,
+        fencing_token: Option<FencingToken>,
+    ) -> NodeVote {
+        NodeVote { node, outcome, took, fencing_token }
+    }
+
     /// Whether the node cannot grant until the configuration is fixed.
     fn misconfigured(&self) -> bool {
         match &self.outcome {
@@ -97,13 +108,17 @@ pub enum QuarantineCause {
 }
 
 impl VoteReport {
-    pub(crate) fn new(quorum: Quorum, votes: Vec<NodeVote>) -> VoteReport {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(quorum: Quorum, votes: Vec<NodeVote>) -> VoteReport {
         debug_assert_eq!(quorum.nodes(), votes.len(), "each node has one vote");
         VoteReport { quorum, votes }
     }
 
     /// Names the key, of several, that the report is about.
-    pub(crate) fn of(mut self, key: &Arc<str>) -> VoteReport {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of(mut self, key: &Arc<str>) -> VoteReport {
         for vote in &mut self.votes {
             if let VoteOutcome::Held(holding) = &mut vote.outcome {
                 holding.key = Some(key.clone());
@@ -113,7 +128,9 @@ impl VoteReport {
     }
 
     /// Merges the report with that of a second request, for what the first one did not do.
-    pub(crate) fn and(self, second: VoteReport) -> VoteReport {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn and(self, second: VoteReport) -> VoteReport {
         let done = |vote: &NodeVote| vote.outcome == VoteOutcome::Granted;
         let votes = self.votes.into_iter().zip(second.votes);
         let votes = votes.map(|(first, second)| if done(&first) { first } else { second });
@@ -190,14 +207,18 @@ impl VoteReport {
 
     /// Whether a quorum may be able to grant within `time`: not if too many nodes are quarantined
     /// for longer or misconfigured.
-    pub(crate) fn may_win_within(&self, time: Duration) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn may_win_within(&self, time: Duration) -> bool {
         let quarantined =
             |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left, .. } if left > time);
         !self.blocks_quorum(|vote| vote.misconfigured() || quarantined(vote))
     }
 
     /// For how long no quorum can grant, because too many nodes are quarantined.
-    pub(crate) fn quarantined_for(&self) -> Duration {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn quarantined_for(&self) -> Duration {
         let quarantined = |vote: &NodeVote| {
             if let VoteOutcome::Quarantined { left, .. } = vote.outcome { Some(left) } else { None }
         };
@@ -209,7 +230,9 @@ impl VoteReport {
 
     /// Whether the votes are split: no client has a quorum, not even if it has all nodes whose
     /// state is unknown. Nodes that have not responded yet are assumed free.
-    pub(crate) fn is_split(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_split(&self) -> bool {
         let unknown = |vote: &&NodeVote| {
             let late = matches!(vote.outcome, VoteOutcome::Failed(NodeError::Unanswered { .. }));
             !late
@@ -225,7 +248,9 @@ impl VoteReport {
     }
 
     /// Whether too many nodes hold a token for a new client to have a quorum now.
-    pub(crate) fn is_taken(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
         self.blocks_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
     }
 
@@ -259,7 +284,7 @@ pub struct Holder {
     /// on one of them.
     pub remaining: Expiry,
     /// The readers that share the lock, if the nodes were asked for them: see
-    /// [`Lock::inspect`](crate::Lock::inspect).
+    /// `quorlock::Lock::inspect`.
     pub readers: Vec<Token>,
     /// The key that is held, if several were asked for.
     pub key: Option<Arc<str>>,
@@ -268,8 +293,18 @@ pub struct Holder {
     pub depth: Option<u64>,
 }
 
+impl Holder {
+    /// Creates a holder without readers, key and depth.
+    #[must_use]
+    pub fn new(token: Token, fencing_token: Option<FencingToken>, nodes: usize, remaining: Expiry) -> Holder {
+        Holder { token, fencing_token, nodes, remaining, readers: Vec::new(), key: None, depth: None }
+    }
+}
+
 /// Describes a holder: the token's context, or the readers.
-pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
+#[doc(hidden)]
+#[must_use]
+pub fn holders(token: &Token, readers: &[Token]) -> String {
     if readers.is_empty() {
         return token.to_string();
     }
@@ -296,7 +331,9 @@ fn described(token: &Token, readers: &[Token], depth: Option<u64>) -> String {
 const SHOWN_READERS: usize = 3;
 
 /// Describes how a lock is taken: it is held or [retained](Token::is_retained).
-pub(crate) fn taken(token: &Token, readers: &[Token]) -> String {
+#[doc(hidden)]
+#[must_use]
+pub fn taken(token: &Token, readers: &[Token]) -> String {
     let how = if token.is_retained() { "stays taken:" } else { "held by" };
     format!("{how} {}", holders(token, readers))
 }
@@ -321,7 +358,8 @@ impl Holder {
 impl VoteOutcome {
     /// Counts the vote. A grant counts if it comes from a distinct process that is old enough
     /// (rules I-2 and I-12). A node that had to store the key again did not hold it.
-    pub(crate) fn count(&self, tally: &mut Tally) {
+    #[doc(hidden)]
+    pub fn count(&self, tally: &mut Tally) {
         match self {
             VoteOutcome::Granted | VoteOutcome::Skipped => tally.grant(),
             VoteOutcome::Held(_)

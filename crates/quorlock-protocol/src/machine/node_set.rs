@@ -6,47 +6,66 @@ use std::iter::FromIterator;
 /// A set of nodes, by their positions in the configuration: one bit each, for at most 31 nodes (see
 /// the builder).
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct NodeSet(u32);
+pub struct NodeSet(u32);
 
 impl NodeSet {
     /// All nodes, whatever their number.
-    pub(crate) const ALL: NodeSet = NodeSet(u32::MAX);
+    pub const ALL: NodeSet = NodeSet(u32::MAX);
 
     /// Returns the set of this node alone.
-    pub(crate) fn of(node: usize) -> NodeSet {
+    #[must_use]
+    pub fn of(node: usize) -> NodeSet {
         NodeSet(1u32.wrapping_shl(u32::try_from(node).unwrap_or(31)))
     }
 
-    pub(crate) fn contains(self, node: usize) -> bool {
+    /// Whether the node with this index is in the set.
+    #[must_use]
+    pub fn contains(self, node: usize) -> bool {
         self.0 & NodeSet::of(node).0 != 0
     }
 
-    pub(crate) fn insert(&mut self, node: usize) {
+    /// Adds a node.
+    pub fn insert(&mut self, node: usize) {
         self.add(NodeSet::of(node));
     }
 
-    pub(crate) fn remove(&mut self, node: usize) {
+    /// Takes a node out.
+    pub fn remove(&mut self, node: usize) {
         self.0 &= !NodeSet::of(node).0;
     }
 
-    pub(crate) fn add(&mut self, others: NodeSet) {
+    /// Adds all nodes of another set.
+    pub fn add(&mut self, others: NodeSet) {
         self.0 |= others.0;
     }
 
-    pub(crate) fn union(self, other: NodeSet) -> NodeSet {
+    /// Returns the nodes of either set.
+    #[must_use]
+    pub fn union(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 | other.0)
     }
 
-    pub(crate) fn intersection(self, other: NodeSet) -> NodeSet {
+    /// Returns the nodes of both sets.
+    #[must_use]
+    pub fn intersection(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 & other.0)
     }
 
     /// Returns all nodes except these.
-    pub(crate) fn complement(self) -> NodeSet {
+    #[must_use]
+    pub fn complement(self) -> NodeSet {
         NodeSet(!self.0)
     }
 
-    pub(crate) fn len(self) -> usize {
+    /// Whether no node is in the set.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the number of nodes.
+    #[must_use]
+    pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 }
