@@ -19,6 +19,7 @@ use crate::node::{ListedKeys, Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
 use quorlock_protocol::LeaseTiming;
+use quorlock_protocol::machine::Deployment as _;
 
 mod builder;
 

@@ -11,6 +11,7 @@ pub use crate::quorum::board::{NodeHealth, NodeStatus};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::Moment;
+use quorlock_protocol::machine::Deployment as _;
 
 /// The status of the nodes of a [`Coordinator`](crate::Coordinator), now and whenever it changes.
 ///

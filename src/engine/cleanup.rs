@@ -63,6 +63,7 @@ use crate::node::{Capability, Request, SharedRequest, Vote, ask};
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::{Mutex, timer::Timer};
 use quorlock_protocol::KeyState;
+use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, releases_openly};

@@ -11,11 +11,8 @@ use crate::node::{Capabilities, Capability, Grants, Node, Reach};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
+use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE};
 use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_timeout, overdue_after};
-
-/// The shortest time to wait for a node whose answer is optional: far more than a round trip within
-/// a region, and too short for a person to notice.
-pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 
 /// The nodes of a deployment, with what is needed to count their votes.
 #[derive(Debug)]
@@ -125,12 +122,6 @@ impl Nodes {
         }
     }
 
-    /// Returns for how long a restarted node does not vote, by our settings and those of other
-    /// clients.
-    pub(crate) fn quarantine(&self) -> Quarantine {
-        self.max_ttls.quarantine(self.quarantine)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Node>> {
         self.members.iter().map(|member| &member.node)
     }
@@ -194,7 +185,7 @@ impl Nodes {
     }
 
     /// Returns the timeout of this node in a round.
-    pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
+    fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
         node_timeout(self.limit_of(member), self.expected(member), ttl)
     }
 
@@ -204,14 +195,14 @@ impl Nodes {
     }
 
     /// Returns after how long this node is overdue: `least` or longer.
-    pub(super) fn overdue_after(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
+    fn overdue_of(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
         let measured = self.expected(member);
         overdue_after(measured, least, node_timeout(self.limit_of(member), measured, ttl))
     }
 
     /// Returns after how long all nodes are overdue.
     pub(crate) fn all_overdue_after(&self, ttl: Duration) -> Duration {
-        let overdue = |member| self.overdue_after(member, LEAST_PATIENCE, ttl);
+        let overdue = |member| self.overdue_of(member, LEAST_PATIENCE, ttl);
         self.members.iter().map(overdue).max().unwrap_or_default()
     }
 
@@ -224,9 +215,36 @@ impl Nodes {
         };
         member.round_trip().or_else(farthest)
     }
+}
 
-    pub(crate) fn name(&self, index: usize) -> Arc<str> {
-        self.members.get(index).map_or_else(|| "?".into(), |member| member.name.clone())
+impl Deployment for Nodes {
+    fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    /// By our settings and those of other clients.
+    fn quarantine(&self) -> Quarantine {
+        self.max_ttls.quarantine(self.quarantine)
+    }
+
+    fn wall(&self) -> Duration {
+        self.clock.wall()
+    }
+
+    fn is_on_one_host(&self) -> bool {
+        self.capabilities.reach == Reach::OneHost
+    }
+
+    fn timeout(&self, node: usize, ttl: Duration) -> Duration {
+        self.members.get(node).map_or(ttl, |member| self.limit(member, ttl))
+    }
+
+    fn overdue_after(&self, node: usize, least: Duration, ttl: Duration) -> Duration {
+        self.members.get(node).map_or(least, |member| self.overdue_of(member, least, ttl))
+    }
+
+    fn name(&self, node: usize) -> Arc<str> {
+        self.members.get(node).map_or_else(|| "?".into(), |member| member.name.clone())
     }
 }
 

@@ -1,46 +1,18 @@
-//! Sends one request to all nodes and decides the verdict as soon as it is certain.
+//! Drives a round: sends one request to all nodes, and wakes who waits for the verdict.
 //!
-//! A round has one [`Slot`] for each node. [`Round::start`] records every node as asked, and gives
-//! each its request together with a [`Responder`]. The task that reads a node's response from the
-//! socket records it in the slot, under the mutex of the round, and wakes the tasks that wait for
-//! the round. A round has no task of its own, and no task polls.
-//!
-//! ```text
-//!             ask                   response or error
-//!  Unasked ─────────► Pending ───────────────────────────► Answered
-//!                        │
-//!  Skipped               │ the clock reaches the slot's limit
-//!  (never asked)         ▼
-//!                     still Pending, but counted as unknown; a later response counts after all
-//! ```
+//! What is decided, [`machine::Round`](quorlock_protocol::machine::Round) decides, under the mutex of this
+//! driver. [`Round::start`] records every node as asked, and gives each its request together with a [`Responder`].
+//! The task that reads a node's response from the socket records it in the round and wakes the tasks that wait
+//! for it. A round has no task of its own, and no task polls.
 //!
 //! # Events
 //!
 //! | event | effect |
 //! |---|---|
-//! | response or error of a node | [`Round::answered`]: the slot becomes `Answered`. The votes are counted if that can decide. The waiting tasks are woken if the verdict is certain, if timeouts were shortened, if a node has timed out before, and by the last response, which also notifies [`OnSettled`]. |
-//! | vote without a request | [`Round::offered`]: the same, for the votes of an offer. A second vote of the node is ignored. |
-//! | timeout of a node | Changes no slot. The waiting task wakes by its timer, lets the tasks that read sockets run, and then counts the silent node as unknown. |
-//! | enough votes to exclude *unavailable* | The timeouts of the silent nodes are shortened. |
+//! | response or error of a node | [`Round::answered`]: recorded. If it is news, the waiting tasks are woken; the last response also notifies [`OnSettled`]. |
+//! | vote without a request | [`Round::offered`]: the same, for the votes of an offer. |
+//! | timeout of a node | The waiting task wakes by its timer, lets the tasks that read sockets run (I-46), and then counts the silent node as unknown. |
 //! | [`Round::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
-//!
-//! A round continues after its verdict. Late nodes still carry out the request, so a release that
-//! follows must know the state of the key on each of them: see [`Round::key_states`].
-//!
-//! # Invariants
-//!
-//! - `sent` is read before the first byte is sent, and every deadline counts from it or from an
-//!   earlier moment that the votes name (I-1, I-7).
-//! - A slot is answered once. Of several responses from one server process one counts (I-2, I-26).
-//! - A node without a usable response is unknown: it has neither granted nor refused. A node that
-//!   need not be asked counts as granted: it has what the round wants.
-//! - The age of a server process counts as of `sent`, not as of its response (I-12).
-//! - A verdict that is stored never changes. It is stored only while no node has timed out:
-//!   otherwise a late response may still change it, and the verdict is computed again.
-//! - The timeouts of silent nodes are only shortened, and only once the verdict cannot be
-//!   *unavailable* (I-47). A timeout counts only after the tasks that read sockets have run (I-46).
-//! - A node that was asked is `InFlight` until it responds. Only a node that was not asked, refused,
-//!   or failed before it sent anything is `Without` the key (I-5).
 //!
 //! # Cancel safety
 //!
@@ -49,45 +21,51 @@
 //! again. A request in flight keeps the round alive, also when all its owners have dropped it.
 
 use std::fmt;
+use std::mem;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::members::{LEAST_PATIENCE, NodeHandle, Nodes};
-use crate::node::{Collect, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest};
+use super::members::Nodes;
+use crate::node::{
+    Collect, NodeError, QueueListing, ReceivedAt, Request, Responder, Response, SharedRequest, Vote,
+};
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
-use quorlock_protocol::machine::KeyStates;
-use quorlock_protocol::{Moment, Quorum, Tally, Verdict};
-use responses::{Responses, Slot, State};
+use quorlock_protocol::machine::{self, Asked, Heard, KeyStates, Question};
+use quorlock_protocol::votes::VoteReport;
+use quorlock_protocol::{FenceVotes, FencingToken, Moment, Quorum, Tally};
 
-mod responses;
+pub(crate) use quorlock_protocol::machine::Expect;
+
 #[cfg(test)]
 mod tests;
-mod votes;
 mod waiting;
 
 /// One request to all or some nodes, and their responses.
-///
-/// Votes are counted only when the result can matter: not before enough have arrived, and not after
-/// the verdict is stored. Once a node has timed out, every response is counted.
 pub(crate) struct Round {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
     /// Which votes count as granted: a release wants the key gone.
     pub(crate) expect: Expect,
-    /// Whether a node that had lost the key counts, as for the next holder of a lock that is passed on.
-    takes_free: bool,
     op: Op,
     /// The upper bound of the nodes' timeouts.
     pub(crate) ttl: Duration,
-    slots: Mutex<Responses>,
+    inner: Mutex<Inner>,
     abandoned: AtomicBool,
+}
+
+struct Inner {
+    round: machine::Round,
+    /// Notified of the key states once all nodes have responded.
+    on_settled: Option<Arc<dyn OnSettled>>,
+    waiting: Waiting,
 }
 
 /// Notified of the key states once all nodes have responded in a round.
@@ -96,24 +74,8 @@ pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
     fn settled(&self, round: &Round, key_states: KeyStates);
 }
 
-/// The number of nodes for which a round needs no second allocation.
+/// The number of nodes for which the requests of a round need no allocation.
 const USUAL: usize = 5;
-
-/// Like [`LEAST_PATIENCE`], for an inspection, which is not urgent.
-const INSPECT_PATIENCE: Duration = Duration::from_millis(250);
-
-/// The vote that a request expects from a node.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Expect {
-    /// The key holds the token.
-    Hold,
-    /// The same, with a number for the fencing token.
-    Number,
-    /// The key does not hold the token.
-    Released,
-    /// Any answer.
-    AnyAnswer,
-}
 
 impl Round {
     /// Asks every node for which `request` returns one. `ttl` is the upper bound of the timeouts.
@@ -127,12 +89,15 @@ impl Round {
         let requests: SmallVec<[Option<SharedRequest>; USUAL]> =
             (0..nodes.members.len()).map(request).collect();
         let first = requests.iter().flatten().next().map(Deref::deref);
-        let (op, takes_free) = (Op::of(first), matches!(first, Some(Request::Transfer { .. })));
+        let takes_free = matches!(first, Some(Request::Transfer { .. }));
         // Before the first response, all nodes must be recorded as asked.
-        let is_asked = |index| requests.get(index).is_some_and(Option::is_some);
-        let round = Round::prepare(nodes, (expect, takes_free), op, ttl, |index, sent| {
-            if is_asked(index) { State::Pending { asked: sent } } else { State::Skipped }
-        });
+        let asked = |index| {
+            let is_asked = requests.get(index).is_some_and(Option::is_some);
+            if is_asked { Asked::Now } else { Asked::Never }
+        };
+        let round =
+            machine::Round::new(&**nodes, Question { expect, takes_free, ttl }, nodes.clock.now(), asked);
+        let round = Round::drive(nodes, expect, Op::of(first), ttl, round);
         for (index, request) in requests.into_iter().enumerate() {
             if let Some(request) = request {
                 round.send(index, request);
@@ -149,7 +114,9 @@ impl Round {
         first: usize,
         request: &SharedRequest,
     ) -> Arc<Round> {
-        let round = Round::prepare(nodes, (expect, false), Op::of(Some(request)), ttl, |_, _| State::Unasked);
+        let question = Question { expect, takes_free: false, ttl };
+        let round = machine::Round::new(&**nodes, question, nodes.clock.now(), |_| Asked::Later);
+        let round = Round::drive(nodes, expect, Op::of(Some(request)), ttl, round);
         round.ask(first, request.clone());
         round
     }
@@ -157,8 +124,7 @@ impl Round {
     /// Asks all nodes that have not been asked yet.
     pub(crate) fn ask_remaining(self: &Arc<Round>, request: &SharedRequest) {
         for index in 0..self.nodes.members.len() {
-            let unasked =
-                matches!(self.slots.lock().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
+            let unasked = self.inner.lock().round.is_unasked(index);
             if unasked {
                 self.ask(index, request.clone());
             }
@@ -168,46 +134,29 @@ impl Round {
     /// Creates a round that sends nothing: votes arrive [unasked](Round::offered). Its start and
     /// its timeouts are as if all nodes were asked now for a key that lives for `life`.
     pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
-        let round = Round::prepare(nodes, (expect, false), Op::of(None), life, |_, sent| State::Pending {
-            asked: sent,
-        });
-        round.slots.lock().wait_until(round.sent + life);
-        round
+        let round = machine::Round::offered(&**nodes, expect, nodes.clock.now(), life);
+        Round::drive(nodes, expect, Op::of(None), life, round)
+    }
+
+    fn drive(nodes: &Arc<Nodes>, expect: Expect, op: Op, ttl: Duration, round: machine::Round) -> Arc<Round> {
+        debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
+        let sent = round.sent();
+        let inner = Mutex::new(Inner { round, on_settled: None, waiting: Waiting::default() });
+        let abandoned = AtomicBool::new(false);
+        Arc::new(Round { nodes: nodes.clone(), sent, expect, op, ttl, inner, abandoned })
     }
 
     /// Records an unasked vote of the node at `index`. Only its first vote counts.
     pub(crate) fn offered(&self, index: usize, vote: Response, now: Moment) {
-        let mut slots = self.slots.lock();
-        if slots.asked_at(index).is_some() {
-            slots.answered(index, Ok(vote), now.since(self.sent));
-            self.conclude(slots, now);
+        let mut inner = self.inner.lock();
+        if let Some(heard) = inner.round.handle_offer(&*self.nodes, index, vote, now) {
+            self.conclude(inner, heard);
         }
-    }
-
-    fn prepare(
-        nodes: &Arc<Nodes>,
-        (expect, takes_free): (Expect, bool),
-        op: Op,
-        ttl: Duration,
-        state: impl Fn(usize, Moment) -> State,
-    ) -> Arc<Round> {
-        debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
-        let sent = nodes.clock.now();
-        let slot = |(index, member): (usize, &NodeHandle)| {
-            let limit = sent + nodes.limit(member, ttl);
-            Slot { limit, state: state(index, sent) }
-        };
-        let slots = nodes.members.iter().enumerate().map(slot);
-        let slots = Mutex::new(Responses::new(slots.collect()));
-        let abandoned = AtomicBool::new(false);
-        Arc::new(Round { sent, expect, takes_free, op, ttl, slots, nodes: nodes.clone(), abandoned })
     }
 
     /// Asks a node that has not been asked.
     pub(crate) fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
-        let Some(member) = self.nodes.members.get(index) else { return };
-        let now = self.nodes.clock.now();
-        self.slots.lock().asked(index, now, now + self.nodes.limit(member, self.ttl));
+        self.inner.lock().round.ask(&*self.nodes, index, self.nodes.clock.now());
         self.send(index, request);
     }
 
@@ -220,53 +169,29 @@ impl Round {
     /// Records a response of the node at `index`, received at `now`.
     fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
         let Some(member) = self.nodes.members.get(index) else { return };
-        let mut slots = self.slots.lock();
-        let took = now.since(slots.asked_at(index).unwrap_or(self.sent));
+        let mut inner = self.inner.lock();
+        let took = now.since(inner.round.asked_at(index).unwrap_or(self.sent));
         member.meter.answered(self.op, &result, took);
         if result.is_ok() {
             member.answered_after(took);
         }
-        if slots.answered(index, result, took).is_some_and(|limit| now >= limit) {
+        let heard = inner.round.handle_response(&*self.nodes, index, result, now);
+        if heard.is_late {
             member.meter.late();
         }
-        self.conclude(slots, now);
+        self.conclude(inner, heard);
     }
 
     /// Wakes the waiting tasks after a response.
-    fn conclude(&self, mut slots: MutexGuard<'_, Responses>, now: Moment) {
-        let is_news = slots.all_responded()
-            || !slots.in_time(now)
-            || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
-        let is_news = self.shorten_limits(&mut slots, now) || is_news;
-        let woken = slots.waiting.leave(is_news);
-        let on_settled = slots.settled();
-        drop(slots);
-        self.notify(on_settled);
+    fn conclude(&self, mut inner: MutexGuard<'_, Inner>, heard: Heard) {
+        let woken = inner.waiting.leave(heard.is_news);
+        let on_settled = if inner.round.all_responded() { inner.on_settled.take() } else { None };
+        drop(inner);
+        // Not under the lock: the listener may drop the round.
+        if let Some(listener) = on_settled {
+            listener.settled(self, self.key_states());
+        }
         woken.into_iter().for_each(Waker::wake);
-    }
-
-    /// Shortens the timeouts of the remaining nodes, once enough have responded that the verdict
-    /// cannot be *unavailable* (rule I-47). Returns whether it did so now.
-    fn shorten_limits(&self, slots: &mut Responses, now: Moment) -> bool {
-        let inspects = self.expect == Expect::AnyAnswer;
-        let enough = slots.has_responses(self.nodes.quorum.needed());
-        if !enough
-            || slots.limits_shortened
-            || slots.all_responded()
-            || (slots.verdict.is_some() && !inspects)
-        {
-            return false;
-        }
-        let tally = self.count(slots, now);
-        if tally.granted() + tally.denied() < self.nodes.quorum.needed() {
-            return false;
-        }
-        let least = if inspects { INSPECT_PATIENCE } else { LEAST_PATIENCE };
-        slots.shorten_limits(|index| match self.nodes.members.get(index) {
-            Some(member) => now + self.nodes.overdue_after(member, least, self.ttl),
-            None => now,
-        });
-        true
     }
 
     /// Gives the round up: unsent requests need not be sent.
@@ -274,58 +199,14 @@ impl Round {
         self.abandoned.store(true, Ordering::Release);
     }
 
-    /// Whether all asked nodes have responded, none with an error.
-    pub(crate) fn all_voted(&self) -> bool {
-        let voted =
-            |slot: &Slot| matches!(slot.state, State::Skipped | State::Answered { result: Ok(_), .. });
-        self.slots.lock().nodes.iter().all(voted)
-    }
-
-    /// Returns the count at `now`, with nodes past their timeout as unknown.
-    pub(crate) fn tally(&self, now: Moment) -> Tally {
-        self.count(&self.slots.lock(), now)
-    }
-
-    fn count(&self, slots: &Responses, now: Moment) -> Tally {
-        let mut tally = Tally::new(self.nodes.quorum);
-        for index in 0..slots.nodes.len() {
-            if let Some(outcome) = self.outcome_of(slots, index, now) {
-                outcome.count(&mut tally);
-            }
-        }
-        tally
-    }
-
-    /// Returns the verdict, if it is certain at `now`.
-    fn decide(&self, slots: &mut Responses, now: Moment) -> Option<Verdict> {
-        if slots.verdict.is_some() || slots.too_few(self.nodes.quorum, now) {
-            return slots.verdict;
-        }
-        let verdict = self.count(slots, now).verdict();
-        debug_assert!(
-            verdict.is_some() || !slots.all_responded(),
-            "all nodes have responded without a verdict"
-        );
-        // A node that timed out may have decided by its silence, and still respond.
-        if slots.in_time(now) {
-            slots.verdict = verdict;
-        }
-        verdict
-    }
-
-    /// Returns the state of the claim's key on each node, as far as known.
-    pub(crate) fn key_states(&self) -> KeyStates {
-        self.slots.lock().key_states(self.expect)
-    }
-
     /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
     /// and the round drops it: a lease that is held for hours needs no more. Returns the states so
     /// far, and whether all nodes have already responded; the listener is then not notified.
     pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
-        let mut slots = self.slots.lock();
-        let (key_states, all_responded) = (slots.key_states(self.expect), slots.all_responded());
-        let before = if all_responded { None } else { slots.on_settled.replace(listener.clone()) };
-        drop(slots);
+        let mut inner = self.inner.lock();
+        let (key_states, all_responded) = (inner.round.key_states(), inner.round.all_responded());
+        let before = if all_responded { None } else { inner.on_settled.replace(listener.clone()) };
+        drop(inner);
         drop(before);
         (key_states, all_responded)
     }
@@ -333,12 +214,91 @@ impl Round {
     pub(crate) fn quorum(&self) -> Quorum {
         self.nodes.quorum
     }
+}
 
-    /// Not under the lock: the listener may drop the round.
-    fn notify(&self, on_settled: Option<Arc<dyn OnSettled>>) {
-        if let Some(listener) = on_settled {
-            listener.settled(self, self.key_states());
+/// What the round knows so far: see [`machine::Round`].
+impl Round {
+    /// Whether all asked nodes have responded, none with an error.
+    pub(crate) fn all_voted(&self) -> bool {
+        self.inner.lock().round.all_voted()
+    }
+
+    /// Returns the count at `now`, with nodes past their timeout as unknown.
+    pub(crate) fn tally(&self, now: Moment) -> Tally {
+        self.inner.lock().round.tally(&*self.nodes, now)
+    }
+
+    /// Returns the state of the claim's key on each node, as far as known.
+    pub(crate) fn key_states(&self) -> KeyStates {
+        self.inner.lock().round.key_states()
+    }
+
+    /// Returns from when a grant of this round counts at a quorum (rule I-7).
+    pub(crate) fn counts_from(&self) -> Moment {
+        self.inner.lock().round.counts_from(&*self.nodes)
+    }
+
+    /// Returns the store's own number of this grant.
+    pub(crate) fn store_revision(&self) -> Option<NonZeroU64> {
+        self.inner.lock().round.store_revision()
+    }
+
+    /// Returns the fencing tokens of the nodes whose votes count.
+    pub(crate) fn drawn(&self) -> Option<FenceVotes> {
+        self.inner.lock().round.drawn(&*self.nodes)
+    }
+
+    /// Returns the largest fencing token that a node has reported.
+    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
+        self.inner.lock().round.largest_number(&*self.nodes)
+    }
+
+    /// Returns the queue listings of the nodes.
+    pub(crate) fn listings(&self) -> Vec<QueueListing> {
+        self.inner.lock().round.listings()
+    }
+
+    /// Whether a node has cast this vote.
+    pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
+        self.count_votes(|_, cast| cast == vote) > 0
+    }
+
+    /// Counts the votes so far that `is_counted` selects by the index of the node and its vote.
+    pub(crate) fn count_votes(&self, is_counted: impl Fn(usize, &Vote) -> bool) -> usize {
+        self.inner.lock().round.count_votes(is_counted)
+    }
+
+    /// Returns all responses so far, for people and for what a refused waiter does next.
+    pub(crate) fn report(&self) -> VoteReport {
+        let now = self.nodes.clock.now();
+        self.inner.lock().round.report(&*self.nodes, now)
+    }
+}
+
+/// Tasks that wait for the round: nearly always one.
+#[derive(Debug, Default)]
+struct Waiting {
+    tasks: SmallVec<[Waker; 1]>,
+    /// Whether one of them waits for a certain node, so that it must see every response.
+    for_each_answer: bool,
+}
+
+impl Waiting {
+    /// Wakes the task of `context` at the next news.
+    fn join(&mut self, context: &Context<'_>) {
+        if !self.tasks.iter().any(|task| task.will_wake(context.waker())) {
+            self.tasks.push(context.waker().clone());
         }
+    }
+
+    /// Treats each response as news until the tasks are woken.
+    fn for_each_answer(&mut self) {
+        self.for_each_answer = true;
+    }
+
+    /// Takes the tasks to wake for a response, which may be news to only some of them.
+    fn leave(&mut self, is_news: bool) -> SmallVec<[Waker; 1]> {
+        if is_news || self.for_each_answer { mem::take(self).tasks } else { SmallVec::new() }
     }
 }
 
@@ -359,9 +319,6 @@ impl Collect for Round {
 
 impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Round")
-            .field("expect", &self.expect)
-            .field("slots", &*self.slots.lock())
-            .finish_non_exhaustive()
+        f.debug_struct("Round").field("round", &self.inner.lock().round).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use crate::engine::node_queue::Place;
 use crate::engine::options::{AcquireRequest, News};
 use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
+use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::{Mode, Moment, Verdict, least_left};
 

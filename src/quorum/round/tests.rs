@@ -9,8 +9,9 @@ use super::*;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
 use crate::runtime::clock::Sleep;
+use quorlock_protocol::machine::{INSPECT_PATIENCE, LEAST_PATIENCE};
 use quorlock_protocol::votes::VoteOutcome;
-use quorlock_protocol::{Claim, Drift, FencingToken, Quarantine, Token};
+use quorlock_protocol::{Claim, Drift, Quarantine, Token, Verdict};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::Round;
-use super::responses::{Responses, Slot, State};
+use super::{Inner, Round};
 use crate::node::{NodeError, Vote};
-use crate::quorum::members::LEAST_PATIENCE;
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timer;
-use quorlock_protocol::votes::VoteOutcome;
+use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE};
 use quorlock_protocol::{Moment, Verdict};
 
 /// Tasks of silent nodes are woken after this fraction (a quarter) of the timeout.
@@ -25,83 +23,64 @@ impl Round {
     /// Waits until the verdict is certain, or every silent node has timed out. Once the verdict can
     /// no longer be *unavailable*, the remaining wait is short.
     pub(crate) async fn verdict(&self) -> Verdict {
-        self.wait_for(None, |slots, now| self.decide(slots, now)).await
+        self.wait_for(None, |inner, now| inner.round.decide(&*self.nodes, now)).await
     }
 
     /// Waits until every asked node has responded or timed out. An inspection waits only briefly
     /// for the rest once enough have responded.
     pub(crate) async fn settled(&self) {
-        self.wait_for(None, |slots, now| slots.next_limit(now).is_none().then_some(())).await;
+        self.wait_for(None, |inner, now| inner.round.poll_timeout(now).is_none().then_some(())).await;
     }
 
     /// Wakes the task of `context` once, with the last response at the latest. Returns the earliest
     /// timeout of the silent nodes; `None` if all have responded.
     pub(crate) fn listen(&self, context: &Context<'_>) -> Option<Moment> {
-        let mut slots = self.slots.lock();
-        let limit = slots.next_limit(self.sent)?;
-        slots.waiting.join(context);
+        let mut inner = self.inner.lock();
+        let limit = inner.round.poll_timeout(self.sent)?;
+        inner.waiting.join(context);
         Some(limit)
     }
 
     /// Waits until the node at `index` has responded or is overdue. Returns whether it refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
-        let patience = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
-        debug_assert!(self.slots.lock().may_respond(index), "waits for a node that was not asked");
-        let asked = self.slots.lock().asked_at(index);
-        let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
-        self.wait_for(overdue, |slots, now| {
-            slots.waiting.for_each_answer();
-            let Some(reply) = self.outcome_of(slots, index, now) else {
-                return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
-            };
-            Some(match reply {
-                VoteOutcome::Held(_)
-                | VoteOutcome::NotYourTurn
-                | VoteOutcome::FenceAhead
-                | VoteOutcome::Free => true,
-                VoteOutcome::Granted
-                | VoteOutcome::Restored
-                | VoteOutcome::Quarantined { .. }
-                | VoteOutcome::Duplicate { .. }
-                | VoteOutcome::Pending
-                | VoteOutcome::Failed(_)
-                | VoteOutcome::Skipped
-                | _ => false,
-            })
+        let patience = || self.nodes.overdue_after(index, LEAST_PATIENCE, self.ttl);
+        debug_assert!(!self.inner.lock().round.is_unasked(index), "waits for a node that was not asked");
+        let asked = self.inner.lock().round.asked_at(index);
+        let overdue = asked.map(|asked| asked + patience());
+        self.wait_for(overdue, |inner, now| {
+            inner.waiting.for_each_answer();
+            let refuses = inner.round.refuses(&*self.nodes, index, now);
+            refuses.or_else(|| overdue.is_some_and(|overdue| now >= overdue).then_some(false))
         })
         .await
     }
 
     /// Waits until `done` returns a value; it is also called at the nodes' timeouts and at `until`.
-    async fn wait_for<T>(
-        &self,
-        until: Option<Moment>,
-        done: impl Fn(&mut Responses, Moment) -> Option<T>,
-    ) -> T {
+    async fn wait_for<T>(&self, until: Option<Moment>, done: impl Fn(&mut Inner, Moment) -> Option<T>) -> T {
         let mut wait = Wait { round: self, timer: Timer::default(), begun: false, woken: false };
         // No node has timed out as of `sent`. If one has by now, the timer fires immediately; only
         // then is the clock read.
         let mut now = self.sent;
         loop {
             let outcome = poll_fn(|context| {
-                let mut slots = self.slots.lock();
-                let mut outcome = done(&mut slots, now);
+                let mut inner = self.inner.lock();
+                let mut outcome = done(&mut inner, now);
                 if outcome.is_none() && wait.begun {
                     let present = self.nodes.clock.now();
                     let is_up = |time: Moment| now < time && time <= present;
-                    if slots.next_limit(now).is_some_and(is_up) || until.is_some_and(is_up) {
+                    if inner.round.poll_timeout(now).is_some_and(is_up) || until.is_some_and(is_up) {
                         return Poll::Ready(None);
                     }
                     now = present;
-                    outcome = done(&mut slots, now);
+                    outcome = done(&mut inner, now);
                 }
                 if outcome.is_some() {
                     return Poll::Ready(outcome);
                 }
                 wait.begun = true;
-                slots.waiting.join(context);
-                let next = slots.next_limit(now);
-                drop(slots);
+                inner.waiting.join(context);
+                let next = inner.round.poll_timeout(now);
+                drop(inner);
                 let wake_silent = next.filter(|_| !wait.woken).map(|limit| self.wakes_at(limit, now));
                 if wake_silent.is_some_and(|wake_silent| now >= wake_silent) {
                     wait.woken = true;
@@ -122,7 +101,7 @@ impl Round {
             // not the nodes' (rule I-46): let the tasks that read them run first.
             for _ in 0..SILENCE_CHECKS {
                 yield_now().await;
-                if let Some(outcome) = done(&mut self.slots.lock(), now) {
+                if let Some(outcome) = done(&mut self.inner.lock(), now) {
                     return outcome;
                 }
             }
@@ -139,19 +118,16 @@ impl Round {
         if now < earliest {
             return earliest;
         }
-        let overdue = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
-        self.sent + self.nodes.members.iter().map(overdue).fold(part, Duration::min)
+        let overdue = |node| self.nodes.overdue_after(node, LEAST_PATIENCE, self.ttl);
+        self.sent + (0..self.nodes.members.len()).map(overdue).fold(part, Duration::min)
     }
 
     /// Wakes the connections of silent nodes, whose task may have ended or belong to a runtime that
     /// is not driven.
     pub(crate) fn wake_silent(&self) {
-        let members = self.nodes.members.iter().zip(0..);
-        let silent = |index: usize| {
-            matches!(self.slots.lock().nodes.get(index), Some(Slot { state: State::Pending { .. }, .. }))
-        };
-        for (member, index) in members {
-            if silent(index) {
+        for (index, member) in self.nodes.members.iter().enumerate() {
+            let is_silent = self.inner.lock().round.asked_at(index).is_some();
+            if is_silent {
                 drop(member.node.ready());
             }
         }
@@ -160,21 +136,19 @@ impl Round {
     /// Waits without a timeout for the node at `index` to respond. Returns `None` if it was not
     /// asked.
     pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
-        debug_assert!(self.slots.lock().may_respond(index), "waits for a node that was not asked");
+        debug_assert!(!self.inner.lock().round.is_unasked(index), "waits for a node that was not asked");
         poll_fn(|context| {
-            let mut slots = self.slots.lock();
-            match slots.nodes.get(index).map(|slot| &slot.state) {
-                None | Some(State::Skipped) => Poll::Ready(None),
-                Some(State::Answered { result, .. }) => {
-                    let vote = result.as_ref().map(|answer| answer.vote.clone());
-                    Poll::Ready(Some(vote.map_err(NodeError::clone)))
-                }
-                Some(State::Pending { .. } | State::Unasked) => {
-                    slots.waiting.for_each_answer();
-                    slots.waiting.join(context);
-                    Poll::Pending
-                }
+            let mut inner = self.inner.lock();
+            if inner.round.asked_at(index).is_some() {
+                inner.waiting.for_each_answer();
+                inner.waiting.join(context);
+                return Poll::Pending;
             }
+            let response = inner.round.response_of(index);
+            Poll::Ready(response.map(|result| match result {
+                Ok(response) => Ok(response.vote.clone()),
+                Err(error) => Err(error.clone()),
+            }))
         })
         .await
     }
@@ -195,7 +169,7 @@ impl Drop for Wait<'_> {
         self.round.nodes.timers.stop(&mut self.timer);
         if self.begun {
             // Tasks that still wait register again.
-            let woken = self.round.slots.lock().waiting.leave(true);
+            let woken = self.round.inner.lock().waiting.leave(true);
             woken.into_iter().for_each(Waker::wake);
         }
     }
