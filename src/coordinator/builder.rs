@@ -369,8 +369,8 @@ impl Builder {
         }
         let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);
-        let nodes =
-            Nodes::new(nodes, quorum, self.seams.clock, (quarantine, max_ttls), self.seams.node_timeout);
+        let seams = (self.seams.clock, self.seams.entropy.clone());
+        let nodes = Nodes::new(nodes, quorum, seams, (quarantine, max_ttls), self.seams.node_timeout);
         let (tasks, registry) = Tasks::new(nodes.timers.clone());
         let engine = EngineContext {
             nodes: Arc::new(nodes),

@@ -21,7 +21,7 @@ use crate::runtime::{Mutex, detached::FinishInBackground};
 use quorlock_protocol::KeyState;
 use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token, Verdict};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Quorum, Resource, Term, Token, Verdict};
 
 /// The state that a lease, its watchers and its keeper share.
 #[derive(Debug)]
@@ -385,16 +385,16 @@ impl LeaseState {
         drop(mem::replace(&mut *self.last_round.lock(), LastRound::InFlight(round.clone())));
         let (key_states, all_responded) = round.notify_settled(self);
         if all_responded {
-            self.keep(round, key_states);
+            self.keep(Arc::as_ptr(round).cast(), key_states);
         }
         key_states
     }
 
     /// Keeps the key states that `round` left, if it is the latest.
-    fn keep(&self, round: &Round, key_states: KeyStates) -> bool {
+    fn keep(&self, round: *const (), key_states: KeyStates) -> bool {
         let mut last_round = self.last_round.lock();
         let followed =
-            matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
+            matches!(&*last_round, LastRound::InFlight(latest) if ptr::addr_eq(Arc::as_ptr(latest), round));
         let before = if followed {
             mem::replace(&mut *last_round, LastRound::Settled(key_states))
         } else {
@@ -443,8 +443,7 @@ impl Wake for LeaseState {
 }
 
 impl OnSettled for LeaseState {
-    fn settled(&self, round: &Round, key_states: KeyStates) {
-        let quorum = round.quorum();
+    fn settled(&self, round: *const (), quorum: Quorum, key_states: KeyStates) {
         let is_short = |key_states: KeyStates| {
             let held = (0..quorum.nodes()).filter(|node| key_states.get(*node) == KeyState::Holds).count();
             held <= quorum.needed() && held < quorum.nodes()

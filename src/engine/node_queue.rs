@@ -225,7 +225,7 @@ impl NodeQueue {
                 let round =
                     Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, home, &request.into());
                 if round.refuses(home).await {
-                    let queued = if let Some(Ok(Vote::Queued(queued))) = round.answer_of(home).await {
+                    let queued = if let Some(Vote::Queued(queued)) = round.vote_of(home) {
                         Some(*queued)
                     } else {
                         self.note_turns(NodeSet::of(home));
@@ -326,7 +326,7 @@ impl NodeQueue {
     ) -> Option<Vote> {
         let home = self.home(engine, key);
         let round = inspect(engine, key, acquisition, home);
-        if round.refuses(home).await { round.answer_of(home).await?.ok() } else { None }
+        if round.refuses(home).await { round.vote_of(home) } else { None }
     }
 
     /// The node to ask for a place, unless it is skipped.
@@ -345,7 +345,7 @@ impl NodeQueue {
         place: &Place,
     ) -> Option<Vote> {
         let (other_node, round) = self.inspect_other_node(engine, keys, acquisition, place);
-        if round.refuses(other_node).await { round.answer_of(other_node).await?.ok() } else { None }
+        if round.refuses(other_node).await { round.vote_of(other_node) } else { None }
     }
 
     /// The same, for the listener of a waiter.

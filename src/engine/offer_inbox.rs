@@ -312,6 +312,7 @@ mod tests {
     use crate::quorum::members::Nodes;
     use crate::quorum::round::Expect;
     use crate::runtime::clock::SystemClock;
+    use crate::runtime::entropy::SystemEntropy;
     use quorlock_protocol::{Drift, Quarantine, Quorum};
 
     const LIFE: Duration = Duration::from_secs(5);
@@ -341,7 +342,13 @@ mod tests {
         let quorum = Quorum::majority(3);
         let max_ttls = Arc::new(MaxTtls::new(LIFE, Drift::default(), quorum));
         let nodes = (0..3).map(|_| Arc::new(Silent) as Arc<dyn Node>).collect();
-        Arc::new(Nodes::new(nodes, quorum, Arc::new(SystemClock), (Quarantine::none(), max_ttls), None))
+        Arc::new(Nodes::new(
+            nodes,
+            quorum,
+            (Arc::new(SystemClock), Arc::new(SystemEntropy)),
+            (Quarantine::none(), max_ttls),
+            None,
+        ))
     }
 
     fn offered(request: &OfferRequest, node: usize) {

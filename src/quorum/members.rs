@@ -9,6 +9,7 @@ use super::ordered::in_order;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Capability, Grants, Node, Reach};
 use crate::runtime::clock::Clock;
+use crate::runtime::entropy::Entropy;
 use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
 use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE};
@@ -23,6 +24,7 @@ pub(crate) struct Nodes {
     pub(crate) capabilities: Capabilities,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
     /// The quarantine by our own settings.
     quarantine: Quarantine,
     /// The `max_ttl` of other clients.
@@ -49,7 +51,7 @@ impl Nodes {
     pub(crate) fn new(
         nodes: Vec<Arc<dyn Node>>,
         quorum: Quorum,
-        clock: Arc<dyn Clock>,
+        (clock, entropy): (Arc<dyn Clock>, Arc<dyn Entropy>),
         (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
         set_timeout: Option<Duration>,
     ) -> Nodes {
@@ -89,6 +91,7 @@ impl Nodes {
             capabilities,
             quorum,
             clock,
+            entropy,
             quarantine,
             max_ttls,
             set_timeout,
@@ -112,6 +115,7 @@ impl Nodes {
             capabilities: self.capabilities,
             quorum: self.quorum,
             clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
             quarantine: self.quarantine,
             max_ttls: self.max_ttls.clone(),
             set_timeout: self.set_timeout,
@@ -241,6 +245,10 @@ impl Deployment for Nodes {
 
     fn overdue_after(&self, node: usize, least: Duration, ttl: Duration) -> Duration {
         self.members.get(node).map_or(least, |member| self.overdue_of(member, least, ttl))
+    }
+
+    fn random(&self) -> u64 {
+        self.entropy.next_u64()
     }
 
     fn name(&self, node: usize) -> Arc<str> {

@@ -1,15 +1,15 @@
-//! Drives a round: sends one request to all nodes, and wakes who waits for the verdict.
+//! Drives a machine: sends requests to the nodes, and wakes who waits for the verdict on their responses.
 //!
-//! What is decided, [`machine::Round`](quorlock_protocol::machine::Round) decides, under the mutex of this
-//! driver. [`Round::start`] records every node as asked, and gives each its request together with a [`Responder`].
+//! What is decided, the [`Machine`] decides, under the mutex of its driver: a round, or what takes a claim back.
+//! [`Round::start`] records every node as asked, and gives each its request together with a [`Responder`].
 //! The task that reads a node's response from the socket records it in the round and wakes the tasks that wait
-//! for it. A round has no task of its own, and no task polls.
+//! for it. A driver has no task of its own, and no task polls.
 //!
 //! # Events
 //!
 //! | event | effect |
 //! |---|---|
-//! | response or error of a node | [`Round::answered`]: recorded. If it is news, the waiting tasks are woken; the last response also notifies [`OnSettled`]. |
+//! | response or error of a node | [`Driven::answered`]: recorded. If it is news, the waiting tasks are woken; the last response also notifies [`OnSettled`]. |
 //! | vote without a request | [`Round::offered`]: the same, for the votes of an offer. |
 //! | timeout of a node | The waiting task wakes by its timer, lets the tasks that read sockets run (I-46), and then counts the silent node as unknown. |
 //! | [`Round::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
@@ -24,6 +24,7 @@ use std::fmt;
 use std::mem;
 use std::num::NonZeroU64;
 use std::ops::Deref;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Waker};
@@ -37,7 +38,7 @@ use crate::node::{
 };
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
-use quorlock_protocol::machine::{self, Asked, Heard, KeyStates, Question};
+use quorlock_protocol::machine::{self, Asked, Heard, KeyStates, Machine, Question, Undo};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FenceVotes, FencingToken, Moment, Quorum, Tally};
 
@@ -48,7 +49,10 @@ mod tests;
 mod waiting;
 
 /// One request to all or some nodes, and their responses.
-pub(crate) struct Round {
+pub(crate) type Round = Driven<machine::Round>;
+
+/// A machine, with who waits for it.
+pub(crate) struct Driven<M> {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
@@ -57,12 +61,12 @@ pub(crate) struct Round {
     op: Op,
     /// The upper bound of the nodes' timeouts.
     pub(crate) ttl: Duration,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner<M>>,
     abandoned: AtomicBool,
 }
 
-struct Inner {
-    round: machine::Round,
+struct Inner<M> {
+    machine: M,
     /// Notified of the key states once all nodes have responded.
     on_settled: Option<Arc<dyn OnSettled>>,
     waiting: Waiting,
@@ -70,8 +74,8 @@ struct Inner {
 
 /// Notified of the key states once all nodes have responded in a round.
 pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
-    /// Called when all nodes have responded in `round`.
-    fn settled(&self, round: &Round, key_states: KeyStates);
+    /// Called when all nodes have responded in the round at this address.
+    fn settled(&self, round: *const (), quorum: Quorum, key_states: KeyStates);
 }
 
 /// The number of nodes for which the requests of a round need no allocation.
@@ -97,7 +101,7 @@ impl Round {
         };
         let round =
             machine::Round::new(&**nodes, Question { expect, takes_free, ttl }, nodes.clock.now(), asked);
-        let round = Round::drive(nodes, expect, Op::of(first), ttl, round);
+        let round = Driven::drive(nodes, (expect, ttl), Op::of(first), round);
         for (index, request) in requests.into_iter().enumerate() {
             if let Some(request) = request {
                 round.send(index, request);
@@ -116,7 +120,7 @@ impl Round {
     ) -> Arc<Round> {
         let question = Question { expect, takes_free: false, ttl };
         let round = machine::Round::new(&**nodes, question, nodes.clock.now(), |_| Asked::Later);
-        let round = Round::drive(nodes, expect, Op::of(Some(request)), ttl, round);
+        let round = Driven::drive(nodes, (expect, ttl), Op::of(Some(request)), round);
         round.ask(first, request.clone());
         round
     }
@@ -124,7 +128,7 @@ impl Round {
     /// Asks all nodes that have not been asked yet.
     pub(crate) fn ask_remaining(self: &Arc<Round>, request: &SharedRequest) {
         for index in 0..self.nodes.members.len() {
-            let unasked = self.inner.lock().round.is_unasked(index);
+            let unasked = self.inner.lock().machine.is_unasked(index);
             if unasked {
                 self.ask(index, request.clone());
             }
@@ -135,33 +139,58 @@ impl Round {
     /// its timeouts are as if all nodes were asked now for a key that lives for `life`.
     pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
         let round = machine::Round::offered(&**nodes, expect, nodes.clock.now(), life);
-        Round::drive(nodes, expect, Op::of(None), life, round)
-    }
-
-    fn drive(nodes: &Arc<Nodes>, expect: Expect, op: Op, ttl: Duration, round: machine::Round) -> Arc<Round> {
-        debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
-        let sent = round.sent();
-        let inner = Mutex::new(Inner { round, on_settled: None, waiting: Waiting::default() });
-        let abandoned = AtomicBool::new(false);
-        Arc::new(Round { nodes: nodes.clone(), sent, expect, op, ttl, inner, abandoned })
+        Driven::drive(nodes, (expect, life), Op::of(None), round)
     }
 
     /// Records an unasked vote of the node at `index`. Only its first vote counts.
     pub(crate) fn offered(&self, index: usize, vote: Response, now: Moment) {
         let mut inner = self.inner.lock();
-        if let Some(heard) = inner.round.handle_offer(&*self.nodes, index, vote, now) {
+        if let Some(heard) = inner.machine.handle_offer(&*self.nodes, index, vote, now) {
             self.conclude(inner, heard);
         }
     }
 
     /// Asks a node that has not been asked.
     pub(crate) fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
-        self.inner.lock().round.ask(&*self.nodes, index, self.nodes.clock.now());
+        self.inner.lock().machine.ask(&*self.nodes, index, self.nodes.clock.now());
         self.send(index, request);
+    }
+}
+
+impl Driven<Undo> {
+    /// Drives a clean-up, and sends its first requests.
+    pub(crate) fn undo(nodes: &Arc<Nodes>, ttl: Duration, undo: Undo) -> Arc<Driven<Undo>> {
+        let driven = Driven::drive(nodes, (Expect::Released, ttl), Op::RELEASE, undo);
+        driven.send_due(driven.sent);
+        driven
+    }
+}
+
+impl<M: Machine> Driven<M> {
+    fn drive(nodes: &Arc<Nodes>, (expect, ttl): (Expect, Duration), op: Op, machine: M) -> Arc<Driven<M>> {
+        debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
+        let sent = machine.round().sent();
+        let inner = Mutex::new(Inner { machine, on_settled: None, waiting: Waiting::default() });
+        let abandoned = AtomicBool::new(false);
+        Arc::new(Driven { nodes: nodes.clone(), sent, expect, op, ttl, inner, abandoned })
+    }
+
+    /// Sends what the machine wants sent at `now`.
+    pub(crate) fn send_due(self: &Arc<Self>, now: Moment) {
+        loop {
+            let due = self.inner.lock().machine.poll_request(now);
+            let Some((index, request)) = due else { return };
+            self.send(index, request);
+        }
+    }
+
+    /// Reads or changes the machine.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut M, &Nodes) -> T) -> T {
+        work(&mut self.inner.lock().machine, &self.nodes)
     }
 
     /// The node may respond before this returns.
-    fn send(self: &Arc<Round>, index: usize, request: SharedRequest) {
+    fn send(self: &Arc<Self>, index: usize, request: SharedRequest) {
         let Some(member) = self.nodes.members.get(index) else { return };
         member.node.ask(request, Responder::new(self.clone(), index));
     }
@@ -170,12 +199,12 @@ impl Round {
     fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let mut inner = self.inner.lock();
-        let took = now.since(inner.round.asked_at(index).unwrap_or(self.sent));
+        let took = now.since(inner.machine.round().asked_at(index).unwrap_or(self.sent));
         member.meter.answered(self.op, &result, took);
         if result.is_ok() {
             member.answered_after(took);
         }
-        let heard = inner.round.handle_response(&*self.nodes, index, result, now);
+        let heard = inner.machine.handle_response(&*self.nodes, index, result, now);
         if heard.is_late {
             member.meter.late();
         }
@@ -183,13 +212,13 @@ impl Round {
     }
 
     /// Wakes the waiting tasks after a response.
-    fn conclude(&self, mut inner: MutexGuard<'_, Inner>, heard: Heard) {
+    fn conclude(&self, mut inner: MutexGuard<'_, Inner<M>>, heard: Heard) {
         let woken = inner.waiting.leave(heard.is_news);
-        let on_settled = if inner.round.all_responded() { inner.on_settled.take() } else { None };
+        let on_settled = if inner.machine.is_settled() { inner.on_settled.take() } else { None };
         drop(inner);
         // Not under the lock: the listener may drop the round.
         if let Some(listener) = on_settled {
-            listener.settled(self, self.key_states());
+            listener.settled(ptr::from_ref(self).cast(), self.nodes.quorum, self.key_states());
         }
         woken.into_iter().for_each(Waker::wake);
     }
@@ -204,58 +233,55 @@ impl Round {
     /// far, and whether all nodes have already responded; the listener is then not notified.
     pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
         let mut inner = self.inner.lock();
-        let (key_states, all_responded) = (inner.round.key_states(), inner.round.all_responded());
+        let round = inner.machine.round();
+        let (key_states, all_responded) = (round.key_states(), round.all_responded());
         let before = if all_responded { None } else { inner.on_settled.replace(listener.clone()) };
         drop(inner);
         drop(before);
         (key_states, all_responded)
     }
-
-    pub(crate) fn quorum(&self) -> Quorum {
-        self.nodes.quorum
-    }
 }
 
 /// What the round knows so far: see [`machine::Round`].
-impl Round {
+impl<M: Machine> Driven<M> {
     /// Whether all asked nodes have responded, none with an error.
     pub(crate) fn all_voted(&self) -> bool {
-        self.inner.lock().round.all_voted()
+        self.inner.lock().machine.round().all_voted()
     }
 
     /// Returns the count at `now`, with nodes past their timeout as unknown.
     pub(crate) fn tally(&self, now: Moment) -> Tally {
-        self.inner.lock().round.tally(&*self.nodes, now)
+        self.inner.lock().machine.round().tally(&*self.nodes, now)
     }
 
     /// Returns the state of the claim's key on each node, as far as known.
     pub(crate) fn key_states(&self) -> KeyStates {
-        self.inner.lock().round.key_states()
+        self.inner.lock().machine.round().key_states()
     }
 
     /// Returns from when a grant of this round counts at a quorum (rule I-7).
     pub(crate) fn counts_from(&self) -> Moment {
-        self.inner.lock().round.counts_from(&*self.nodes)
+        self.inner.lock().machine.round().counts_from(&*self.nodes)
     }
 
     /// Returns the store's own number of this grant.
     pub(crate) fn store_revision(&self) -> Option<NonZeroU64> {
-        self.inner.lock().round.store_revision()
+        self.inner.lock().machine.round().store_revision()
     }
 
     /// Returns the fencing tokens of the nodes whose votes count.
     pub(crate) fn drawn(&self) -> Option<FenceVotes> {
-        self.inner.lock().round.drawn(&*self.nodes)
+        self.inner.lock().machine.round().drawn(&*self.nodes)
     }
 
     /// Returns the largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
-        self.inner.lock().round.largest_number(&*self.nodes)
+        self.inner.lock().machine.round().largest_number(&*self.nodes)
     }
 
     /// Returns the queue listings of the nodes.
     pub(crate) fn listings(&self) -> Vec<QueueListing> {
-        self.inner.lock().round.listings()
+        self.inner.lock().machine.round().listings()
     }
 
     /// Whether a node has cast this vote.
@@ -265,13 +291,20 @@ impl Round {
 
     /// Counts the votes so far that `is_counted` selects by the index of the node and its vote.
     pub(crate) fn count_votes(&self, is_counted: impl Fn(usize, &Vote) -> bool) -> usize {
-        self.inner.lock().round.count_votes(is_counted)
+        self.inner.lock().machine.round().count_votes(is_counted)
+    }
+
+    /// Returns the vote of the node at `index`, if it has cast one.
+    pub(crate) fn vote_of(&self, index: usize) -> Option<Vote> {
+        let inner = self.inner.lock();
+        let response = inner.machine.round().response_of(index)?.as_ref().ok()?;
+        Some(response.vote.clone())
     }
 
     /// Returns all responses so far, for people and for what a refused waiter does next.
     pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
-        self.inner.lock().round.report(&*self.nodes, now)
+        self.inner.lock().machine.round().report(&*self.nodes, now)
     }
 }
 
@@ -302,7 +335,7 @@ impl Waiting {
     }
 }
 
-impl Collect for Round {
+impl<M: Machine> Collect for Driven<M> {
     fn answer(&self, index: usize, result: Result<Response, NodeError>) {
         self.answered(index, result, self.nodes.clock.now());
     }
@@ -317,8 +350,8 @@ impl Collect for Round {
     }
 }
 
-impl fmt::Debug for Round {
+impl<M: fmt::Debug> fmt::Debug for Driven<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Round").field("round", &self.inner.lock().round).finish_non_exhaustive()
+        f.debug_struct("Driven").field("machine", &self.inner.lock().machine).finish_non_exhaustive()
     }
 }

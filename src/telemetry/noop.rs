@@ -78,6 +78,8 @@ impl NodeMeter {
 }
 
 impl Op {
+    pub(crate) const RELEASE: Op = Op;
+
     pub(crate) fn of(_: Option<&Request>) -> Op {
         Op
     }

@@ -353,6 +353,9 @@ pub(crate) struct Op(usize);
 impl Op {
     const WORDS: &[&str] = &["acquire", "renew", "release", "other"];
 
+    /// That of a clean-up.
+    pub(crate) const RELEASE: Op = Op(2);
+
     pub(crate) fn of(request: Option<&Request>) -> Op {
         Op(match request {
             Some(Request::Acquire { .. } | Request::Transfer { .. }) => 0,

@@ -9,6 +9,7 @@ use super::*;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
 use crate::runtime::clock::Sleep;
+use crate::runtime::entropy::SystemEntropy;
 use quorlock_protocol::machine::{INSPECT_PATIENCE, LEAST_PATIENCE};
 use quorlock_protocol::votes::VoteOutcome;
 use quorlock_protocol::{Claim, Drift, Quarantine, Token, Verdict};
@@ -103,8 +104,13 @@ impl Bench {
         let members = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
         let quorum = Quorum::of(needed, 5).unwrap();
         let max_ttls = Arc::new(MaxTtls::new(LIMIT, Drift::default(), quorum));
-        let members =
-            Arc::new(Nodes::new(members, quorum, clock.clone(), (Quarantine::none(), max_ttls), limit));
+        let members = Arc::new(Nodes::new(
+            members,
+            quorum,
+            (clock.clone(), Arc::new(SystemEntropy)),
+            (Quarantine::none(), max_ttls),
+            limit,
+        ));
         let round = Bench::ask(&members, asked);
         Bench { clock, nodes, members, round }
     }
@@ -448,16 +454,6 @@ async fn a_receive_time_of_another_clock_is_ignored() {
     assert_eq!(bench.round.report().votes()[0].took, Duration::ZERO);
     bench.reply(1).send_received(Ok(granted("1")), ReceivedAt { at, clock: &*bench.clock });
     assert_eq!(bench.round.report().votes()[1].took, LIMIT);
-}
-
-#[tokio::test]
-async fn a_task_waiting_for_one_node_gets_its_answer_after_the_verdict() {
-    let bench = Bench::new();
-    (0..3).for_each(|node| bench.grant(node));
-    let mut answer = bench.waiter(|round| async move { round.answer_of(3).await });
-    assert_eq!(answer.look(), None);
-    bench.grant(3);
-    assert_eq!((answer.rung(), answer.look()), (1, Some(Some(Ok(Vote::Granted)))));
 }
 
 #[tokio::test]

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::{Inner, Round};
-use crate::node::{NodeError, Vote};
+use super::{Driven, Inner};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timer;
-use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE};
+use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE, Machine};
 use quorlock_protocol::{Moment, Verdict};
 
 /// Tasks of silent nodes are woken after this fraction (a quarter) of the timeout.
@@ -19,24 +18,30 @@ const WAKE_AFTER: u32 = 4;
 /// single-threaded runtime, once to parse what was read.
 pub(super) const SILENCE_CHECKS: usize = 3;
 
-impl Round {
+impl<M: Machine> Driven<M> {
     /// Waits until the verdict is certain, or every silent node has timed out. Once the verdict can
     /// no longer be *unavailable*, the remaining wait is short.
     pub(crate) async fn verdict(&self) -> Verdict {
-        self.wait_for(None, |inner, now| inner.round.decide(&*self.nodes, now)).await
+        self.wait_for(None, |inner, now| inner.machine.round_mut().decide(&*self.nodes, now)).await
     }
 
     /// Waits until every asked node has responded or timed out. An inspection waits only briefly
     /// for the rest once enough have responded.
     pub(crate) async fn settled(&self) {
-        self.wait_for(None, |inner, now| inner.round.poll_timeout(now).is_none().then_some(())).await;
+        self.wait_for(None, |inner, now| inner.machine.round().poll_timeout(now).is_none().then_some(()))
+            .await;
+    }
+
+    /// Waits until `done` returns true of the machine; it is also asked at `until`.
+    pub(crate) async fn until(&self, until: Moment, done: impl Fn(&M, Moment) -> bool) {
+        self.wait_for(Some(until), |inner, now| done(&inner.machine, now).then_some(())).await;
     }
 
     /// Wakes the task of `context` once, with the last response at the latest. Returns the earliest
     /// timeout of the silent nodes; `None` if all have responded.
     pub(crate) fn listen(&self, context: &Context<'_>) -> Option<Moment> {
         let mut inner = self.inner.lock();
-        let limit = inner.round.poll_timeout(self.sent)?;
+        let limit = inner.machine.round().poll_timeout(self.sent)?;
         inner.waiting.join(context);
         Some(limit)
     }
@@ -44,19 +49,26 @@ impl Round {
     /// Waits until the node at `index` has responded or is overdue. Returns whether it refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
         let patience = || self.nodes.overdue_after(index, LEAST_PATIENCE, self.ttl);
-        debug_assert!(!self.inner.lock().round.is_unasked(index), "waits for a node that was not asked");
-        let asked = self.inner.lock().round.asked_at(index);
+        debug_assert!(
+            !self.inner.lock().machine.round().is_unasked(index),
+            "waits for a node that was not asked"
+        );
+        let asked = self.inner.lock().machine.round().asked_at(index);
         let overdue = asked.map(|asked| asked + patience());
         self.wait_for(overdue, |inner, now| {
             inner.waiting.for_each_answer();
-            let refuses = inner.round.refuses(&*self.nodes, index, now);
+            let refuses = inner.machine.round().refuses(&*self.nodes, index, now);
             refuses.or_else(|| overdue.is_some_and(|overdue| now >= overdue).then_some(false))
         })
         .await
     }
 
     /// Waits until `done` returns a value; it is also called at the nodes' timeouts and at `until`.
-    async fn wait_for<T>(&self, until: Option<Moment>, done: impl Fn(&mut Inner, Moment) -> Option<T>) -> T {
+    async fn wait_for<T>(
+        &self,
+        until: Option<Moment>,
+        done: impl Fn(&mut Inner<M>, Moment) -> Option<T>,
+    ) -> T {
         let mut wait = Wait { round: self, timer: Timer::default(), begun: false, woken: false };
         // No node has timed out as of `sent`. If one has by now, the timer fires immediately; only
         // then is the clock read.
@@ -68,7 +80,8 @@ impl Round {
                 if outcome.is_none() && wait.begun {
                     let present = self.nodes.clock.now();
                     let is_up = |time: Moment| now < time && time <= present;
-                    if inner.round.poll_timeout(now).is_some_and(is_up) || until.is_some_and(is_up) {
+                    if inner.machine.round().poll_timeout(now).is_some_and(is_up) || until.is_some_and(is_up)
+                    {
                         return Poll::Ready(None);
                     }
                     now = present;
@@ -79,7 +92,7 @@ impl Round {
                 }
                 wait.begun = true;
                 inner.waiting.join(context);
-                let next = inner.round.poll_timeout(now);
+                let next = inner.machine.round().poll_timeout(now);
                 drop(inner);
                 let wake_silent = next.filter(|_| !wait.woken).map(|limit| self.wakes_at(limit, now));
                 if wake_silent.is_some_and(|wake_silent| now >= wake_silent) {
@@ -126,37 +139,17 @@ impl Round {
     /// is not driven.
     pub(crate) fn wake_silent(&self) {
         for (index, member) in self.nodes.members.iter().enumerate() {
-            let is_silent = self.inner.lock().round.asked_at(index).is_some();
+            let is_silent = self.inner.lock().machine.round().asked_at(index).is_some();
             if is_silent {
                 drop(member.node.ready());
             }
         }
     }
-
-    /// Waits without a timeout for the node at `index` to respond. Returns `None` if it was not
-    /// asked.
-    pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
-        debug_assert!(!self.inner.lock().round.is_unasked(index), "waits for a node that was not asked");
-        poll_fn(|context| {
-            let mut inner = self.inner.lock();
-            if inner.round.asked_at(index).is_some() {
-                inner.waiting.for_each_answer();
-                inner.waiting.join(context);
-                return Poll::Pending;
-            }
-            let response = inner.round.response_of(index);
-            Poll::Ready(response.map(|result| match result {
-                Ok(response) => Ok(response.vote.clone()),
-                Err(error) => Err(error.clone()),
-            }))
-        })
-        .await
-    }
 }
 
 /// A task that waits for the round.
-struct Wait<'a> {
-    round: &'a Round,
+struct Wait<'a, M: Machine> {
+    round: &'a Driven<M>,
     /// Fires at a node's timeout.
     timer: Timer,
     /// Whether the round has its waker.
@@ -164,7 +157,7 @@ struct Wait<'a> {
     woken: bool,
 }
 
-impl Drop for Wait<'_> {
+impl<M: Machine> Drop for Wait<'_, M> {
     fn drop(&mut self) {
         self.round.nodes.timers.stop(&mut self.timer);
         if self.begun {

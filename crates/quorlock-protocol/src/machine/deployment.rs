@@ -25,6 +25,9 @@ pub trait Deployment {
     /// Returns after how long, at least `least`, a node answers later than its measured round trips let expect.
     fn overdue_after(&self, node: usize, least: Duration, ttl: Duration) -> Duration;
 
+    /// Returns a random number for the length of a pause: it need not be secret.
+    fn random(&self) -> u64;
+
     /// Returns the name of a node, for reports.
     fn name(&self, node: usize) -> Arc<str>;
 }

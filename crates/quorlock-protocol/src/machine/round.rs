@@ -45,8 +45,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Deployment, KeyStates};
-use crate::node::{NodeError, Response, Vote};
+use super::{Deployment, KeyStates, Machine};
+use crate::node::{NodeError, Response, SharedRequest, Vote};
 use crate::{KeyState, Moment, Tally, Verdict};
 
 /// The shortest time to wait for a node whose answer is optional: far more than a round trip within
@@ -418,5 +418,34 @@ impl Round {
     ) -> impl Iterator<Item = (usize, &'a Response)> {
         self.responses()
             .filter(move |(other, theirs)| *other != node && theirs.identity.is_one_with(&response.identity))
+    }
+}
+
+impl Machine for Round {
+    fn round(&self) -> &Round {
+        self
+    }
+
+    fn round_mut(&mut self) -> &mut Round {
+        self
+    }
+
+    fn handle_response(
+        &mut self,
+        nodes: &impl Deployment,
+        node: usize,
+        result: Result<Response, NodeError>,
+        now: Moment,
+    ) -> Heard {
+        Round::handle_response(self, nodes, node, result, now)
+    }
+
+    /// Its owner has the requests, and sends each as it asks a node.
+    fn poll_request(&mut self, _: Moment) -> Option<(usize, SharedRequest)> {
+        None
+    }
+
+    fn is_settled(&self) -> bool {
+        self.all_responded()
     }
 }

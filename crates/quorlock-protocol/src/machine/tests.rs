@@ -1,0 +1,71 @@
+//! What the tests of all machines share, and what holds for all of them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Deployment;
+use crate::{Quarantine, Quorum};
+
+/// Five nodes of which three must grant, and whose round trips are not known.
+pub(super) struct Five;
+
+impl Deployment for Five {
+    fn quorum(&self) -> Quorum {
+        Quorum::majority(5)
+    }
+
+    fn quarantine(&self) -> Quarantine {
+        Quarantine::none()
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_700_000_000)
+    }
+
+    fn is_on_one_host(&self) -> bool {
+        false
+    }
+
+    fn timeout(&self, _: usize, ttl: Duration) -> Duration {
+        ttl / 10
+    }
+
+    fn overdue_after(&self, _: usize, least: Duration, _: Duration) -> Duration {
+        least
+    }
+
+    fn random(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn name(&self, node: usize) -> Arc<str> {
+        node.to_string().into()
+    }
+}
+
+/// A machine is told what has happened and what time it is, and asked what to do.
+#[test]
+fn no_machine_waits_reads_a_clock_or_draws_a_number() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = vec![source];
+    let mut checked = 0;
+    while let Some(file) = files.pop() {
+        if file.is_dir() {
+            files.extend(fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        if file.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        for word in ["async ", ".await", "Waker", "Instant", "SystemTime", "thread::", "tokio", "rand::"] {
+            let found = code.iter().find(|line| line.contains(word));
+            assert!(found.is_none(), "{}: {found:?}", file.display());
+        }
+        checked += 1;
+    }
+    assert!(checked > 40, "{checked} files");
+}
