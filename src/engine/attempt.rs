@@ -185,12 +185,12 @@ impl Attempt {
 
     /// The moment after which a lease from this attempt must not be trusted.
     pub(crate) fn deadline(&self) -> Moment {
-        self.engine.drift.deadline(self.round.counts_from(), self.ttl)
+        self.round.with(|round, nodes| round.deadline(nodes, self.engine.drift))
     }
 
     /// Whether a verdict that is known at `now` is in time.
     pub(crate) fn in_time(&self, now: Moment) -> bool {
-        fencing::in_time(&self.engine, &self.round, self.deadline(), now)
+        fencing::in_time(&self.engine, &self.round, now)
     }
 
     /// The nodes that have granted so far.

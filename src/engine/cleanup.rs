@@ -109,13 +109,12 @@ impl Cleanup {
         self.undo.report()
     }
 
-    /// Whether so many nodes had lost the key before its release that another client may have held the lock
-    /// (rule I-11). A key that is gone after `valid_until` may have expired, and says nothing.
+    /// Whether the lock may have been [lost](quorlock_protocol::machine::was_lost) before its release.
     pub(crate) async fn came_too_late(&self, valid_until: Moment) -> bool {
         if !self.undo.with(|undo, _| undo.has_lost()) {
             return false;
         }
-        // Nearly never. A single node without the key is no loss: the others decide.
+        // Nearly never.
         self.undo.settled().await;
         let now = self.engine.now();
         self.undo.with(|undo, nodes| undo.came_too_late(nodes, valid_until, now))

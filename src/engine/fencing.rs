@@ -1,4 +1,4 @@
-//! Draws the fencing token of an attempt and decides whether it may be used.
+//! Waits for the verdict on an attempt, and writes its fencing token back where too few nodes have drawn it.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use tracing::debug;
 use super::context::EngineContext;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
+use quorlock_protocol::machine::Number;
 use quorlock_protocol::{Claim, FencingToken, Moment, Verdict};
 
 /// The outcome of an attempt.
@@ -25,25 +26,18 @@ impl Decision {
     }
 }
 
-/// Waits for the verdict on the attempt that asked for `claim` in the round `votes`.
-///
-/// Its fencing token is the largest number among the votes that count. If fewer than a quorum of them carry it, it is
-/// the next number, to which a quorum of nodes raises its counter in a second round: they must still hold the claim's
-/// key, with a counter below (rules F-4 and F-5).
+/// Waits for the verdict on the attempt that asked for `claim` in the round `votes`, and for its
+/// [`Number`](quorlock_protocol::machine::Round::number).
 ///
 /// # Cancel safety
 ///
 /// May be called again.
 pub(crate) async fn decide(engine: &EngineContext, claim: &Arc<Claim>, votes: &Arc<Round>) -> Decision {
     let verdict = votes.verdict().await;
-    let drawn = if verdict == Verdict::Won { votes.drawn() } else { None };
-    let Some(drawn) = drawn else {
-        return Decision { verdict, fence: None, round: votes.clone() };
+    let fencing_token = match votes.with(|votes, nodes| votes.number(nodes, verdict)) {
+        Number::Drawn(fence) => return Decision { verdict, fence, round: votes.clone() },
+        Number::WriteBack(fencing_token) => fencing_token,
     };
-    if drawn.stands(engine.nodes.quorum) {
-        return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
-    }
-    let fencing_token = drawn.next();
     debug!(key = claim.key(), %fencing_token, "the nodes issued different fencing tokens; raising them to the next");
     engine.meters.wrote_back();
     let request = SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token });
@@ -51,17 +45,7 @@ pub(crate) async fn decide(engine: &EngineContext, claim: &Arc<Claim>, votes: &A
     Decision { verdict: round.verdict().await, fence: Some(fencing_token), round }
 }
 
-/// Whether an attempt that asked in the round `votes`, and is valid until `deadline`, is decided in
-/// time at `now`.
-///
-/// A fencing token is at least as large as the clocks were when the attempt ended. If the nodes
-/// then lose their counters and return after a quarantine of `max_ttl` or more, the next token is
-/// larger, provided that the clocks agree within half of `max_ttl` and attempts take no longer than
-/// the other half.
-pub(crate) fn in_time(engine: &EngineContext, votes: &Round, deadline: Moment, now: Moment) -> bool {
-    let latest = match votes.expect {
-        Expect::Number => deadline.min(votes.sent + engine.clock_bound()),
-        Expect::Hold | Expect::Released | Expect::AnyAnswer => deadline,
-    };
-    now < latest
+/// Whether an attempt that asked in the round `votes` is decided in time at `now`.
+pub(crate) fn in_time(engine: &EngineContext, votes: &Round, now: Moment) -> bool {
+    votes.with(|votes, nodes| votes.is_in_time(nodes, engine.drift, engine.clock_bound(), now))
 }

@@ -78,15 +78,13 @@ use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
-use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::{Due, Keep};
 use quorlock_protocol::votes::Holder;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
 use renewing::Renewing;
-use repair::RepairSchedule;
 
 mod ending;
 mod renewing;
-mod repair;
 mod retaining;
 mod succession;
 
@@ -107,14 +105,10 @@ pub(crate) struct Keeper {
     ttl: Duration,
     handoff: Handoff,
     meter: LockMeter,
-    /// What the rounds before the latest one left on each node.
-    key_states: KeyStates,
+    /// Decides what is due, and what a verdict means.
+    keep: Keep,
     /// A renewal without a verdict yet.
     renewing: Option<Box<Renewing>>,
-    /// When to renew next.
-    schedule: RenewalSchedule,
-    /// When to retry the nodes that did not grant, if too few did.
-    repair: Option<Box<RepairSchedule>>,
     timer: Timer,
     held: Held,
     streak: HandoffStreak,
@@ -153,7 +147,7 @@ impl Keeper {
         let (claim, round, fence) = attempt.keep();
         if !offered {
             let mut keeper = Keeper::of(engine, acquisition, claim, &round, fence, (round.sent, deadline));
-            keeper.schedule.begin_with(&engine.timing(acquisition.ttl), deadline);
+            keeper.keep.schedule_mut().begin_with(&engine.timing(acquisition.ttl), deadline);
             return keeper;
         }
         let now = engine.now();
@@ -179,6 +173,8 @@ impl Keeper {
         debug_assert!(deadline <= round.sent + acquisition.ttl, "a lease outlives its keys");
         let hold_until = acquisition.max_hold.map(|longest| begun + longest);
         let numbers = (fence, round.store_revision());
+        let every = acquisition.renewal.every(&engine.timing(acquisition.ttl));
+        let keep = Keep::new(acquisition.ttl, RenewalSchedule::new(every, acquisition.ttl, round.sent));
         let state =
             LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
         let mut keeper = Keeper {
@@ -190,21 +186,15 @@ impl Keeper {
             ttl: acquisition.ttl,
             handoff: acquisition.handoff(),
             meter: acquisition.meter.clone(),
-            key_states: KeyStates::default(),
+            keep,
             renewing: None,
-            schedule: RenewalSchedule::new(
-                acquisition.renewal.every(&engine.timing(acquisition.ttl)),
-                acquisition.ttl,
-                round.sent,
-            ),
-            repair: None,
             timer: Timer::default(),
             held: acquisition.meter.held(begun),
             streak: HandoffStreak::new(begun),
             engine: engine.clone(),
         };
         let key_states = keeper.state.follow(round);
-        keeper.schedule_repair(key_states);
+        keeper.plan_repair(key_states);
         Box::new(keeper)
     }
 
@@ -312,10 +302,11 @@ impl Keeper {
                     if let Some(deadline) = self.state.was_taken_up() {
                         self.confirmed(deadline, now);
                     }
-                    if self.renewing.is_none() && self.schedule.is_due(now) && !self.put_off(now) {
-                        self.renew(Vec::new());
-                    } else if self.is_repair_due(now) {
-                        self.repair(now);
+                    let engine = &self.engine;
+                    match self.keep.due(now, || engine.are_many_renewing(), || engine.entropy.next_u64()) {
+                        Some(Due::Renewal) => self.renew(Vec::new()),
+                        Some(Due::Repair) => self.repair(now),
+                        None => {}
                     }
                     Ok(())
                 }
@@ -359,12 +350,7 @@ impl Keeper {
     /// When there will be work.
     fn wake(&self, now: Moment) -> Moment {
         // Not judged: an answer may be about to be counted.
-        let end = self.state.deadline().unwrap_or(now);
-        if self.renewing.is_some() {
-            return end;
-        }
-        let repair = self.repair.as_ref().map(|repair| repair.at);
-        self.schedule.due().into_iter().chain(repair).chain([end]).min().unwrap_or(end)
+        self.keep.poll_timeout(self.state.deadline().unwrap_or(now))
     }
 }
 

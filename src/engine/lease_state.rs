@@ -18,8 +18,7 @@ use crate::quorum::round::{OnSettled, Round};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
-use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::{Keep, KeyStates, Latest};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Quorum, Resource, Term, Token, Verdict};
 
@@ -232,6 +231,11 @@ impl LeaseState {
         }
     }
 
+    /// Returns the term, and the moment beyond which no renewal moves its deadline.
+    pub(crate) fn term(&self) -> (&Term, Moment) {
+        (&self.term, self.hold_until)
+    }
+
     /// Applies a renewal, confirmed by a quorum at `now`, that is valid until `deadline`. Returns
     /// whether the lease is still valid.
     pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
@@ -418,15 +422,14 @@ impl LeaseState {
         if let LastRound::Settled(key_states) = &*self.last_round.lock() { Some(*key_states) } else { None }
     }
 
-    /// Returns the key states of the latest round, and when it was sent if some nodes have not
-    /// answered.
-    pub(crate) fn latest_key_states(&self) -> (KeyStates, Option<Moment>) {
+    /// Returns what the latest round has left so far.
+    pub(crate) fn latest(&self) -> Latest {
         let round = match &*self.last_round.lock() {
-            LastRound::None => return (KeyStates::default(), None),
-            LastRound::Settled(key_states) => return (*key_states, None),
+            LastRound::None => return Latest { states: KeyStates::default(), open_since: None },
+            LastRound::Settled(states) => return Latest { states: *states, open_since: None },
             LastRound::InFlight(round) => round.clone(),
         };
-        (round.key_states(), Some(round.sent))
+        Latest { states: round.key_states(), open_since: Some(round.sent) }
     }
 
     /// Takes the latest round, or what it left.
@@ -444,11 +447,7 @@ impl Wake for LeaseState {
 
 impl OnSettled for LeaseState {
     fn settled(&self, round: *const (), quorum: Quorum, key_states: KeyStates) {
-        let is_short = |key_states: KeyStates| {
-            let held = (0..quorum.nodes()).filter(|node| key_states.get(*node) == KeyState::Holds).count();
-            held <= quorum.needed() && held < quorum.nodes()
-        };
-        if self.keep(round, key_states) && self.wants_repair() && is_short(key_states) {
+        if self.keep(round, key_states) && self.wants_repair() && Keep::is_short(quorum, key_states) {
             self.leave(|mailbox| mailbox.timer_fired = true);
         }
     }

@@ -40,7 +40,7 @@ use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
 use quorlock_protocol::machine::{self, Asked, Heard, KeyStates, Machine, Question, Undo};
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{FenceVotes, FencingToken, Moment, Quorum, Tally};
+use quorlock_protocol::{FencingToken, Moment, Quorum, Tally};
 
 pub(crate) use quorlock_protocol::machine::Expect;
 
@@ -56,8 +56,6 @@ pub(crate) struct Driven<M> {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
-    /// Which votes count as granted: a release wants the key gone.
-    pub(crate) expect: Expect,
     op: Op,
     /// The upper bound of the nodes' timeouts.
     pub(crate) ttl: Duration,
@@ -101,7 +99,7 @@ impl Round {
         };
         let round =
             machine::Round::new(&**nodes, Question { expect, takes_free, ttl }, nodes.clock.now(), asked);
-        let round = Driven::drive(nodes, (expect, ttl), Op::of(first), round);
+        let round = Driven::drive(nodes, ttl, Op::of(first), round);
         for (index, request) in requests.into_iter().enumerate() {
             if let Some(request) = request {
                 round.send(index, request);
@@ -120,7 +118,7 @@ impl Round {
     ) -> Arc<Round> {
         let question = Question { expect, takes_free: false, ttl };
         let round = machine::Round::new(&**nodes, question, nodes.clock.now(), |_| Asked::Later);
-        let round = Driven::drive(nodes, (expect, ttl), Op::of(Some(request)), round);
+        let round = Driven::drive(nodes, ttl, Op::of(Some(request)), round);
         round.ask(first, request.clone());
         round
     }
@@ -139,7 +137,7 @@ impl Round {
     /// its timeouts are as if all nodes were asked now for a key that lives for `life`.
     pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
         let round = machine::Round::offered(&**nodes, expect, nodes.clock.now(), life);
-        Driven::drive(nodes, (expect, life), Op::of(None), round)
+        Driven::drive(nodes, life, Op::of(None), round)
     }
 
     /// Records an unasked vote of the node at `index`. Only its first vote counts.
@@ -160,19 +158,19 @@ impl Round {
 impl Driven<Undo> {
     /// Drives a clean-up, and sends its first requests.
     pub(crate) fn undo(nodes: &Arc<Nodes>, ttl: Duration, undo: Undo) -> Arc<Driven<Undo>> {
-        let driven = Driven::drive(nodes, (Expect::Released, ttl), Op::RELEASE, undo);
+        let driven = Driven::drive(nodes, ttl, Op::RELEASE, undo);
         driven.send_due(driven.sent);
         driven
     }
 }
 
 impl<M: Machine> Driven<M> {
-    fn drive(nodes: &Arc<Nodes>, (expect, ttl): (Expect, Duration), op: Op, machine: M) -> Arc<Driven<M>> {
+    fn drive(nodes: &Arc<Nodes>, ttl: Duration, op: Op, machine: M) -> Arc<Driven<M>> {
         debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
         let sent = machine.round().sent();
         let inner = Mutex::new(Inner { machine, on_settled: None, waiting: Waiting::default() });
         let abandoned = AtomicBool::new(false);
-        Arc::new(Driven { nodes: nodes.clone(), sent, expect, op, ttl, inner, abandoned })
+        Arc::new(Driven { nodes: nodes.clone(), sent, op, ttl, inner, abandoned })
     }
 
     /// Sends what the machine wants sent at `now`.
@@ -267,11 +265,6 @@ impl<M: Machine> Driven<M> {
     /// Returns the store's own number of this grant.
     pub(crate) fn store_revision(&self) -> Option<NonZeroU64> {
         self.inner.lock().machine.round().store_revision()
-    }
-
-    /// Returns the fencing tokens of the nodes whose votes count.
-    pub(crate) fn drawn(&self) -> Option<FenceVotes> {
-        self.inner.lock().machine.round().drawn(&*self.nodes)
     }
 
     /// Returns the largest fencing token that a node has reported.

@@ -6,6 +6,7 @@ use crate::Moment;
 use crate::node::{NodeError, Response, SharedRequest};
 
 mod deployment;
+mod keep;
 mod key_states;
 mod node_set;
 mod round;
@@ -14,10 +15,11 @@ mod tests;
 mod undo;
 
 pub use deployment::Deployment;
+pub use keep::{Due, Keep, Latest, Renewed};
 pub use key_states::KeyStates;
 pub use node_set::NodeSet;
-pub use round::{Asked, Expect, Heard, INSPECT_PATIENCE, LEAST_PATIENCE, Question, Round};
-pub use undo::{GivenUp, Of, Offer, Terms, Undo};
+pub use round::{Asked, Expect, Heard, INSPECT_PATIENCE, LEAST_PATIENCE, Number, Question, Round};
+pub use undo::{GivenUp, Of, Offer, Terms, Undo, was_lost};
 
 /// What one driver runs: it is told the responses, and then asked what to send.
 pub trait Machine: fmt::Debug + Send + 'static {

@@ -1,5 +1,5 @@
 //! When the next renewal of a lease is due, by its [`LeaseTiming`], and when an unconfirmed one is tried again. Whether the
-//! lease is lost instead is decided by `Keeper::apply_verdict` in the engine.
+//! lease is lost instead is decided by `Keep::count`.
 
 use std::mem;
 use std::time::Duration;

@@ -101,8 +101,13 @@ impl Keeper {
     }
 
     /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
-    /// behind one in flight.
+    /// behind one in flight. Returns what all rounds have left.
     pub(super) fn settle(&self) -> KeyStates {
+        self.keep.before().then(self.leave_rounds())
+    }
+
+    /// Gives up the latest rounds, and returns what they have left.
+    pub(super) fn leave_rounds(&self) -> KeyStates {
         let abandoned = |round: &Round| {
             round.abandon();
             round.key_states()
@@ -114,7 +119,7 @@ impl Keeper {
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
         // A node that was not asked keeps its state: a request in flight is still in flight.
-        latest.into_iter().chain(renewed).fold(self.key_states, KeyStates::then)
+        latest.into_iter().chain(renewed).fold(KeyStates::default(), KeyStates::then)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Renews a lease, and decides by the verdict whether it is lost ([`Keeper::apply_verdict`]). When a renewal is due, or tried
-//! again, is decided in `quorlock_protocol::renewal`; that its deadline has passed, in `Keeper::handle_events`.
+//! again, is decided in `quorlock_protocol::renewal`, and which nodes are asked again in `machine::keep`; that its deadline has passed, in `Keeper::handle_events`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::engine::throttle::InFlight;
 use crate::error::{LossReason, RenewError};
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
-use crate::telemetry::{At, Renewed};
+use crate::telemetry::{self, At};
+use quorlock_protocol::machine::{KeyStates, Renewed};
 use quorlock_protocol::{Claim, Moment, Verdict};
 
 /// A renewal in flight.
@@ -37,30 +38,28 @@ impl Keeper {
     /// learns of the lease (rule O-12): it may block the thread next. No task waits for the answers; they are counted when
     /// the lease is asked for its deadline.
     pub(super) fn take_up(&mut self, now: Moment, deadline: Moment) {
-        self.cancel_repair();
-        self.key_states = self.settle();
-        let round = self.ask_to_renew(SharedRequest::immediate);
+        self.stop_repairs();
+        let latest = self.leave_rounds();
+        let round = self.ask_to_renew(SharedRequest::immediate, |_| true);
+        self.keep.settle(latest);
+        self.keep.schedule_mut().send(round.sent);
         self.state.take_up(&round, self.engine.drift.deadline(round.sent, self.ttl));
         self.state.follow(&round);
         if self.engine.offers.as_ref().is_some_and(|offers| offers.time == Time::Real) {
             read_in_time(&self.state);
         }
-        self.schedule.begin_at(now + deadline.since(now) / TAKEN_UP_AGAIN);
+        self.keep.schedule_mut().begin_at(now + deadline.since(now) / TAKEN_UP_AGAIN);
     }
 
-    /// Asks every node for a full TTL.
-    fn ask_to_renew(&mut self, sending: impl FnOnce(SharedRequest) -> SharedRequest) -> Arc<Round> {
+    /// Asks nodes for a full TTL.
+    fn ask_to_renew(
+        &self,
+        sending: impl FnOnce(SharedRequest) -> SharedRequest,
+        asked: impl Fn(usize) -> bool,
+    ) -> Arc<Round> {
         let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
         let request = sending(Request::Renew { claim, ttl, fencing_token }.into());
-        let round = Round::start(&self.engine.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
-        self.schedule.send(round.sent);
-        round
-    }
-
-    /// Postpones a due renewal while many others are in flight. Returns whether it did.
-    pub(super) fn put_off(&mut self, now: Moment) -> bool {
-        let engine = &self.engine;
-        engine.are_many_renewing() && self.schedule.put_off(now, || engine.entropy.next_u64())
+        Round::start(&self.engine.nodes, Expect::Hold, ttl, |node| asked(node).then(|| request.clone()))
     }
 
     /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
@@ -70,14 +69,47 @@ impl Keeper {
             renewing.asked_by.extend(asked_by);
             return;
         }
-        self.cancel_repair();
         // Abandon the previous round so that an unsent request cannot follow a release.
-        self.key_states = self.settle();
-        let round = self.ask_to_renew(|request| request);
+        let latest = self.leave_rounds();
+        let round = self.ask_to_renew(|request| request, |_| true);
+        self.keep.renew(latest, round.sent);
+        self.state.stop_repair();
         let waited_for = round.clone();
         let verdict = Box::pin(async move { waited_for.verdict().await });
         let counted = self.engine.renewals.begin();
         self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
+    }
+
+    /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38).
+    pub(super) fn plan_repair(&mut self, key_states: KeyStates) {
+        let now = self.engine.now();
+        if self.keep.look(&*self.engine.nodes, key_states, now) {
+            self.state.stop_repair();
+        }
+    }
+
+    /// Checks answers to the acquisition that arrived after the lease was delivered.
+    pub(super) fn check_late_answers(&mut self) {
+        if self.state.wants_repair()
+            && let Some(key_states) = self.state.settled_key_states()
+        {
+            self.plan_repair(key_states);
+        }
+    }
+
+    /// Asks the nodes without the key again, unless enough have it by now.
+    pub(super) fn repair(&mut self, now: Moment) {
+        let (engine, latest) = (self.engine.clone(), self.state.latest());
+        let many_renew = || engine.are_many_renewing();
+        if let Some(lacking) = self.keep.repair(&*engine.nodes, latest, now, many_renew) {
+            self.keep.settle(self.leave_rounds());
+            self.state.follow(&self.ask_to_renew(|request| request, |node| lacking.contains(node)));
+        }
+    }
+
+    fn stop_repairs(&mut self) {
+        self.keep.stop_repairs();
+        self.state.stop_repair();
     }
 
     /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
@@ -88,7 +120,9 @@ impl Keeper {
         // The verdict on an exclusive renewal does not apply any more.
         if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
         {
-            self.key_states = self.settle();
+            let latest = self.leave_rounds();
+            self.keep.settle(latest);
+            self.keep.abandon();
             self.state.follow(&round);
             asked_by.extend(others);
         }
@@ -96,48 +130,47 @@ impl Keeper {
         self.renew(asked_by);
     }
 
-    /// Applies the verdict on a renewal.
-    ///
-    /// A quorum of all nodes must have confirmed (rule I-8). The new deadline counts from before
-    /// the renewal was sent (I-7), and applies only if the old one has not passed (I-9). Otherwise
-    /// nothing changes, and the renewal is retried until the deadline (I-11). If enough nodes are
-    /// known to lack the key for another client to have a quorum, the lease is lost immediately.
+    /// Applies the verdict on a renewal: see [`Keep::count`](quorlock_protocol::machine::Keep::count).
     pub(super) fn apply_verdict(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
         let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
             return Ok(());
         };
-        debug_assert!(self.repair.is_none(), "a repair goes on after the first renewal");
-        let without = round.tally(now).denied();
-        let (meter, left) = (&self.meter, self.state.left(now));
-        let outcome = if without >= self.engine.nodes.quorum.blocking() {
-            meter.renewed(Renewed::QuorumLost);
-            Err(LossReason::QuorumLost)
-        } else if verdict == Verdict::Won {
-            let deadline = self.engine.drift.deadline(round.counts_from(), self.ttl);
-            if self.state.renew(deadline, now) {
-                meter.renewed(Renewed::Confirmed);
+        let left = self.state.left(now);
+        let (keep, drift) = (&mut self.keep, self.engine.drift);
+        let (term, hold_until) = self.state.term();
+        let renewed =
+            round.with(|round, nodes| keep.count(nodes, (round, verdict), (term, hold_until, drift), now));
+        let (meter, state) = (&self.meter, &self.state);
+        let outcome = match renewed {
+            Renewed::Confirmed(deadline) => {
+                meter.renewed(telemetry::Renewed::Confirmed);
                 meter.remaining(At::Renewal, left, self.ttl);
-                Ok(true)
-            } else {
-                meter.renewed(Renewed::Late);
-                Err(self.state.lapsed(now))
+                Ok(Some(deadline))
             }
-        } else {
-            meter.renewed(Renewed::Unconfirmed);
-            Ok(false)
+            Renewed::Unconfirmed => {
+                meter.renewed(telemetry::Renewed::Unconfirmed);
+                Ok(None)
+            }
+            Renewed::Late => {
+                meter.renewed(telemetry::Renewed::Late);
+                Err(state.lapsed(now))
+            }
+            Renewed::QuorumLost => {
+                meter.renewed(telemetry::Renewed::QuorumLost);
+                Err(LossReason::QuorumLost)
+            }
         };
         let reply = match outcome {
-            Ok(true) => {
+            Ok(Some(deadline)) => {
                 debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
-                self.confirmed(self.engine.drift.deadline(round.counts_from(), self.ttl), now);
+                self.confirmed(deadline, now);
                 Ok(())
             }
-            Ok(false) => {
+            Ok(None) => {
                 let report = round.report();
                 let resource = &self.state.resource;
-                self.schedule.fail(now, left, self.engine.entropy.next_u64());
                 // Only the first failure of a series is a warning.
-                if self.schedule.begins_series() {
+                if self.keep.schedule_mut().begins_series() {
                     warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
                 } else {
                     debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
@@ -158,12 +191,9 @@ impl Keeper {
 
     /// Schedules the renewal after one that is valid until `deadline`.
     pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
-        let (engine, left) = (&self.engine, deadline.since(now));
-        let timing = engine.timing(self.ttl);
-        self.schedule.confirm(&timing, (deadline, now), || engine.entropy.next_u64());
-        let is_short = self.schedule.is_failing() && left < timing.warned_below(timing.renewal_every());
-        if is_short && self.schedule.begins_series() {
-            let resource = &self.state.resource;
+        let timing = self.engine.timing(self.ttl);
+        if self.keep.confirmed(&*self.engine.nodes, &timing, deadline, now) {
+            let (resource, left) = (&self.state.resource, deadline.since(now));
             warn!(%resource, ?left, "renewal confirmed, but what it proves is old, trying again: the servers are slow or cut off");
         }
     }

@@ -20,7 +20,7 @@ use crate::node::{Request, SharedRequest, Vote};
 use crate::quorum::round::Round;
 use crate::telemetry::Passed;
 use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::{KeyStates, was_lost};
 use quorlock_protocol::{Moment, Verdict};
 
 /// Serves the waiters for a key in this process after a lease.
@@ -143,7 +143,7 @@ impl Keeper {
         let now = self.engine.now();
         let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.runs_until(now).unwrap_or(now);
-        let lasts = self.schedule.due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
+        let lasts = self.keep.schedule().due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
         // A manually renewed lease has nothing due.
         let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;
         if !(alike && lasts && self.renewing.is_none()) {
@@ -158,7 +158,7 @@ impl Keeper {
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A failed renewal is retried when it would have been.
-        self.schedule.handoff(next.renewal.every(&self.engine.timing(self.ttl)));
+        self.keep.schedule_mut().handoff(next.renewal.every(&self.engine.timing(self.ttl)));
         let last_round = self.state.take_last_round();
         debug_assert!(self.state.has_ended(), "a lease goes on while the next one begins");
         self.state = LeaseState::new(
@@ -173,7 +173,7 @@ impl Keeper {
             LastRound::InFlight(round) => {
                 self.state.follow(&round);
             }
-            LastRound::Settled(key_states) => self.key_states = self.key_states.then(key_states),
+            LastRound::Settled(key_states) => self.keep.settle(key_states),
             LastRound::None => {}
         }
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");
@@ -207,7 +207,7 @@ impl Keeper {
         let round = Round::start(&self.engine.nodes, expect(fence_hint), ttl, |_| Some(request.clone()));
         let decision = fencing::decide(&self.engine, &to, &round).await;
         let now = self.engine.now();
-        let deadline = self.engine.drift.deadline(round.counts_from(), ttl);
+        let deadline = round.with(|round, nodes| round.deadline(nodes, self.engine.drift));
         if decision.verdict != Verdict::Won {
             self.not_confirmed(decision.round.report());
         }
@@ -229,7 +229,7 @@ impl Keeper {
             }
         };
         self.engine.tasks.spawn(rest, &self.runtime);
-        if decision.verdict == Verdict::Won && fencing::in_time(&self.engine, &round, deadline, now) {
+        if decision.verdict == Verdict::Won && fencing::in_time(&self.engine, &round, now) {
             next.meter.passed(Passed::ByRound);
             let rounds = decision.rounds(&round);
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
@@ -267,10 +267,8 @@ impl Keeper {
         let (engine, round, state) = (self.engine.clone(), round.clone(), self.state.clone());
         let answer = async move {
             round.settled().await;
-            let never =
-                (0..engine.nodes.quorum.nodes()).filter(|node| before.get(*node) == KeyState::Without);
-            let lost = had_lost(before, &round) + never.count() >= engine.nodes.quorum.blocking()
-                && engine.now() < valid_until;
+            let times = (valid_until, engine.now());
+            let lost = was_lost(engine.nodes.quorum, before, had_lost(before, &round), times);
             drop(reply.send(if lost { Err(lost_before(&state)) } else { Ok(()) }));
         };
         self.engine.tasks.spawn(answer, &self.runtime);

@@ -41,6 +41,8 @@
 
 mod votes;
 
+pub use votes::Number;
+
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -256,7 +258,7 @@ impl Round {
     /// Decides what a response has changed; returns whether it is news.
     fn conclude(&mut self, nodes: &impl Deployment, now: Moment) -> bool {
         let is_news = self.all_responded()
-            || !self.is_in_time(now)
+            || !self.all_in_time(now)
             || (self.verdict.is_none() && self.decide(nodes, now).is_some());
         self.shorten_limits(nodes, now) || is_news
     }
@@ -298,7 +300,7 @@ impl Round {
             "all nodes have responded without a verdict"
         );
         // A node that timed out may have decided by its silence, and still respond.
-        if self.is_in_time(now) {
+        if self.all_in_time(now) {
             self.verdict = verdict;
         }
         verdict
@@ -307,7 +309,7 @@ impl Round {
     /// Whether the responses at `now` can decide nothing: neither a quorum nor a blocking minority.
     fn has_too_few(&self, nodes: &impl Deployment, now: Moment) -> bool {
         let quorum = nodes.quorum();
-        usize::from(self.responded) < quorum.needed().min(quorum.blocking()) && self.is_in_time(now)
+        usize::from(self.responded) < quorum.needed().min(quorum.blocking()) && self.all_in_time(now)
     }
 
     /// Returns the count at `now`, with nodes past their timeout as unknown.
@@ -322,7 +324,7 @@ impl Round {
     }
 
     /// Whether no node has timed out at `now`.
-    fn is_in_time(&self, now: Moment) -> bool {
+    fn all_in_time(&self, now: Moment) -> bool {
         now < self.first_limit
     }
 

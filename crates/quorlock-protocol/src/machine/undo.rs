@@ -49,7 +49,7 @@ use smallvec::SmallVec;
 
 use super::{Asked, Deployment, Expect, Heard, KeyStates, Machine, NodeSet, Question, Round};
 use crate::node::{NodeError, Request, Response, SharedRequest, Vote};
-use crate::{Backoff, Claim, Drift, KeyState, Moment};
+use crate::{Backoff, Claim, Drift, KeyState, Moment, Quorum};
 
 /// The longest pause before a node is asked again.
 const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
@@ -236,14 +236,25 @@ impl Undo {
         self.round.count_votes(|node, vote| self.before.get(node) == KeyState::Holds && *vote == Vote::Free)
     }
 
-    /// Whether so many nodes had lost the key before its release that another client may have held the lock
-    /// (rule I-11). A key that is gone after `valid_until` may have expired, and says nothing.
+    /// Whether the lock may have been [lost](was_lost) before its release.
     pub fn came_too_late(&self, nodes: &impl Deployment, valid_until: Moment, now: Moment) -> bool {
-        let quorum = nodes.quorum();
-        let never = (0..quorum.nodes()).filter(|node| self.before.get(*node) == KeyState::Without).count();
-        let lost = self.count_lost();
-        lost > 0 && lost + never >= quorum.blocking() && now < valid_until
+        was_lost(nodes.quorum(), self.before, self.count_lost(), (valid_until, now))
     }
+}
+
+/// Whether so many nodes had lost the key of a lease before it was released or passed on that another client may have held
+/// the lock (rule I-11), where `lost` of the nodes that had it `before` say so. A key that is gone after `valid_until` may
+/// have expired, and says nothing.
+#[must_use]
+pub fn was_lost(
+    quorum: Quorum,
+    before: KeyStates,
+    lost: usize,
+    (valid_until, now): (Moment, Moment),
+) -> bool {
+    // A single node without the key is no loss: the others decide.
+    let never = (0..quorum.nodes()).filter(|node| before.get(*node) == KeyState::Without).count();
+    lost > 0 && lost + never >= quorum.blocking() && now < valid_until
 }
 
 impl Machine for Undo {

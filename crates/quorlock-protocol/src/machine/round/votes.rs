@@ -8,7 +8,17 @@ use smallvec::SmallVec;
 use super::{Deployment, Expect, Round, State, USUAL};
 use crate::node::{NodeError, NodeErrorKind, QueueListing, Response, Vote};
 use crate::votes::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
-use crate::{FenceVotes, FencingToken, Moment};
+use crate::{Drift, FenceVotes, FencingToken, Moment, Verdict};
+
+/// The fencing token of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete")]
+pub enum Number {
+    /// That which was drawn; none if fencing is off, or the round was not won.
+    Drawn(Option<FencingToken>),
+    /// This one, once a quorum has raised its counters to it.
+    WriteBack(FencingToken),
+}
 
 impl Round {
     /// Returns the outcome of a node; `None` while it may still respond.
@@ -148,12 +158,44 @@ impl Round {
         if self.slots.len() == 1 { responses.next()?.1.store_revision } else { None }
     }
 
-    /// Returns the fencing tokens of the nodes whose votes count.
-    pub fn drawn(&self, nodes: &impl Deployment) -> Option<FenceVotes> {
-        if self.question.expect != Expect::Number {
-            return None;
+    /// Returns the number of an attempt with this verdict: the largest among the votes that count. If fewer than a quorum
+    /// of them carry it, it is the next number, to which a quorum of nodes must raise its counter in a second round: they
+    /// must still hold the claim's key, with a counter below (rules F-4 and F-5).
+    pub fn number(&self, nodes: &impl Deployment, verdict: Verdict) -> Number {
+        if self.question.expect != Expect::Number || verdict != Verdict::Won {
+            return Number::Drawn(None);
         }
-        FenceVotes::of(self.granted(nodes).filter_map(|response| response.fencing_token))
+        match FenceVotes::of(self.granted(nodes).filter_map(|response| response.fencing_token)) {
+            None => Number::Drawn(None),
+            Some(drawn) if drawn.stands(nodes.quorum()) => Number::Drawn(Some(drawn.token())),
+            Some(drawn) => Number::WriteBack(drawn.next()),
+        }
+    }
+
+    /// Returns until when a lease from this round may be trusted (I-1).
+    pub fn deadline(&self, nodes: &impl Deployment, drift: Drift) -> Moment {
+        drift.deadline(self.counts_from(nodes), self.question.ttl)
+    }
+
+    /// Whether an attempt in this round is decided in time at `now` (rules I-3 and F-9).
+    ///
+    /// A fencing token is at least as large as the clocks were when the attempt ended. If the nodes
+    /// then lose their counters and return after a quarantine of `max_ttl` or more, the next token is
+    /// larger, provided that the clocks agree within `clock_bound`, half of `max_ttl`, and attempts take no longer than
+    /// the other half.
+    pub fn is_in_time(
+        &self,
+        nodes: &impl Deployment,
+        drift: Drift,
+        clock_bound: Duration,
+        now: Moment,
+    ) -> bool {
+        let deadline = self.deadline(nodes, drift);
+        let latest = match self.question.expect {
+            Expect::Number => deadline.min(self.sent + clock_bound),
+            Expect::Hold | Expect::Released | Expect::AnyAnswer => deadline,
+        };
+        now < latest
     }
 
     /// Returns the largest fencing token that a node has reported.

@@ -1,0 +1,174 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::Token;
+use crate::machine::tests::Five;
+use crate::machine::{Asked, Expect, Question};
+use crate::node::{Expiry, Holding, Identity, NodeError, Response, Vote};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn at(millis: u64) -> Moment {
+    Moment::since_origin(Duration::from_millis(1_000_000 + millis))
+}
+
+fn keep() -> Keep {
+    Keep::new(TTL, RenewalSchedule::new(Some(TTL / 3), TTL, at(0)))
+}
+
+/// A renewal sent at this moment, and its votes.
+fn round(sent: Moment, votes: &[Result<Vote, NodeError>]) -> Round {
+    let question = Question { expect: Expect::Hold, takes_free: false, ttl: TTL };
+    let mut round = Round::new(&Five, question, sent, |_| Asked::Now);
+    for (node, vote) in votes.iter().enumerate() {
+        let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
+        let vote = vote.clone().map(|vote| Response::new(vote, identity));
+        round.handle_response(&Five, node, vote, sent + Duration::from_millis(1));
+    }
+    round
+}
+
+fn granted() -> Result<Vote, NodeError> {
+    Ok(Vote::Granted)
+}
+
+fn lacks() -> Result<Vote, NodeError> {
+    Ok(Vote::from(Holding::new(Token::new(9, ""), Expiry::In(TTL))))
+}
+
+fn failed() -> Result<Vote, NodeError> {
+    Err(NodeError::NotAsked)
+}
+
+/// What the verdict on a renewal of these votes means, for a lease that is valid for so long.
+fn counted(votes: &[Result<Vote, NodeError>], valid_until: Moment, now: Moment) -> (Renewed, Keep, Term) {
+    let (mut keep, term) = (keep(), Term::until(valid_until));
+    let sent = at(10_000);
+    keep.renew(KeyStates::default(), sent);
+    assert_eq!(keep.poll_timeout(valid_until), valid_until, "nothing is due while it renews");
+    assert_eq!(keep.due(now, || false, || 0), None);
+    let mut round = round(sent, votes);
+    let verdict = round.decide(&Five, now).unwrap();
+    let renewed = keep.count(&Five, (&round, verdict), (&term, Moment::NEVER, Drift::default()), now);
+    (renewed, keep, term)
+}
+
+#[test]
+fn i7_a_confirmed_renewal_counts_from_before_it_was_sent() {
+    let votes = [granted(), granted(), granted(), lacks(), lacks()];
+    let (renewed, _, term) = counted(&votes, at(29_000), at(12_000));
+    let deadline = Drift::default().deadline(at(10_000), TTL);
+    assert_eq!(renewed, Renewed::Confirmed(deadline));
+    assert_eq!(term.remaining(at(12_000)), Some(deadline));
+}
+
+#[test]
+fn no_renewal_moves_the_deadline_beyond_the_longest_hold() {
+    let (mut keep, term) = (keep(), Term::until(at(29_000)));
+    keep.renew(KeyStates::default(), at(10_000));
+    let mut round = round(at(10_000), &[granted(), granted(), granted()]);
+    let verdict = round.decide(&Five, at(10_001)).unwrap();
+    let limits = (&term, at(31_000), Drift::default());
+    assert!(matches!(keep.count(&Five, (&round, verdict), limits, at(10_001)), Renewed::Confirmed(_)));
+    assert_eq!(term.remaining(at(10_001)), Some(at(31_000)));
+}
+
+#[test]
+fn i9_a_renewal_that_is_confirmed_too_late_ends_the_lease() {
+    let votes = [granted(), granted(), granted()];
+    let (renewed, _, term) = counted(&votes, at(12_000), at(12_000));
+    assert_eq!((renewed, term.remaining(Moment::ORIGIN)), (Renewed::Late, None));
+}
+
+#[test]
+fn i11_a_failed_renewal_changes_nothing_and_is_tried_again() {
+    let votes = [granted(), granted(), failed(), failed(), failed()];
+    let (renewed, keep, term) = counted(&votes, at(29_000), at(10_002));
+    assert_eq!((renewed, term.remaining(at(10_002))), (Renewed::Unconfirmed, Some(at(29_000))));
+    let due = keep.schedule().due().unwrap();
+    assert!(due > at(10_002) && due <= at(10_302), "within a hundredth of the TTL: {due:?}");
+}
+
+#[test]
+fn i11_enough_nodes_without_the_key_end_the_lease() {
+    let two = [lacks(), lacks(), failed(), failed(), granted()];
+    assert_eq!(counted(&two, at(29_000), at(10_002)).0, Renewed::Unconfirmed);
+    let three = [lacks(), lacks(), Ok(Vote::Restored), failed(), granted()];
+    assert_eq!(counted(&three, at(29_000), at(10_002)).0, Renewed::QuorumLost);
+}
+
+#[test]
+fn a_renewal_is_put_off_while_many_others_are_in_flight() {
+    let mut keep = keep();
+    assert_eq!(keep.due(at(9_999), || false, || 0), None);
+    assert_eq!(keep.due(at(10_000), || true, || u64::MAX), None);
+    assert_eq!(keep.poll_timeout(at(29_000)), at(10_300), "a hundredth of the TTL");
+    assert_eq!(keep.due(at(10_300), || false, || 0), Some(Due::Renewal));
+}
+
+#[test]
+fn i40_what_earlier_rounds_left_is_not_forgotten() {
+    let mut keep = keep();
+    let left = |state| KeyStates::of([state, KeyState::Without]);
+    keep.renew(left(KeyState::InFlight), at(1));
+    keep.abandon();
+    keep.renew(left(KeyState::Holds), at(2));
+    assert_eq!((keep.before().get(0), keep.before().get(1)), (KeyState::Unknown, KeyState::Without));
+}
+
+fn states(states: [KeyState; 5]) -> KeyStates {
+    KeyStates::of(states)
+}
+
+/// What is asked again, where the latest round has left this.
+fn repaired(
+    keep: &mut Keep,
+    left: [KeyState; 5],
+    open_since: Option<Moment>,
+    now: Moment,
+) -> Option<Vec<usize>> {
+    let latest = Latest { states: states(left), open_since };
+    let lacking = keep.repair(&Five, latest, now, || false)?;
+    Some((0..5).filter(|node| lacking.contains(*node)).collect())
+}
+
+#[test]
+fn i38_nodes_that_lack_the_key_are_asked_again_while_no_more_than_a_quorum_has_it() {
+    use KeyState::{Holds, InFlight, Unknown, Without};
+    let mut keep = keep();
+    assert!(!keep.look(&Five, states([Holds, Holds, Holds, Holds, Without]), at(0)), "more than a quorum");
+    assert!(
+        !keep.look(&Five, states([Holds, Holds, Holds, InFlight, InFlight]), at(0)),
+        "they may yet grant"
+    );
+    assert!(keep.look(&Five, states([Holds, Holds, Holds, Without, Unknown]), at(0)));
+    assert_eq!(keep.poll_timeout(at(29_000)), at(10), "ten milliseconds at most");
+    assert_eq!(keep.due(at(9), || false, || 0), None);
+    assert_eq!(keep.due(at(10), || false, || 0), Some(Due::Repair));
+    assert_eq!(repaired(&mut keep, [Holds, Holds, Holds, Without, Unknown], None, at(10)), Some(vec![3, 4]));
+    // One of them has granted by now: that is enough.
+    assert_eq!(repaired(&mut keep, [Holds, Holds, Holds, Holds, Unknown], None, at(40)), None);
+    assert_eq!(keep.due(at(5_000), || false, || 0), None);
+}
+
+#[test]
+fn a_node_that_is_silent_after_a_repair_is_not_asked_once_more() {
+    use KeyState::{Holds, InFlight, Without};
+    let mut keep = keep();
+    assert!(keep.look(&Five, states([Holds, Holds, Holds, Without, Without]), at(0)));
+    assert_eq!(repaired(&mut keep, [Holds, Holds, Holds, Without, Without], None, at(10)), Some(vec![3, 4]));
+    let open = [Holds, Holds, Holds, Without, InFlight];
+    assert_eq!(repaired(&mut keep, open, Some(at(10)), at(40)), None, "it may answer");
+    assert_eq!(repaired(&mut keep, open, Some(at(10)), at(3_010)), Some(vec![3]));
+    let other = [Holds, Holds, Holds, Without, Without];
+    assert_eq!(repaired(&mut keep, other, None, at(3_100)), Some(vec![3]));
+}
+
+#[test]
+fn i38_the_first_renewal_ends_the_repairs() {
+    let mut keep = keep();
+    assert!(keep.look(&Five, states([KeyState::Holds; 5].map(|_| KeyState::Without)), at(0)));
+    keep.renew(KeyStates::default(), at(5));
+    keep.abandon();
+    assert_eq!(keep.due(at(9_000), || false, || 0), None);
+}
