@@ -14,40 +14,9 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::machine::wait::AskOrder;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Mode, Moment, Token, Verdict, WaiterId};
-
-/// The order in which the nodes are asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AskOrder {
-    /// All in parallel: one round trip; the default while there is no contention.
-    AllAtOnce,
-    /// First the node that all contenders ask first, and the others only if it does not refuse. Its
-    /// winner meets no competition at the others, so contenders do not split the vote, and losing
-    /// costs one request (docs/adr/0003-waiting.md).
-    PreferredFirst(Preference),
-}
-
-/// Which node to ask first under contention: the preferred node of the key, or the next one if that
-/// holds a stale key and would always refuse.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Preference {
-    /// The preferred node of the contended key; that of the claim unless set.
-    pub(crate) home: Option<usize>,
-    /// Nodes not to ask first, because they hold a token that no quorum holds.
-    pub(crate) outliers: NodeSet,
-    /// How many of the other nodes to skip, starting at the preferred one.
-    pub(crate) skipped: usize,
-}
-
-impl Preference {
-    pub(crate) fn first(self, preferred: usize, nodes: usize) -> usize {
-        let preferred = self.home.unwrap_or(preferred);
-        let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
-        let good: Vec<usize> = from_preferred.filter(|node| !self.outliers.contains(*node)).collect();
-        good.get(self.skipped % good.len().max(1)).copied().unwrap_or(preferred)
-    }
-}
 
 /// An attempt to acquire, with a unique token (rule I-4).
 ///
@@ -276,25 +245,4 @@ pub(crate) fn clean_up(
 /// The votes that a round expects which may draw a fencing token.
 pub(crate) fn expect(fence_hint: Option<FenceHint>) -> Expect {
     fence_hint.map_or(Expect::Hold, |_| Expect::Number)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn outliers_and_skipped_nodes_are_not_asked_first() {
-        let first = |outliers: &[usize], skipped| {
-            Preference { outliers: outliers.iter().copied().collect(), skipped, home: None }.first(3, 5)
-        };
-        assert_eq!(
-            [0, 1, 2, 5, 6].map(|skipped| first(&[], skipped)),
-            [3, 4, 0, 3, 4],
-            "the nodes are a ring"
-        );
-        assert_eq!([0, 1, 2, 3].map(|skipped| first(&[0, 3], skipped)), [4, 1, 2, 4], "without the outliers");
-        assert_eq!(first(&[0, 1, 2, 3, 4], 1), 3, "there is no better one");
-        let home = |skipped| Preference { skipped, home: Some(1), ..Preference::default() }.first(3, 5);
-        assert_eq!([0, 1].map(home), [1, 2], "of several keys, that of the one in the way");
-    }
 }

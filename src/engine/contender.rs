@@ -62,7 +62,7 @@ use std::time::Duration;
 
 use tracing::trace;
 
-use super::attempt::{AskOrder, Attempt, Preference};
+use super::attempt::Attempt;
 use super::context::EngineContext;
 use super::node_queue::{Accepts, NodeQueue};
 use super::options::{AcquireRequest, News};
@@ -72,9 +72,10 @@ use crate::error::AcquireError;
 use crate::node::Grants;
 use intent::Intent;
 use places::OpenPlace;
+use quorlock_protocol::machine::wait::{ASKED_AGAIN, AskOrder, Learnt};
 use quorlock_protocol::votes::{Holder, VoteReport};
 use quorlock_protocol::{
-    AskPace, Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, WaiterId, fraction,
+    AskPace, Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Verdict, WaiterId, fraction,
 };
 use turn::Chance;
 
@@ -89,9 +90,7 @@ pub(crate) struct Contender {
     engine: Arc<EngineContext>,
     keys: Keys,
     order: AskOrder,
-    preference: Preference,
-    /// The token that a node held which was the only one to refuse, last time.
-    refused_by: Option<Token>,
+    learnt: Learnt,
     /// The largest fencing token seen; zero if it is only known that others want the lock.
     seen: Option<FencingToken>,
     /// The number of rounds for the current waiter.
@@ -116,8 +115,6 @@ pub(crate) struct Contender {
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause. No hint announces the end of a split.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// When a node that did not queue a waiter is asked for a place again, and nodes that are too young for their votes.
-const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// How often a `Wait::Never` call retries after a vote in which no client had a quorum. The retries
 /// take 150 ms at most in one datacenter, and one of the contenders then has the lock.
 const SPLITS: usize = 5;
@@ -129,8 +126,7 @@ impl Contender {
             engine: engine.clone(),
             keys: keys.clone(),
             order: AskOrder::AllAtOnce,
-            preference: Preference::default(),
-            refused_by: None,
+            learnt: Learnt::default(),
             seen: contended.then_some(FencingToken::ZERO),
             rounds: 0,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
@@ -208,12 +204,12 @@ impl Contender {
             if verdict == Verdict::Won && attempt.in_time(now) {
                 self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                 if let Some(offers) = &self.engine.offers {
-                    offers.acquired(self.keys.first(), self.queue.waiter, attempt.token());
+                    offers.acquired(self.keys.first(), self.queue.waiter(), attempt.token());
                 }
                 if self.is_contended() {
                     self.seen = self.seen.max(attempt.largest_number());
                     self.learn(&attempt.report());
-                    self.order = AskOrder::PreferredFirst(self.preference);
+                    self.order = self.learnt.order();
                 }
                 return Ok(attempt);
             }
@@ -225,7 +221,9 @@ impl Contender {
                 self.engine.queues.mark_contended(self.keys.queue_key(), now);
             }
             self.learn(&report);
-            self.queue.waits |= verdict == Verdict::Contended && report.holder().is_some();
+            if verdict == Verdict::Contended && report.holder().is_some() {
+                self.queue.note_held();
+            }
             drop(attempt);
             trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
             let asks_once = acquisition.wait == Wait::Never;
@@ -247,7 +245,7 @@ impl Contender {
                 }
                 self.report(acquisition, News { verdict, report: Box::new(report) }, None, now);
             }
-            self.order = AskOrder::PreferredFirst(self.preference);
+            self.order = self.learnt.order();
             if self.keeps_places(acquisition) && verdict == Verdict::Contended {
                 let closing = self.engine.closing.clone();
                 tokio::select! {
@@ -305,12 +303,12 @@ impl Contender {
 
     /// The waiter whose places an attempt may take, on nodes that serve waiters in the order of their places.
     fn place(&self) -> Option<WaiterId> {
-        (self.engine.nodes.capabilities.grants == Grants::FirstCome).then_some(self.queue.waiter)
+        (self.engine.nodes.capabilities.grants == Grants::FirstCome).then_some(self.queue.waiter())
     }
 
     /// Pauses so that clients which wanted the lock while this process had it go first.
     pub(crate) async fn back_off(&mut self) {
-        self.order = AskOrder::PreferredFirst(self.preference);
+        self.order = self.learnt.order();
         self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COOLDOWN + fraction(COOLDOWN, self.engine.entropy.next_u64());
         self.engine.wait_until(self.engine.now() + pause).await;
@@ -347,7 +345,7 @@ impl Drop for ContendGuard<'_> {
     fn drop(&mut self) {
         self.contender.withdraw_intent(self.acquisition);
         // A waiter that has the lock or has given up must not hold up the others.
-        let (key, waiter) = (self.contender.keys.first().clone(), self.contender.queue.waiter);
+        let (key, waiter) = (self.contender.keys.first().clone(), self.contender.queue.waiter());
         let engine = self.contender.engine.clone();
         self.contender.queue.give_back(&engine, self.acquisition);
         let queues = self.contender.queue.end(self.won, &*self.contender.engine.entropy);

@@ -67,56 +67,33 @@ use super::attempt::Attempt;
 use super::context::EngineContext;
 use super::offer::OfferRequests;
 use super::options::AcquireRequest;
-use crate::node::{Capability, Expiry, Holding, Queued, Request, Vote};
+use crate::node::{Capability, Queued, Request, Vote};
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::machine::wait::{Doubt, Places};
 use quorlock_protocol::votes::{NodeVote, VoteOutcome, VoteReport};
-use quorlock_protocol::{
-    EXPIRY_JITTER, Keys, Moment, QUEUE_PATIENCE, QueueHeartbeat, Token, WaiterId, fraction, offer_heartbeat,
-    preferred_node, turn,
-};
+use quorlock_protocol::{Keys, Moment, QUEUE_PATIENCE, WaiterId, preferred_node, turn};
 
 /// How long other waiters of this process skip a node that did not answer: each would wait for it
 /// as long. Then it is asked again, as it is by a waiter that has gone on to the next node.
 const SKIPPED_FOR: Duration = Duration::from_secs(1);
-/// How long a node may report the same holder until another node is asked.
-pub(super) const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
-
 /// One wait of this process for a lock, in the queue of one node.
 pub(crate) struct NodeQueue {
     accepts: Accepts,
-    /// The name of this wait: drawn anew by the waiting process for each (rule I-42).
-    pub(super) waiter: WaiterId,
-    /// The nodes that may have it in their queue.
-    queued_at: NodeSet,
-    /// The nodes that have notified us of our turn.
-    turns: NodeSet,
-    /// How many nodes to skip, starting at the preferred one, because they did not answer.
-    skipped: usize,
+    places: Places,
     /// The last look at the preferred node while it is skipped, and when that began.
     look_at_preferred: Option<(Moment, Arc<Round>)>,
     /// No node keeps a queue that this process may use …
     pub(super) closed: bool,
     /// … permanently.
     refused: bool,
-    heartbeat: QueueHeartbeat,
     /// The requests that an offer may answer.
     offer_requests: OfferRequests,
     /// How long an offer is valid, if this wait accepts any.
     offer_life: Option<Duration>,
     /// The round trip time to the node asked last.
     pub(super) round_trip: Duration,
-    /// Whether the lock was held when others were asked or this process joined the queue.
-    pub(super) waits: bool,
-    /// The token that the node reported last, when this process was first in the queue.
-    holder: Option<Token>,
-    /// When another node was last asked about that token, or this node first reported it.
-    other_asked: Option<Moment>,
-    /// How many processes were before this one.
-    ahead: Option<u32>,
-    /// The distance, in nodes, from the home node to the one asked last about that token.
-    other_offset: usize,
 }
 
 /// What a waiter accepts when its turn comes.
@@ -168,23 +145,19 @@ impl NodeQueue {
     pub(super) fn named(accepts: Accepts, waiter: WaiterId) -> NodeQueue {
         NodeQueue {
             accepts,
-            waiter,
-            queued_at: NodeSet::default(),
-            turns: NodeSet::default(),
-            skipped: 0,
+            places: Places::new(waiter),
             look_at_preferred: None,
             closed: false,
             refused: false,
-            heartbeat: QueueHeartbeat::default(),
             offer_requests: OfferRequests::default(),
             offer_life: None,
             round_trip: Duration::ZERO,
-            waits: false,
-            holder: None,
-            other_asked: None,
-            ahead: None,
-            other_offset: 0,
         }
+    }
+
+    /// The name of this wait.
+    pub(super) fn waiter(&self) -> WaiterId {
+        self.places.name()
     }
 
     /// Asks for a place, or confirms that it is still wanted. Skips `outliers`, which disagree with
@@ -201,7 +174,7 @@ impl NodeQueue {
         for _ in 0..nodes {
             let home = self.home(engine, key);
             // Another waiter of this process got no answer from it.
-            let is_silent = engine.nodes.is_skipped(home) && !self.queued_at.contains(home);
+            let is_silent = engine.nodes.is_skipped(home) && !self.places.is_queued_at(home);
             if engine.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
                 let round_trip = engine.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
@@ -213,7 +186,7 @@ impl NodeQueue {
                 self.offer_life = terms.as_ref().map(|terms| terms.life);
                 let request = Request::Enqueue {
                     key: key.clone(),
-                    waiter: self.waiter,
+                    waiter: self.waiter(),
                     elapsed: engine.now().since(acquisition.since),
                     patience: QUEUE_PATIENCE,
                     turn,
@@ -221,14 +194,14 @@ impl NodeQueue {
                     context: engine.context(&acquisition.label),
                     others_seen: engine.saw_outsider(key),
                 };
-                self.queued_at.insert(home);
+                self.places.enter(home);
                 let round =
                     Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, home, &request.into());
                 if round.refuses(home).await {
                     let queued = if let Some(Vote::Queued(queued)) = round.vote_of(home) {
                         Some(*queued)
                     } else {
-                        self.note_turns(NodeSet::of(home));
+                        self.places.note_turns(NodeSet::of(home));
                         None
                     };
                     return Some(Place { home, queued, report: round.report(), turn });
@@ -237,7 +210,7 @@ impl NodeQueue {
                 engine.nodes.skip_for(home, SKIPPED_FOR);
                 self.refused |= round.report().votes().get(home).is_some_and(failed);
             }
-            self.skipped += 1;
+            self.places.skip();
         }
         // A node that was silent for a moment is asked again.
         let has_queue = |node| engine.nodes.can(node, Capability::Queue) && !outliers.contains(node);
@@ -256,11 +229,14 @@ impl NodeQueue {
     ) {
         let (now, home) = (engine.now(), preferred_node(key, engine.nodes.quorum.nodes()));
         let has_queue = engine.nodes.can(home, Capability::Queue) && !outliers.contains(home);
-        if self.skipped == 0 || self.refused || !has_queue {
+        if !self.places.is_elsewhere() || self.refused || !has_queue {
             return;
         }
         match &self.look_at_preferred {
-            Some((_, round)) if round.all_voted() => (self.skipped, self.look_at_preferred) = (0, None),
+            Some((_, round)) if round.all_voted() => {
+                self.places.return_home();
+                self.look_at_preferred = None;
+            }
             Some((began, _)) if now.since(*began) < SKIPPED_FOR => {}
             Some(_) | None => {
                 let look = |node| (node == home).then(|| Request::inspect(key.clone()));
@@ -270,17 +246,17 @@ impl NodeQueue {
         }
     }
 
-    /// Records that these nodes have notified us of our turn and removed us from their queues. If
-    /// we do not acquire the lock, they notify the next waiter.
+    /// Records that these nodes have notified us of our turn.
     pub(super) fn note_turns(&mut self, nodes: NodeSet) {
-        self.queued_at = self.queued_at.intersection(nodes.complement());
-        self.turns.add(nodes);
+        self.places.note_turns(nodes);
     }
 
-    /// Whether to try to acquire the lock: in our turn, or if the node's report may be wrong. It
-    /// may have restarted and not know the lock that others hold; or it has the rest of an attempt
-    /// that the other nodes have released. So another node is asked, which changes nothing there
-    /// (rule W-4).
+    /// Records that others were seen to hold the lock.
+    pub(super) fn note_held(&mut self) {
+        self.places.note_held();
+    }
+
+    /// Whether to try to acquire the lock: in our turn, or if the node may be wrong, of which another node is asked.
     pub(super) async fn is_worth_trying(
         &mut self,
         engine: &Arc<EngineContext>,
@@ -288,32 +264,15 @@ impl NodeQueue {
         acquisition: &AcquireRequest,
         place: &Place,
     ) -> bool {
-        let Some(queued) = &place.queued else {
-            return !self.waits
-                || !matches!(
-                    self.ask_other_node(engine, keys, acquisition, place).await,
-                    Some(Vote::Held(_))
-                );
-        };
-        self.waits = true;
-        match queued {
-            Queued { ahead: 0, holding: Some(holding), .. } => {
-                let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
-                // Every two seconds.
-                let now = engine.now();
-                let is_due = same
-                    && self.other_asked.is_some_and(|other_asked| now.since(other_asked) >= OTHER_NODE_EVERY);
-                if is_due || !same {
-                    self.other_asked = Some(now);
-                }
-                is_due
-                    && match self.ask_other_node(engine, keys, acquisition, place).await {
-                        Some(Vote::Held(other)) => other.token != holding.token,
-                        Some(_) => true,
-                        None => false,
-                    }
+        let queued = place.queued.as_ref();
+        match self.places.doubt(queued, engine.now()) {
+            Doubt::Try => true,
+            Doubt::Wait => false,
+            Doubt::AskAnother => {
+                let (other, round) = self.inspect_other_node(engine, keys, acquisition, place);
+                let vote = if round.refuses(other).await { round.vote_of(other) } else { None };
+                Places::resolve(queued, vote.as_ref())
             }
-            _ => false,
         }
     }
 
@@ -332,23 +291,10 @@ impl NodeQueue {
     /// The node to ask for a place, unless it is skipped.
     pub(super) fn home(&self, engine: &EngineContext, key: &Arc<str>) -> usize {
         let nodes = engine.nodes.quorum.nodes();
-        (preferred_node(key, nodes) + self.skipped) % nodes
+        self.places.home(preferred_node(key, nodes), nodes)
     }
 
-    /// Asks another node about the lock, a different one each time. Returns `None` if it does not
-    /// answer.
-    async fn ask_other_node(
-        &mut self,
-        engine: &Arc<EngineContext>,
-        keys: &Keys,
-        acquisition: &AcquireRequest,
-        place: &Place,
-    ) -> Option<Vote> {
-        let (other_node, round) = self.inspect_other_node(engine, keys, acquisition, place);
-        if round.refuses(other_node).await { round.vote_of(other_node) } else { None }
-    }
-
-    /// The same, for the listener of a waiter.
+    /// Asks another node about the lock, for the listener of a waiter.
     pub(super) async fn report_other_node(
         &mut self,
         engine: &Arc<EngineContext>,
@@ -368,48 +314,20 @@ impl NodeQueue {
         acquisition: &AcquireRequest,
         place: &Place,
     ) -> (usize, Arc<Round>) {
-        let nodes = engine.nodes.quorum.nodes();
-        self.other_offset = self.other_offset % nodes.saturating_sub(1).max(1) + 1;
-        let other_node = (place.home + self.other_offset) % nodes;
-        debug_assert!(nodes == 1 || other_node != place.home, "a node is compared with itself");
+        let other_node = self.places.other_node(place.home, engine.nodes.quorum.nodes());
         (other_node, inspect(engine, keys.first(), acquisition, other_node))
     }
 
     /// Whether the number of processes before this one has changed.
     pub(super) fn has_moved(&mut self, place: &Place) -> bool {
-        self.ahead.replace(place.ahead()) != Some(place.ahead())
+        self.places.has_moved(place.ahead())
     }
 
     /// When to ask again.
     pub(super) fn next(&mut self, place: &Place, engine: &EngineContext, is_subscribed: bool) -> Moment {
-        let now = engine.now();
-        let random = engine.entropy.next_u64();
-        let expiry = match &place.queued {
-            Some(Queued { ahead: 0, holding: Some(Holding { expiry: Expiry::In(left), .. }), .. }) => {
-                left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random))
-            }
-            _ => Duration::MAX,
-        };
-        // An offer's lifetime counts from the latest request.
-        let offers = match (&place.queued, self.offer_life) {
-            (Some(Queued { ahead: 0 | 1, holding: Some(holding), .. }), Some(life))
-                if holding.token.is_ours() =>
-            {
-                let longest = offer_heartbeat(life);
-                longest * 3 / 4 + fraction(longest / 4, random)
-            }
-            _ => Duration::MAX,
-        };
-        now + expiry.min(offers).min(match &place.queued {
-            Some(queued) if is_subscribed => {
-                // Changes are not reported to the waiters further back.
-                let free = queued.holding.is_none() && queued.ahead < 2;
-                self.heartbeat.next(queued.ahead, free, place.turn, random)
-            }
-            Some(queued) => self.heartbeat.without_notice(queued.ahead, random),
-            // The node knew less than the others, until our request.
-            None => self.heartbeat.forgotten(random),
-        })
+        let (queued, random) = (place.queued.as_ref(), engine.entropy.next_u64());
+        let pause = self.places.asks_again_after(queued, place.turn, self.offer_life, is_subscribed, random);
+        engine.now() + pause
     }
 
     /// Waits for an offer in answer to the requests so far.
@@ -445,7 +363,7 @@ impl NodeQueue {
             "fewer nodes than a quorum have offered the lock"
         );
         if is_last {
-            self.queued_at = self.queued_at.intersection(attempt.granted().complement());
+            self.places.leave(attempt.granted());
         }
         Some(attempt)
     }
@@ -469,23 +387,23 @@ impl NodeQueue {
 
     /// Whether no node has it in its queue.
     pub(super) fn is_out(&self) -> bool {
-        self.queued_at.is_empty()
+        self.places.is_out()
     }
 
     /// Gives up its place and its turn. Returns the nodes to notify.
     pub(super) fn pass_on(&mut self) -> NodeSet {
-        std::mem::take(&mut self.queued_at).union(std::mem::take(&mut self.turns))
+        self.places.pass_on()
     }
 
     /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
         debug_assert!(!self.has_offers(), "a wait ends with an offer that was not given back");
-        let NodeQueue { queued_at, turns, closed, refused, .. } =
+        let NodeQueue { mut places, closed, refused, .. } =
             std::mem::replace(self, NodeQueue::new(self.accepts, entropy));
         self.closed = closed && refused;
         self.refused = refused;
-        if has { queued_at } else { queued_at.union(turns) }
+        places.end(has, self.waiter())
     }
 }
 

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use futures::future::join_all;
 use tracing::Instrument as _;
 
-use super::attempt::{AskOrder, Attempt};
+use super::attempt::Attempt;
 use super::contender::Contender;
 use super::context::EngineContext;
 use super::dispatcher::{Dispatcher, ServedBy};
 use super::keeper::Keeper;
 use super::queue::Waiter;
+use quorlock_protocol::machine::wait::AskOrder;
 use quorlock_protocol::{Mode, Verdict};
 
 /// How many follow in parallel. Limits the requests queued for a node, which accepts 512 votes.

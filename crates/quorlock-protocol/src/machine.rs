@@ -13,6 +13,7 @@ mod round;
 #[cfg(test)]
 mod tests;
 mod undo;
+pub mod wait;
 
 pub use deployment::Deployment;
 pub use keep::{Due, Keep, Latest, Renewed};

@@ -43,7 +43,7 @@ impl Contender {
             return;
         }
         self.intent = Some(Intent { key: key.clone(), announced_at: now });
-        let (waiter, patience) = (self.queue.waiter, INTENT_PATIENCE);
+        let (waiter, patience) = (self.queue.waiter(), INTENT_PATIENCE);
         let request = |_| Some(Request::AnnounceWriter { key: key.clone(), waiter, patience });
         drop(Round::start(&self.engine.nodes, Expect::AnyAnswer, acquisition.ttl, request));
     }
@@ -51,7 +51,7 @@ impl Contender {
     /// Withdraws the writer's announcement: it has the lock or has given up.
     pub(super) fn withdraw_intent(&mut self, acquisition: &AcquireRequest) {
         if let Some(Intent { key, .. }) = self.intent.take() {
-            let waiter = self.queue.waiter;
+            let waiter = self.queue.waiter();
             let request = |_| Some(Request::WithdrawWriter { key: key.clone(), waiter });
             self.engine.ask_in_background(acquisition.ttl, request);
         }

@@ -17,15 +17,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::pause::Pause;
 use super::{ASKED_AGAIN, Contender};
 use crate::engine::context::EngineContext;
-use crate::engine::node_queue::{Accepts, NodeQueue, OTHER_NODE_EVERY};
+use crate::engine::node_queue::{Accepts, NodeQueue};
 use crate::engine::options::AcquireRequest;
 use crate::engine::subscription::Subscription;
 use crate::engine::wait::Wait;
 use crate::node::{Request, SharedRequest, Vote};
 use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::machine::wait::{OTHER_NODE_EVERY, Pause};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
 
@@ -95,14 +95,14 @@ impl Contender {
     ) -> bool {
         let (engine, now) = (&self.engine, self.engine.now());
         if self.places.is_empty() {
-            let waiter = self.queue.waiter;
+            let waiter = self.queue.waiter();
             self.places = self.keys.iter().map(|key| OpenPlace::new(key, waiter, now)).collect();
         }
-        let name = self.queue.waiter;
-        let is_one = self.places.iter().all(|place| place.queue.waiter == name);
+        let name = self.queue.waiter();
+        let is_one = self.places.iter().all(|place| place.queue.waiter() == name);
         debug_assert!(is_one, "a waiter has another name in one of its queues");
         for place in &mut self.places {
-            let turns = subscription.turns(&place.key, place.queue.waiter);
+            let turns = subscription.turns(&place.key, place.queue.waiter());
             place.queue.note_turns(turns);
             if !turns.is_empty() && now >= place.rests_until {
                 place.kept_since.get_or_insert(now);
@@ -110,7 +110,7 @@ impl Contender {
             }
         }
         let is_kept = self.places.iter().any(|place| place.kept_since.is_some());
-        let outliers = self.preference.outliers;
+        let outliers = self.learnt.outliers();
         let are_several = self.keys.are_several();
         let turns = self.places.iter_mut().map(|place| {
             let blocks = !are_several || pause.in_the_way.contains(&place.key);
@@ -163,7 +163,7 @@ impl Contender {
     /// Leaves the queues: the waiter `won` or gave up.
     pub(super) fn leave_places(&mut self, acquisition: &AcquireRequest, won: bool) {
         for OpenPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
-            let waiter = queue.waiter;
+            let waiter = queue.waiter();
             let nodes = queue.end(won, &*self.engine.entropy);
             leave(&self.engine, acquisition, (key, waiter), nodes);
         }
@@ -207,7 +207,7 @@ async fn confirm(
         place.rests_until = now + rests_after_turn(longest);
         place.next = now + CONFIRMED_EVERY;
         let nodes = place.queue.pass_on();
-        leave(engine, acquisition, (place.key.clone(), place.queue.waiter), nodes);
+        leave(engine, acquisition, (place.key.clone(), place.queue.waiter()), nodes);
         return false;
     }
     let Some(asked) = place.queue.ask(engine, &place.key, acquisition, outliers).await else {

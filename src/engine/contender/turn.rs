@@ -45,7 +45,7 @@ impl Contender {
         let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
         debug_assert!(alone, "an offer would not be enough for this waiter");
         // Earlier notifications belong to another turn.
-        subscription.turns(self.keys.first(), self.queue.waiter);
+        subscription.turns(self.keys.first(), self.queue.waiter());
         loop {
             self.keep_pace(subscription).await;
             subscription.clear_hints();
@@ -54,7 +54,7 @@ impl Contender {
                 biased;
                 () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = offered => None,
-                asked = self.queue.ask(&self.engine, self.keys.first(), acquisition, self.preference.outliers) => asked,
+                asked = self.queue.ask(&self.engine, self.keys.first(), acquisition, self.learnt.outliers()) => asked,
             };
             if self.queue.has_offers() {
                 match self.take_offer(subscription, acquisition).await? {
@@ -85,7 +85,7 @@ impl Contender {
                 place.report.clone()
             });
             self.report(acquisition, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
-            let turns_before = subscription.turns(self.keys.first(), self.queue.waiter);
+            let turns_before = subscription.turns(self.keys.first(), self.queue.waiter());
             let go = self.queue.is_worth_trying(&self.engine, &self.keys, acquisition, &place).await;
             let is_turn = (go || !turns_before.is_empty()) && !self.queue.has_offers();
             let next = if is_turn {
@@ -118,7 +118,7 @@ impl Contender {
                 let attempt = self.take_offer(subscription, acquisition).await?;
                 return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
             }
-            let turns = subscription.turns(self.keys.first(), self.queue.waiter);
+            let turns = subscription.turns(self.keys.first(), self.queue.waiter());
             if !turns.is_empty() {
                 self.queue.note_turns(turns);
                 return Ok(Next::Try);

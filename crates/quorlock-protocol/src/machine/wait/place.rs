@@ -1,0 +1,331 @@
+//! The places of a waiter in the queues that nodes keep for a lock: where it asks, when again, and when it doubts what a
+//! node says.
+//!
+//! A waiter asks one node, its *home*: the preferred one, or the next that answers. A turn grants nothing, and a
+//! node may be wrong about the lock (W-4): it may have restarted and not know the lock that others hold, or have the rest
+//! of an attempt that the other nodes have released. So before it asks all nodes, and every two seconds while the same
+//! holder is reported, the waiter asks another node, which changes nothing there.
+
+use std::mem;
+use std::time::Duration;
+
+use crate::machine::NodeSet;
+use crate::node::{Expiry, Holding, Queued, Vote};
+use crate::{EXPIRY_JITTER, Moment, QueueHeartbeat, Token, WaiterId, fraction, offer_heartbeat};
+
+/// How long a node may report the same holder until another node is asked.
+pub const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
+
+/// One wait for a lock, in the queue of one node.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The name of this wait: drawn anew by the waiting process for each (rule I-42).
+    name: WaiterId,
+    /// The nodes that may have it in their queue.
+    queued_at: NodeSet,
+    /// The nodes that have notified us of our turn.
+    turns: NodeSet,
+    /// How many nodes to skip, starting at the preferred one, because they did not answer.
+    skipped: usize,
+    heartbeat: QueueHeartbeat,
+    /// Whether the lock was held when others were asked or this process joined the queue.
+    waits: bool,
+    /// The token that the node reported last, when this process was first in the queue.
+    holder: Option<Token>,
+    /// When another node was last asked about that token, or this node first reported it.
+    other_asked: Option<Moment>,
+    /// How many processes were before this one.
+    ahead: Option<u32>,
+    /// The distance, in nodes, from the home node to the one asked last about that token.
+    other_offset: usize,
+}
+
+/// Whether to ask all nodes for the lock after a node's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete")]
+pub enum Doubt {
+    /// Ask all nodes.
+    Try,
+    /// Wait.
+    Wait,
+    /// Ask another node: see [`Places::resolve`].
+    AskAnother,
+}
+
+impl Places {
+    /// Begins a wait of this name, without a place.
+    #[must_use]
+    pub fn new(name: WaiterId) -> Places {
+        Places {
+            name,
+            queued_at: NodeSet::default(),
+            turns: NodeSet::default(),
+            skipped: 0,
+            heartbeat: QueueHeartbeat::default(),
+            waits: false,
+            holder: None,
+            other_asked: None,
+            ahead: None,
+            other_offset: 0,
+        }
+    }
+
+    /// Returns the name of this wait.
+    #[must_use]
+    pub fn name(&self) -> WaiterId {
+        self.name
+    }
+
+    /// Returns the node to ask for a place, where `preferred` is that of the key.
+    #[must_use]
+    pub fn home(&self, preferred: usize, nodes: usize) -> usize {
+        (preferred + self.skipped) % nodes
+    }
+
+    /// Goes on to the next node, because its home does not answer or has no queue.
+    pub fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Whether its home is not the preferred node.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.skipped > 0
+    }
+
+    /// Returns to the preferred node.
+    pub fn return_home(&mut self) {
+        self.skipped = 0;
+    }
+
+    /// Whether this node may have it in its queue.
+    #[must_use]
+    pub fn is_queued_at(&self, node: usize) -> bool {
+        self.queued_at.contains(node)
+    }
+
+    /// Whether no node has it in its queue.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        self.queued_at.is_empty()
+    }
+
+    /// Records that this node is asked for a place.
+    pub fn enter(&mut self, node: usize) {
+        self.queued_at.insert(node);
+    }
+
+    /// Records that these nodes have taken it out of their queues.
+    pub fn leave(&mut self, nodes: NodeSet) {
+        self.queued_at = self.queued_at.intersection(nodes.complement());
+    }
+
+    /// Records that these nodes have notified us of our turn and removed us from their queues. If
+    /// we do not acquire the lock, they notify the next waiter.
+    pub fn note_turns(&mut self, nodes: NodeSet) {
+        self.leave(nodes);
+        self.turns.add(nodes);
+    }
+
+    /// Records that others were seen to hold the lock.
+    pub fn note_held(&mut self) {
+        self.waits = true;
+    }
+
+    /// Whether to try to acquire the lock after the home has answered `queued`, or, without that, that it is our turn: in our
+    /// turn, or if the node may be wrong (rule W-4).
+    pub fn doubt(&mut self, queued: Option<&Queued>, now: Moment) -> Doubt {
+        let Some(queued) = queued else { return if self.waits { Doubt::AskAnother } else { Doubt::Try } };
+        self.waits = true;
+        let Queued { ahead: 0, holding: Some(holding) } = queued else { return Doubt::Wait };
+        let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
+        let asked = self.other_asked;
+        let is_due = same && asked.is_some_and(|asked| now.since(asked) >= OTHER_NODE_EVERY);
+        if is_due || !same {
+            self.other_asked = Some(now);
+        }
+        if is_due { Doubt::AskAnother } else { Doubt::Wait }
+    }
+
+    /// Whether to try, after another node has answered what the home had answered; `None` if it has not answered.
+    #[must_use]
+    pub fn resolve(queued: Option<&Queued>, other: Option<&Vote>) -> bool {
+        match (queued, other) {
+            (None, Some(Vote::Held(_))) => false,
+            (None, _) => true,
+            (Some(Queued { holding: Some(holding), .. }), Some(Vote::Held(other))) => {
+                other.token != holding.token
+            }
+            (Some(_), Some(_)) => true,
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Returns another node to ask about the lock, a different one each time.
+    pub fn other_node(&mut self, home: usize, nodes: usize) -> usize {
+        self.other_offset = self.other_offset % nodes.saturating_sub(1).max(1) + 1;
+        let other = (home + self.other_offset) % nodes;
+        debug_assert!(nodes == 1 || other != home, "a node is compared with itself");
+        other
+    }
+
+    /// Whether the number of processes before this one has changed.
+    pub fn has_moved(&mut self, ahead: u32) -> bool {
+        self.ahead.replace(ahead) != Some(ahead)
+    }
+
+    /// Returns for how long to wait until it asks for its place again, after the home has answered `queued`, or that it is
+    /// our turn, of this length. `offer_life` says how long an offer lives that it may get, and `is_subscribed` whether the
+    /// home notifies of changes.
+    pub fn asks_again_after(
+        &mut self,
+        queued: Option<&Queued>,
+        turn: Duration,
+        offer_life: Option<Duration>,
+        is_subscribed: bool,
+        random: u64,
+    ) -> Duration {
+        let expiry = match queued {
+            Some(Queued { ahead: 0, holding: Some(Holding { expiry: Expiry::In(left), .. }) }) => {
+                left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random))
+            }
+            _ => Duration::MAX,
+        };
+        // An offer's lifetime counts from the latest request.
+        let offers = match (queued, offer_life) {
+            (Some(Queued { ahead: 0 | 1, holding: Some(holding) }), Some(life))
+                if holding.token.is_ours() =>
+            {
+                let longest = offer_heartbeat(life);
+                longest * 3 / 4 + fraction(longest / 4, random)
+            }
+            _ => Duration::MAX,
+        };
+        expiry.min(offers).min(match queued {
+            Some(queued) if is_subscribed => {
+                // Changes are not reported to the waiters further back.
+                let free = queued.holding.is_none() && queued.ahead < 2;
+                self.heartbeat.next(queued.ahead, free, turn, random)
+            }
+            Some(queued) => self.heartbeat.without_notice(queued.ahead, random),
+            // The node knew less than the others, until our request.
+            None => self.heartbeat.forgotten(random),
+        })
+    }
+
+    /// Gives up its place and its turn. Returns the nodes to notify.
+    pub fn pass_on(&mut self) -> NodeSet {
+        mem::take(&mut self.queued_at).union(mem::take(&mut self.turns))
+    }
+
+    /// Ends the wait, and begins the next one of this name. Returns the nodes to notify: those that may have it in their
+    /// queue and, unless it `has` the lock, those that notified it of its turn (rule W-5).
+    pub fn end(&mut self, has: bool, name: WaiterId) -> NodeSet {
+        let Places { queued_at, turns, .. } = mem::replace(self, Places::new(name));
+        if has { queued_at } else { queued_at.union(turns) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::since_origin(Duration::from_millis(millis))
+    }
+
+    fn places() -> Places {
+        Places::new(WaiterId::new(1))
+    }
+
+    fn held(token: u128) -> Holding {
+        Holding::new(Token::new(token, ""), Expiry::In(Duration::from_secs(9)))
+    }
+
+    fn queued(ahead: u32, holder: Option<u128>) -> Queued {
+        Queued::new(ahead, holder.map(held))
+    }
+
+    fn set(nodes: &[usize]) -> NodeSet {
+        nodes.iter().copied().collect()
+    }
+
+    #[test]
+    fn it_asks_the_preferred_node_or_the_next_that_answers() {
+        let mut places = places();
+        assert_eq!(places.home(3, 5), 3);
+        places.skip();
+        places.skip();
+        assert_eq!((places.home(3, 5), places.is_elsewhere()), (0, true));
+        places.return_home();
+        assert_eq!((places.home(3, 5), places.is_elsewhere()), (3, false));
+    }
+
+    #[test]
+    fn w5_a_wait_leaves_the_queues_and_passes_a_turn_on_that_it_did_not_use() {
+        let wait = || {
+            let mut places = places();
+            places.enter(1);
+            places.enter(2);
+            places.note_turns(set(&[2]));
+            places
+        };
+        assert!(wait().is_queued_at(1) && !wait().is_queued_at(2));
+        assert_eq!(wait().end(true, WaiterId::new(2)), set(&[1]));
+        assert_eq!(wait().end(false, WaiterId::new(2)), set(&[1, 2]));
+        let mut over = wait();
+        assert_eq!(over.pass_on(), set(&[1, 2]));
+        assert_eq!(
+            (over.is_out(), over.end(false, WaiterId::new(2)), over.name()),
+            (true, set(&[]), WaiterId::new(2))
+        );
+    }
+
+    #[test]
+    fn w4_a_turn_is_doubted_if_others_held_the_lock() {
+        let mut places = places();
+        assert_eq!(places.doubt(None, at(0)), Doubt::Try, "nobody was seen to hold it");
+        assert_eq!(places.doubt(Some(&queued(3, None)), at(0)), Doubt::Wait);
+        assert_eq!(places.doubt(None, at(0)), Doubt::AskAnother);
+        assert!(!Places::resolve(None, Some(&held(7).into())), "the home does not know of a lock");
+        assert!(Places::resolve(None, Some(&Vote::Free)) && Places::resolve(None, None));
+    }
+
+    #[test]
+    fn w4_a_holder_is_doubted_every_two_seconds_by_the_first_in_the_queue() {
+        let mut places = places();
+        let (first, second) = (queued(0, Some(7)), queued(1, Some(7)));
+        assert_eq!(places.doubt(Some(&first), at(0)), Doubt::Wait, "it may have just begun");
+        assert_eq!(places.doubt(Some(&first), at(1_999)), Doubt::Wait);
+        assert_eq!(places.doubt(Some(&second), at(2_000)), Doubt::Wait);
+        assert_eq!(places.doubt(Some(&first), at(2_000)), Doubt::AskAnother);
+        assert_eq!(places.doubt(Some(&first), at(2_001)), Doubt::Wait);
+        assert_eq!(places.doubt(Some(&queued(0, Some(8))), at(9_000)), Doubt::Wait, "another holder");
+        let resolve = |other: Option<Vote>| Places::resolve(Some(&first), other.as_ref());
+        assert!(!resolve(Some(held(7).into())) && resolve(Some(held(8).into())));
+        assert!(resolve(Some(Vote::Free)) && !resolve(None));
+    }
+
+    #[test]
+    fn each_other_node_is_asked_in_its_turn() {
+        let mut places = places();
+        assert_eq!([0; 5].map(|_| places.other_node(3, 5)), [4, 0, 1, 2, 4]);
+        assert_eq!(places.other_node(0, 1), 0, "there is no other");
+    }
+
+    #[test]
+    fn it_asks_again_when_the_key_expires_or_an_offer_would() {
+        let after = |queued: &Queued, life| {
+            places().asks_again_after(Some(queued), Duration::from_millis(25), life, true, 0).as_millis()
+        };
+        let expires = |millis| {
+            let expiry = Expiry::In(Duration::from_millis(millis));
+            Queued::new(0, Some(Holding::new(Token::new(7, ""), expiry)))
+        };
+        assert_eq!(after(&expires(300), None), 301);
+        assert_eq!(after(&expires(9_000), None), 825, "its heartbeat");
+        let life = Duration::from_millis(600);
+        assert_eq!(after(&expires(9_000), Some(life)), (offer_heartbeat(life) * 3 / 4).as_millis());
+        assert_eq!(after(&queued(0, None), None), 25, "another waiter has its turn");
+    }
+}
