@@ -221,9 +221,7 @@ impl Contender {
                 self.engine.queues.mark_contended(self.keys.queue_key(), now);
             }
             self.learn(&report);
-            if verdict == Verdict::Contended && report.holder().is_some() {
-                self.queue.note_held();
-            }
+            self.queue.note_held(verdict == Verdict::Contended && report.holder().is_some());
             drop(attempt);
             trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
             let asks_once = acquisition.wait == Wait::Never;

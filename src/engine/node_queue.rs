@@ -251,9 +251,9 @@ impl NodeQueue {
         self.places.note_turns(nodes);
     }
 
-    /// Records that others were seen to hold the lock.
-    pub(super) fn note_held(&mut self) {
-        self.places.note_held();
+    /// Records whether others were seen to hold the lock.
+    pub(super) fn note_held(&mut self, is_held: bool) {
+        self.places.note_held(is_held);
     }
 
     /// Whether to try to acquire the lock: in our turn, or if the node may be wrong, of which another node is asked.

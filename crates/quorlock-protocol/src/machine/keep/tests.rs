@@ -17,31 +17,40 @@ fn keep() -> Keep {
 }
 
 /// A renewal sent at this moment, and its votes.
-fn round(sent: Moment, votes: &[Result<Vote, NodeError>]) -> Round {
+fn round(sent: Moment, votes: &[Cast]) -> Round {
     let question = Question { expect: Expect::Hold, takes_free: false, ttl: TTL };
     let mut round = Round::new(&Five, question, sent, |_| Asked::Now);
     for (node, vote) in votes.iter().enumerate() {
         let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
-        let vote = vote.clone().map(|vote| Response::new(vote, identity));
+        let vote = vote.result().map(|vote| Response::new(vote, identity));
         round.handle_response(&Five, node, vote, sent + Duration::from_millis(1));
     }
     round
 }
 
-fn granted() -> Result<Vote, NodeError> {
-    Ok(Vote::Granted)
+use Cast::{Failed, Granted, Lacks, Restored};
+
+#[derive(Clone, Copy)]
+enum Cast {
+    Granted,
+    Restored,
+    Lacks,
+    Failed,
 }
 
-fn lacks() -> Result<Vote, NodeError> {
-    Ok(Vote::from(Holding::new(Token::new(9, ""), Expiry::In(TTL))))
-}
-
-fn failed() -> Result<Vote, NodeError> {
-    Err(NodeError::NotAsked)
+impl Cast {
+    fn result(self) -> Result<Vote, NodeError> {
+        match self {
+            Granted => Ok(Vote::Granted),
+            Restored => Ok(Vote::Restored),
+            Lacks => Ok(Vote::from(Holding::new(Token::new(9, ""), Expiry::In(TTL)))),
+            Failed => Err(NodeError::NotAsked),
+        }
+    }
 }
 
 /// What the verdict on a renewal of these votes means, for a lease that is valid for so long.
-fn counted(votes: &[Result<Vote, NodeError>], valid_until: Moment, now: Moment) -> (Renewed, Keep, Term) {
+fn counted(votes: &[Cast], valid_until: Moment, now: Moment) -> (Renewed, Keep, Term) {
     let (mut keep, term) = (keep(), Term::until(valid_until));
     let sent = at(10_000);
     keep.renew(KeyStates::default(), sent);
@@ -55,7 +64,7 @@ fn counted(votes: &[Result<Vote, NodeError>], valid_until: Moment, now: Moment) 
 
 #[test]
 fn i7_a_confirmed_renewal_counts_from_before_it_was_sent() {
-    let votes = [granted(), granted(), granted(), lacks(), lacks()];
+    let votes = [Granted, Granted, Granted, Lacks, Lacks];
     let (renewed, _, term) = counted(&votes, at(29_000), at(12_000));
     let deadline = Drift::default().deadline(at(10_000), TTL);
     assert_eq!(renewed, Renewed::Confirmed(deadline));
@@ -66,7 +75,7 @@ fn i7_a_confirmed_renewal_counts_from_before_it_was_sent() {
 fn no_renewal_moves_the_deadline_beyond_the_longest_hold() {
     let (mut keep, term) = (keep(), Term::until(at(29_000)));
     keep.renew(KeyStates::default(), at(10_000));
-    let mut round = round(at(10_000), &[granted(), granted(), granted()]);
+    let mut round = round(at(10_000), &[Granted, Granted, Granted]);
     let verdict = round.decide(&Five, at(10_001)).unwrap();
     let limits = (&term, at(31_000), Drift::default());
     assert!(matches!(keep.count(&Five, (&round, verdict), limits, at(10_001)), Renewed::Confirmed(_)));
@@ -75,14 +84,14 @@ fn no_renewal_moves_the_deadline_beyond_the_longest_hold() {
 
 #[test]
 fn i9_a_renewal_that_is_confirmed_too_late_ends_the_lease() {
-    let votes = [granted(), granted(), granted()];
+    let votes = [Granted, Granted, Granted];
     let (renewed, _, term) = counted(&votes, at(12_000), at(12_000));
     assert_eq!((renewed, term.remaining(Moment::ORIGIN)), (Renewed::Late, None));
 }
 
 #[test]
 fn i11_a_failed_renewal_changes_nothing_and_is_tried_again() {
-    let votes = [granted(), granted(), failed(), failed(), failed()];
+    let votes = [Granted, Granted, Failed, Failed, Failed];
     let (renewed, keep, term) = counted(&votes, at(29_000), at(10_002));
     assert_eq!((renewed, term.remaining(at(10_002))), (Renewed::Unconfirmed, Some(at(29_000))));
     let due = keep.schedule().due().unwrap();
@@ -91,9 +100,9 @@ fn i11_a_failed_renewal_changes_nothing_and_is_tried_again() {
 
 #[test]
 fn i11_enough_nodes_without_the_key_end_the_lease() {
-    let two = [lacks(), lacks(), failed(), failed(), granted()];
+    let two = [Lacks, Lacks, Failed, Failed, Granted];
     assert_eq!(counted(&two, at(29_000), at(10_002)).0, Renewed::Unconfirmed);
-    let three = [lacks(), lacks(), Ok(Vote::Restored), failed(), granted()];
+    let three = [Lacks, Lacks, Restored, Failed, Granted];
     assert_eq!(counted(&three, at(29_000), at(10_002)).0, Renewed::QuorumLost);
 }
 

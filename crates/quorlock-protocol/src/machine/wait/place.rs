@@ -127,9 +127,9 @@ impl Places {
         self.turns.add(nodes);
     }
 
-    /// Records that others were seen to hold the lock.
-    pub fn note_held(&mut self) {
-        self.waits = true;
+    /// Records whether others were seen to hold the lock.
+    pub fn note_held(&mut self, is_held: bool) {
+        self.waits |= is_held;
     }
 
     /// Whether to try to acquire the lock after the home has answered `queued`, or, without that, that it is our turn: in our
@@ -147,17 +147,15 @@ impl Places {
         if is_due { Doubt::AskAnother } else { Doubt::Wait }
     }
 
-    /// Whether to try, after another node has answered what the home had answered; `None` if it has not answered.
+    /// Whether to try, where the home has answered `queued` and then another node has answered this, or nothing.
     #[must_use]
     pub fn resolve(queued: Option<&Queued>, other: Option<&Vote>) -> bool {
         match (queued, other) {
-            (None, Some(Vote::Held(_))) => false,
-            (None, _) => true,
             (Some(Queued { holding: Some(holding), .. }), Some(Vote::Held(other))) => {
                 other.token != holding.token
             }
-            (Some(_), Some(_)) => true,
-            (Some(_), None) => false,
+            (None, Some(Vote::Held(_))) | (Some(_), None) => false,
+            (None, _) | (Some(_), Some(_)) => true,
         }
     }
 
