@@ -19,6 +19,8 @@
 //! | what is stored, and under which key | [`Token`], [`Claim`], [`Keys`], [`Sibling`] | I-4, I-5, I-48, M-1, C-4 |
 //! | whether a node may still hold the key of a claim | [`KeyState`] | I-5, I-40 |
 //! | which fencing token an attempt has | [`FenceHint`], [`FenceVotes`] | F-1, F-2, F-5, F-7, F-11 |
+//! | what a node is asked, answers and stores | [`node`], [`node::record`] | the contract of a node |
+//! | what a client does with the answers, and sends next | [`machine`] | I-8, I-11, I-38, I-40, I-47, W-4, W-5 |
 //!
 //! A lease, from its votes to its end:
 //!

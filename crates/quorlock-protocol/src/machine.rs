@@ -1,4 +1,17 @@
-//! What a client does with the answers of its nodes: the engine, without IO.
+//! What a client does with the answers of its nodes: the engine, as far as it is decided without IO.
+//!
+//! A machine is told what has happened and what time it is, and asked what to send and when to be called again. It awaits
+//! nothing, so there is no moment at which it could be dropped half-way: the driver gives it one input after the other,
+//! under a mutex, and wakes who waits. What it has to know of the nodes, a [`Deployment`] says.
+//!
+//! | machine | decides | driven by, in the crate `quorlock` |
+//! |---|---|---|
+//! | [`Round`] | which votes count, the verdict, the number of an attempt, when a node is overdue, what is left on each node | `quorum/round.rs` |
+//! | [`Undo`] | which request takes a claim back at which node, and when one that failed is asked again | `engine/cleanup.rs` |
+//! | [`Keep`] | when a lease is renewed, what the verdict means, which nodes are repaired | `engine/keeper.rs` |
+//! | [`wait`] | which node to ask first, where to wait and what to believe of its node, when to ask again | `engine/contender.rs`, `engine/node_queue.rs` |
+//!
+//! `crates/quorlock-model` runs them in every order of events: see its module `real`.
 
 use std::fmt;
 
