@@ -203,6 +203,12 @@ impl Round {
         self.sent
     }
 
+    /// Returns the TTL of the keys that it is about: the upper bound of its timeouts.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.question.ttl
+    }
+
     /// Returns the number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {

@@ -45,8 +45,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::{Asked, Deployment, Expect, Heard, KeyStates, Machine, NodeSet, Question, Round};
 use crate::node::{NodeError, Request, Response, SharedRequest, Vote};
 use crate::{Backoff, Claim, Drift, KeyState, Moment, Quorum};
@@ -111,7 +109,8 @@ pub struct GivenUp {
 #[derive(Clone, Debug)]
 pub struct Undo {
     claim: Arc<Claim>,
-    terms: Terms,
+    /// How long a tombstone lasts.
+    linger: Duration,
     /// Where the key was before.
     before: KeyStates,
     round: Round,
@@ -120,10 +119,17 @@ pub struct Undo {
     /// The node that is asked first; the others follow in a ring.
     first: usize,
     release: SharedRequest,
-    cancel: Option<SharedRequest>,
-    retries: SmallVec<[Retry; 1]>,
-    given_up: Vec<GivenUp>,
+    offer: Option<Box<Offer>>,
+    /// Nearly always there is none.
+    failing: Option<Box<Failing>>,
     until: Moment,
+}
+
+/// The nodes that have failed.
+#[derive(Clone, Debug, Default)]
+struct Failing {
+    retries: Vec<Retry>,
+    given_up: Vec<GivenUp>,
 }
 
 /// A node that has failed.
@@ -167,24 +173,23 @@ impl Undo {
         let until = now + terms.drift.stretch(terms.ttl);
         Some(Undo {
             claim: claim.clone(),
+            linger: terms.linger,
             before: states,
             round,
             unsent,
             first,
             release,
-            cancel: None,
-            retries: SmallVec::new(),
-            given_up: Vec::new(),
+            offer: terms.offer.map(Box::new),
+            failing: None,
             until,
-            terms,
         })
     }
 
-    fn first_request(&mut self, node: usize) -> SharedRequest {
+    fn first_request(&self, node: usize) -> SharedRequest {
         if self.before.get(node) == KeyState::Unknown {
             return self.cancel();
         }
-        match &self.terms.offer {
+        match &self.offer {
             Some(offer) if offer.able.contains(node) => {
                 if node == offer.home {
                     offer.at_home.clone()
@@ -196,22 +201,21 @@ impl Undo {
         }
     }
 
-    fn cancel(&mut self) -> SharedRequest {
-        let (claim, linger) = (&self.claim, self.terms.linger);
-        let cancel = || SharedRequest::from(Request::Cancel { claim: claim.clone(), linger });
-        self.cancel.get_or_insert_with(cancel).clone()
+    fn cancel(&self) -> SharedRequest {
+        Request::Cancel { claim: self.claim.clone(), linger: self.linger }.into()
     }
 
     /// Returns when something is due: a node is asked again, or the keys have expired. `None` once it is over.
     #[must_use]
     pub fn poll_timeout(&self, now: Moment) -> Option<Moment> {
-        let due = self.retries.iter().filter_map(|retry| retry.at);
+        let retries = self.failing.iter().flat_map(|failing| &failing.retries);
+        let due = retries.filter_map(|retry| retry.at);
         (!self.is_over(now)).then(|| due.chain([self.until]).min().unwrap_or(self.until))
     }
 
     /// Returns a node that was given up since the last call.
     pub fn poll_event(&mut self) -> Option<GivenUp> {
-        self.given_up.pop()
+        self.failing.as_mut()?.given_up.pop()
     }
 
     /// Whether nothing is left to do.
@@ -275,30 +279,32 @@ impl Machine for Undo {
         now: Moment,
     ) -> Heard {
         let error = result.as_ref().err().cloned();
-        let retry = self.retries.iter().position(|retry| retry.node == node);
+        let ttl = self.round.ttl();
+        let retries = self.failing.as_mut().map(|failing| &mut failing.retries);
+        let retry = retries.and_then(|retries| {
+            let place = retries.iter().position(|retry| retry.node == node)?;
+            Some(retries.remove(place))
+        });
         let heard = match retry {
             // What it answers now does not change the verdict on its first answer.
             Some(_) => Heard { is_news: false, is_late: false },
             None => self.round.handle_response(nodes, node, result, now),
         };
-        match error {
-            None => drop(retry.map(|retry| self.retries.remove(retry))),
-            Some(error) => {
-                let retry = retry.map(|retry| self.retries.remove(retry));
-                let first =
-                    || Retry { node, at: None, pauses: Backoff::new(self.terms.ttl / 100, HIGHEST_PAUSE) };
-                let mut retry = retry.unwrap_or_else(first);
-                let at = now + retry.pauses.next(nodes.random());
-                if error.is_permanent() || at >= self.until {
-                    // An unreachable node fails immediately, each time.
-                    self.given_up.push(GivenUp { node, error });
-                } else {
-                    retry.at = Some(at);
-                    self.retries.push(retry);
-                }
+        let has_failed = error.is_some();
+        if let Some(error) = error {
+            let first = || Retry { node, at: None, pauses: Backoff::new(ttl / 100, HIGHEST_PAUSE) };
+            let mut retry = retry.unwrap_or_else(first);
+            let at = now + retry.pauses.next(nodes.random());
+            let failing = self.failing.get_or_insert_default();
+            if error.is_permanent() || at >= self.until {
+                // An unreachable node fails immediately, each time.
+                failing.given_up.push(GivenUp { node, error });
+            } else {
+                retry.at = Some(at);
+                failing.retries.push(retry);
             }
         }
-        Heard { is_news: heard.is_news || self.is_over(now), ..heard }
+        Heard { is_news: heard.is_news || has_failed || self.is_over(now), ..heard }
     }
 
     fn poll_request(&mut self, now: Moment) -> Option<(usize, SharedRequest)> {
@@ -313,14 +319,15 @@ impl Machine for Undo {
         if now >= self.until {
             return None;
         }
-        let due = self.retries.iter_mut().find(|retry| retry.at.is_some_and(|at| at <= now))?;
+        let retries = &mut self.failing.as_mut()?.retries;
+        let due = retries.iter_mut().find(|retry| retry.at.is_some_and(|at| at <= now))?;
         due.at = None;
         let node = due.node;
         Some((node, self.cancel()))
     }
 
     fn is_settled(&self) -> bool {
-        self.round.all_responded() && self.retries.is_empty()
+        self.round.all_responded() && self.failing.as_ref().is_none_or(|failing| failing.retries.is_empty())
     }
 }
 
