@@ -13,7 +13,7 @@
 //! | `several` | several locks in one acquisition: all or none, and no deadlock |
 //! | `permits` | semaphores: never more holders than permits |
 //! | `passing` | leases passed on within a process |
-//! | `late` | requests that arrive after the release |
+//! | `real` | the engine that ships: its state machines on the record, with requests that arrive late |
 //! | `retained` | locks kept taken after their lease |
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
@@ -42,13 +42,13 @@ mod contest;
 pub mod explore;
 mod fence;
 mod first_come;
-mod late;
 mod lock;
 mod names;
 mod offer;
 mod passing;
 mod permits;
 mod queue;
+mod real;
 mod record;
 mod retained;
 mod scene;
@@ -69,7 +69,7 @@ pub fn cases() -> Vec<Case> {
         permits::all(),
         several::all(),
         passing::all(),
-        late::all(),
+        real::all(),
         retained::all(),
         queue::all(),
         first_come::all(),

@@ -165,7 +165,7 @@ fn every_test_of_the_model_that_the_rules_name_exists() {
         "first_come",
         "offer",
         "retained",
-        "late",
+        "real",
     ];
     let is_missing = |name: &&String| !cases.iter().any(|case| exists(&format!("model::{case}::{name}")));
     let missing: Vec<_> = named.iter().filter(is_missing).collect();

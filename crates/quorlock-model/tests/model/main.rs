@@ -14,12 +14,12 @@ macro_rules! cases {
 
 mod fence;
 mod first_come;
-mod late;
 mod lock;
 mod offer;
 mod passing;
 mod permits;
 mod queue;
+mod real;
 mod retained;
 mod several;
 mod shared;

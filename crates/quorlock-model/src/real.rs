@@ -1,0 +1,377 @@
+//! The engine that ships: `quorlock_protocol::machine` asks nodes that keep the record that ships, in every order of
+//! requests, answers, losses, timeouts, crashes and calls that are given up.
+//!
+//! Nothing here decides what a vote means or what a claim leaves behind: [`Round`] and [`Undo`] do. What the engine
+//! still does around them is in `client`. A rule of the shipped code is broken by changing what goes in or out.
+//!
+//! A request is on its way for a few ticks at most. When its connection is lost, it may still arrive until then, in any
+//! order, or never, and the client learns of all of them at once. A tombstone outlives them (rule I-5).
+//!
+//! The machine has many more states than the reduced models, which say the same of more attempts, of drift and of
+//! clocks that jump: here are small worlds, and random walks through larger ones.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `client` | what the engine does around the machines |
+//! | `node` | a store: the record, and requests that it carries out |
+//! | `steps` | what may happen, and its effects |
+//! | `digest` | when two states are the same |
+//! | `story` | steps as sentences |
+//!
+//! [`Round`]: quorlock_protocol::machine::Round
+//! [`Undo`]: quorlock_protocol::machine::Undo
+
+mod client;
+mod digest;
+mod node;
+mod steps;
+mod story;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock_protocol::{Drift, Moment};
+use stateright::{Model, Property, Representative};
+
+use crate::walk::Wander;
+use client::Client;
+use node::{Node, stored_by};
+pub(crate) use steps::Step;
+use steps::{Link, Stray};
+
+const EXCLUSIVE: &str = "no two hold the lock at the same time";
+const UNBROKEN: &str = "no other client has the lock during a lease";
+const IN_ORDER: &str = "fencing tokens grow in the order of the leases";
+const FREE: &str = "what was given back stays free";
+const BEHIND: &str = "no request that may store a claim follows the one that takes it back";
+const GOES_ON: &str = "nothing that is due is left undone";
+const GIVEN_BACK: &str = "a lease may be given back";
+const RENEWED: &str = "a lease may be renewed";
+const PASSED: &str = "a lease may be passed on";
+const LATE: &str = "a request may arrive after everything was given back";
+
+/// The rules of the library, or all but one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scheme {
+    Quorlock,
+    /// The validity counts from the votes (I-7).
+    FromVotes,
+    /// The validity of a renewal counts from its answers (I-7).
+    FromAnswers,
+    /// One vote less is enough (I-2).
+    SmallQuorum,
+    /// The votes of a restarted node count at once (I-12).
+    NoQuarantine,
+    /// A number is handed out which no quorum carries (F-4).
+    NoWriteBack,
+    /// A call that is given up takes nothing back (I-20).
+    NoUndo,
+    /// A claim in an unknown state is released without a tombstone (I-5, I-40).
+    OnlyReleased,
+    /// An unknown state is forgotten once the node has answered a later request (I-40).
+    Forgotten,
+    /// A granted transfer leaves nothing to take back (I-40).
+    TransferSettles,
+    /// A vote does not look for the tombstone in the same step (I-41).
+    NoLook,
+    /// The client learns of a lost connection request by request, and decides in between (I-5).
+    OneByOne,
+}
+
+/// What a server does when a client reconnects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Server {
+    /// Nothing: requests in flight on earlier connections are carried out when they arrive.
+    Patient,
+    /// It ends the earlier connections before the first request.
+    EndsEarlier,
+}
+
+/// What may still happen, each so many times.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Left {
+    losses: u8,
+    crashes: u8,
+    restarts: u8,
+    give_ups: u8,
+    renewals: u8,
+    passes: u8,
+    /// A tick passes in which a client does not do what is due.
+    pauses: u8,
+}
+
+/// The bounds, in ticks.
+#[derive(Clone, Debug)]
+pub(crate) struct Real {
+    scheme: Scheme,
+    server: Server,
+    clients: usize,
+    nodes: usize,
+    /// How often each client wants the lock.
+    goals: u8,
+    ttl: u8,
+    /// For how long a request may be on its way.
+    delay: u16,
+    left: Left,
+    /// Whether answers take time; otherwise they come at once, or are lost.
+    slow: bool,
+}
+
+const TICK: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    now: u16,
+    clients: Vec<Arc<Client>>,
+    nodes: Vec<Arc<Node>>,
+    /// The connection of each client to each node.
+    links: Vec<Link>,
+    /// Requests whose connection is lost.
+    strays: Vec<Stray>,
+    left: Left,
+    /// The largest number of a lease.
+    number: u64,
+    /// A property that a step has violated.
+    violated: Option<&'static str>,
+    digest: u64,
+}
+
+fn moment(tick: u16) -> Moment {
+    // Some moments count the origin as never.
+    Moment::since_origin(TICK * (u32::from(tick) + 100))
+}
+
+impl Real {
+    fn ttl(&self) -> Duration {
+        TICK * self.ttl.into()
+    }
+
+    /// The longest TTL of any client, for which a tombstone stays and a restarted node does not vote.
+    fn max_ttl(&self) -> Duration {
+        2 * self.ttl()
+    }
+
+    fn drift() -> Drift {
+        Drift::of(0.0).unwrap_or_default()
+    }
+
+    /// Clients and nodes agree about it.
+    fn wall(&self, now: u16) -> Duration {
+        // Only nodes that forget their counters need a clock.
+        if self.left.restarts > 0 { Duration::from_micros(1000) * u32::from(now) } else { Duration::ZERO }
+    }
+
+    /// Whether a lease is interrupted: another client was granted the lock since, or will be.
+    fn is_interrupted(&self, state: &State, index: usize) -> bool {
+        let Some(held) = state.clients[index].lease(state.now) else { return false };
+        let own = held.name();
+        let others =
+            state.nodes.iter().filter(|node| node.is_first()).filter_map(|node| node.holder(state.now));
+        let mut count = [0; 256];
+        others.filter(|other| *other != own).for_each(|other| count[usize::from(other)] += 1);
+        held.interrupted || count.iter().any(|votes| *votes > self.nodes / 2)
+    }
+
+    /// Whether a node has a key that it must not have any more.
+    fn is_left_behind(&self, state: &State) -> bool {
+        let mut ended = state.clients.iter().flat_map(|client| &client.ended);
+        ended.any(|ended| {
+            let is_late = state.now >= ended.since + u16::from(self.ttl) + self.delay;
+            let must_be_gone = |(node, _): &(usize, &Arc<Node>)| is_late || ended.gone.contains(*node);
+            let mut nodes = state.nodes.iter().enumerate().filter(must_be_gone);
+            nodes.any(|(_, node)| node.holder(state.now) == Some(ended.name))
+        })
+    }
+}
+
+impl Model for Real {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let client = |index| Arc::new(Client::new(index, self.goals));
+        vec![State {
+            now: 0,
+            clients: (0..self.clients).map(client).collect(),
+            nodes: (0..self.nodes).map(|node| Arc::new(Node::new(node))).collect(),
+            links: vec![Link::default(); self.clients * self.nodes],
+            strays: Vec::new(),
+            left: self.left,
+            number: 0,
+            violated: None,
+            digest: 0,
+        }]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.possible(state, steps);
+    }
+
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        let mut next = state.clone();
+        self.take(&mut next, step)?;
+        next.digest = self.digest(&next);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Real>> {
+        let mut properties = vec![
+            Property::<Real>::always(EXCLUSIVE, |_, state| {
+                state.clients.iter().filter(|client| client.lease(state.now).is_some()).count() <= 1
+            }),
+            Property::<Real>::always(UNBROKEN, |model, state| {
+                !(0..model.clients).any(|client| model.is_interrupted(state, client))
+            }),
+            Property::<Real>::always(IN_ORDER, |_, state| state.violated != Some(IN_ORDER)),
+            Property::<Real>::always(FREE, |model, state| !model.is_left_behind(state)),
+            Property::<Real>::always(BEHIND, |_, state| state.violated != Some(BEHIND)),
+            Property::<Real>::always(GOES_ON, |_, state| state.violated != Some(GOES_ON)),
+            Property::<Real>::sometimes(GIVEN_BACK, |_, state| {
+                state.number > 0 && state.clients.iter().any(|client| !client.ended.is_empty())
+            }),
+        ];
+        if self.left.renewals > 0 {
+            properties.push(Property::<Real>::sometimes(RENEWED, |_, state| {
+                state.clients.iter().filter_map(|client| client.lease(state.now)).any(|held| held.renewed)
+            }));
+        }
+        if self.left.passes > 0 {
+            properties.push(Property::<Real>::sometimes(PASSED, |_, state| {
+                state.clients.iter().filter_map(|client| client.lease(state.now)).any(|held| held.passed)
+            }));
+        }
+        if self.left.losses > 0 && self.server == Server::Patient {
+            properties.push(Property::<Real>::sometimes(LATE, |_, state| {
+                let may_store = |stray: &Stray| stored_by(&stray.sent.request).is_some();
+                state.clients.iter().all(|client| client.is_idle()) && state.strays.iter().any(may_store)
+            }));
+        }
+        properties
+    }
+
+    fn format_step(&self, state: &State, step: Step) -> Option<String> {
+        Some(self.describe(state, step))
+    }
+}
+
+impl Wander for Real {
+    fn weight(&self, step: &Step) -> u32 {
+        match step {
+            Step::Arrive { .. } | Step::Answer { .. } => 12,
+            Step::Tick | Step::Due { .. } | Step::Acquire { .. } | Step::ArriveLate { .. } => 4,
+            Step::Release { .. } | Step::Renew { .. } | Step::PassOn { .. } => 3,
+            Step::GiveUp { .. } | Step::Lose { .. } | Step::Crash { .. } | Step::Restart { .. } => 1,
+        }
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.digest);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        self.digest == other.digest
+    }
+}
+
+/// The digest does not depend on the names of the nodes.
+impl Representative for State {
+    fn representative(&self) -> State {
+        self.clone()
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} nodes, {} clients, and no request", self.nodes.len(), self.clients.len())
+    }
+}
+
+impl Real {
+    fn calm(clients: usize) -> Real {
+        Real {
+            scheme: Scheme::Quorlock,
+            server: Server::Patient,
+            clients,
+            nodes: 3,
+            goals: 1,
+            ttl: 2,
+            delay: 1,
+            left: Left::default(),
+            slow: false,
+        }
+    }
+
+    fn with(self, left: Left) -> Real {
+        Real { left, ..self }
+    }
+
+    /// All that may happen.
+    fn wide() -> Real {
+        let left =
+            Left { losses: 3, crashes: 1, restarts: 1, give_ups: 2, renewals: 4, passes: 3, pauses: 2 };
+        Real { nodes: 5, goals: 3, ttl: 3, delay: 2, left, slow: true, ..Real::calm(3) }
+    }
+}
+
+cases! {
+    holds prove the_shipped_machine_excludes_another_client: Real::calm(2);
+    holds prove a_client_of_the_shipped_machine_may_crash:
+        Real::calm(2).with(Left { crashes: 1, ..Left::default() });
+    holds prove a_released_lock_stays_free_whatever_arrives_late: Real { goals: 2, ..given_up(1) };
+    holds prove a_lease_is_renewed_and_given_back_while_connections_are_lost:
+        Real::calm(1).with(Left { losses: 2, renewals: 1, ..Left::default() });
+    holds prove a_lease_is_passed_on_while_a_connection_is_lost: passed_on();
+    holds prove a_server_that_ends_earlier_connections_needs_no_tombstones:
+        Real { scheme: Scheme::NoLook, server: Server::EndsEarlier, ..given_up(2) };
+    holds walk(3_000) three_clients_of_the_shipped_machine_on_five_nodes_at_random: Real::wide();
+    violated hunt an_unknown_claim_that_is_only_released_comes_back:
+        Real { scheme: Scheme::OnlyReleased, ..given_up(1) };
+    violated hunt an_unknown_claim_forgotten_after_a_later_answer_comes_back:
+        Real { scheme: Scheme::Forgotten, ..Real::calm(1).with(Left { losses: 1, renewals: 1, ..Left::default() }) };
+    violated hunt an_unknown_claim_left_by_a_transfer_comes_back:
+        Real { scheme: Scheme::TransferSettles, ..passed_on() };
+    violated hunt a_vote_that_ignores_the_tombstone_comes_back: Real { scheme: Scheme::NoLook, ..given_up(1) };
+    violated hunt a_call_that_is_given_up_and_takes_nothing_back_leaves_a_key:
+        Real { scheme: Scheme::NoUndo, ..given_up(1) };
+    violated hunt a_lease_that_counts_from_its_votes_overlaps_the_next:
+        Real { scheme: Scheme::FromVotes, ..Real::calm(2) };
+    violated hunt a_vote_less_than_a_quorum_lets_a_second_client_in:
+        Real { scheme: Scheme::SmallQuorum, ..Real::calm(2) };
+    violated hunt a_restarted_node_that_votes_at_once_lets_a_second_client_in:
+        Real { scheme: Scheme::NoQuarantine, ..Real::calm(2).with(Left { restarts: 1, ..Left::default() }) };
+    violated walk(50_000) a_number_that_no_quorum_carries_is_handed_out_again:
+        Real { scheme: Scheme::NoWriteBack, goals: 2, ..Real::calm(2) };
+    violated walk(100_000) a_renewal_that_counts_from_its_answers_overlaps_the_next_lease:
+        Real { scheme: Scheme::FromAnswers, ..renewed() };
+    violated walk(50_000) a_lost_connection_that_is_reported_request_by_request_leaves_a_key:
+        Real { scheme: Scheme::OneByOne, ..Real::wide() };
+    nightly prove nightly_two_clients_and_a_lost_connection:
+        Real::calm(2).with(Left { losses: 1, ..Left::default() });
+    nightly prove nightly_two_clients_one_of_which_gives_up:
+        Real::calm(2).with(Left { give_ups: 1, ..Left::default() });
+    nightly prove nightly_two_clients_and_a_renewal: Real::calm(2).with(Left { renewals: 1, ..Left::default() });
+    nightly prove nightly_two_clients_and_a_node_that_restarts:
+        Real::calm(2).with(Left { restarts: 1, ..Left::default() });
+    nightly prove nightly_two_renewals_and_three_lost_connections:
+        Real::calm(1).with(Left { losses: 3, renewals: 2, ..Left::default() });
+    nightly walk(150_000) nightly_three_clients_of_the_shipped_machine_on_five_nodes: Real::wide();
+}
+
+/// Callers give up, and connections are lost.
+fn given_up(losses: u8) -> Real {
+    Real::calm(1).with(Left { losses, give_ups: 1, ..Left::default() })
+}
+
+fn passed_on() -> Real {
+    Real { goals: 2, ..Real::calm(1).with(Left { losses: 1, passes: 1, ..Left::default() }) }
+}
+
+fn renewed() -> Real {
+    Real { slow: true, ..Real::calm(2).with(Left { renewals: 1, ..Left::default() }) }
+}

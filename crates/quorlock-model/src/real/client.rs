@@ -1,0 +1,480 @@
+//! What the engine does around its machines, as thinly as possible: an attempt, its number, the lease, renewals, and
+//! passing it on. It stands in for the part of the engine that is no machine yet, and goes when that is one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock_protocol::machine::{
+    Asked, Deployment, Expect, Keep, KeyStates, Machine, NodeSet, Number, Of, Question, Renewed, Round,
+    Terms, Undo,
+};
+use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, RenewalSchedule, Term, Verdict};
+
+use super::node::{KEY, name, stored_by, token};
+use super::{BEHIND, GOES_ON, Real, Scheme, moment};
+
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    index: u8,
+    pub(super) phase: Phase,
+    /// How often it still wants the lock.
+    pub(super) goals: u8,
+    /// The number of its claims so far.
+    pub(super) drawn: u8,
+    /// The number of its rounds so far.
+    began: u16,
+    /// Rounds whose answers matter, in the order in which they began.
+    pub(super) rounds: Vec<(u16, Round)>,
+    /// Claims that were passed on, until all nodes have answered.
+    pub(super) passed: Vec<Passed>,
+    pub(super) undos: Vec<Undoing>,
+    pub(super) ended: Vec<Ended>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    Idle,
+    Asking(Asking),
+    Holding(Holding),
+    Crashed,
+}
+
+/// An attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    pub(super) claim: Arc<Claim>,
+    pub(super) votes: u16,
+    pub(super) write_back: Option<(u16, FencingToken)>,
+    /// The claim that it replaces, and where that is stored.
+    pub(super) from: Option<(Arc<Claim>, KeyStates)>,
+    /// Whether its caller still waits.
+    pub(super) is_wanted: bool,
+}
+
+/// A lease.
+#[derive(Clone, Debug)]
+pub(super) struct Holding {
+    pub(super) claim: Arc<Claim>,
+    pub(super) keep: Keep,
+    /// The latest round with a verdict, whose answers still count.
+    pub(super) latest: Option<u16>,
+    pub(super) renewing: Option<u16>,
+    pub(super) deadline: Moment,
+    pub(super) number: FencingToken,
+    pub(super) passed: bool,
+    pub(super) renewed: bool,
+    /// Whether another client has been granted the lock since.
+    pub(super) interrupted: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Passed {
+    pub(super) claim: Arc<Claim>,
+    pub(super) before: KeyStates,
+    pub(super) round: u16,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Undoing {
+    pub(super) no: u16,
+    pub(super) undo: Undo,
+    pub(super) since: u16,
+    /// Nodes that never had the key, or have confirmed.
+    pub(super) gone: NodeSet,
+    /// When a node failed that is to be asked again.
+    pub(super) failed: Vec<(usize, u16)>,
+}
+
+/// A claim with nothing left to do.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) name: u8,
+    pub(super) gone: NodeSet,
+    /// When it began to be taken back.
+    pub(super) since: u16,
+}
+
+/// One input of a client, and what comes of it.
+pub(super) struct Cx<'a> {
+    pub(super) model: &'a Real,
+    pub(super) now: u16,
+    /// The requests that leave, in order: of which round, and to which node.
+    pub(super) sent: Vec<(u16, usize, SharedRequest)>,
+    pub(super) granted: Option<FencingToken>,
+    pub(super) violated: Option<&'static str>,
+}
+
+impl Cx<'_> {
+    fn moment(&self) -> Moment {
+        moment(self.now)
+    }
+
+    fn question(&self, expect: Expect, takes_free: bool) -> Question {
+        Question { expect, takes_free, ttl: self.model.ttl() }
+    }
+
+    fn verdict(&self, round: &mut Round) -> Option<Verdict> {
+        let verdict = round.decide(self.model, self.moment());
+        let granted = || round.tally(self.model, self.moment()).granted();
+        let is_small = self.model.scheme == Scheme::SmallQuorum && verdict.is_some();
+        if is_small && granted() + 1 >= self.model.quorum().needed() { Some(Verdict::Won) } else { verdict }
+    }
+
+    fn keep(&self) -> Keep {
+        let ttl = self.model.ttl();
+        Keep::new(ttl, RenewalSchedule::new(None, ttl, self.moment()))
+    }
+}
+
+/// What its callers do.
+impl Client {
+    pub(super) fn new(index: usize, goals: u8) -> Client {
+        let index = u8::try_from(index).unwrap_or(u8::MAX);
+        Client {
+            index,
+            phase: Phase::Idle,
+            goals,
+            drawn: 0,
+            began: 0,
+            rounds: Vec::new(),
+            passed: Vec::new(),
+            undos: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    pub(super) fn acquire(&mut self, cx: &mut Cx<'_>) {
+        self.ask(cx, None, None);
+    }
+
+    /// Like `Keeper::pass_on`.
+    pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>) {
+        let Some(held) = self.end() else { return };
+        let before = self.settle(cx.model, &held);
+        self.ask(cx, Some((held.claim, before)), Some(held.number));
+    }
+
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) {
+        match &mut self.phase {
+            // The lease is dropped when it is delivered.
+            Phase::Asking(asking) if asking.from.is_some() => asking.is_wanted = false,
+            Phase::Asking(Asking { claim, votes, .. }) => {
+                let (claim, votes) = (claim.clone(), *votes);
+                self.phase = Phase::Idle;
+                let states = self.round(votes).key_states();
+                let forgets = cx.model.scheme == Scheme::NoUndo;
+                self.take_back(cx, &claim, if forgets { KeyStates::default() } else { states }, Of::Attempt);
+            }
+            Phase::Idle | Phase::Holding(_) | Phase::Crashed => {}
+        }
+    }
+
+    /// Releases the lease, or cleans up after its loss.
+    pub(super) fn release(&mut self, cx: &mut Cx<'_>) {
+        let Some(held) = self.end() else { return };
+        let states = self.settle(cx.model, &held);
+        self.take_back(cx, &held.claim, states, Of::Lease);
+    }
+
+    /// Like `Keeper::renew`.
+    pub(super) fn renew(&mut self, cx: &mut Cx<'_>) {
+        let Some(mut held) = self.end() else { return };
+        let latest = held.latest.map_or_else(KeyStates::default, |no| self.round(no).key_states());
+        if cx.model.scheme == Scheme::Forgotten {
+            let known = self.settle(cx.model, &held);
+            held.keep = cx.keep();
+            held.keep.settle(known);
+        }
+        let (claim, ttl, fencing_token) = (held.claim.clone(), cx.model.ttl(), Some(held.number));
+        let request = Request::Renew { claim, ttl, fencing_token };
+        let round = self.begin(cx, cx.question(Expect::Hold, false), request);
+        held.keep.renew(
+            if cx.model.scheme == Scheme::Forgotten { KeyStates::default() } else { latest },
+            cx.moment(),
+        );
+        (held.latest, held.renewing) = (None, Some(round));
+        self.phase = Phase::Holding(held);
+    }
+
+    fn end(&mut self) -> Option<Holding> {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Holding(held) => Some(held),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+}
+
+/// What happens to it.
+impl Client {
+    /// A node answers, or fails. The rest is up to [`advance`](Client::advance).
+    pub(super) fn hear(&mut self, cx: &Cx<'_>, no: u16, node: usize, result: Result<Response, NodeError>) {
+        let now = cx.moment();
+        if let Some((_, round)) = self.rounds.iter_mut().find(|(other, _)| *other == no) {
+            round.handle_response(cx.model, node, result, now);
+        } else if let Some(undoing) = self.undos.iter_mut().find(|undoing| undoing.no == no) {
+            if result.is_ok() {
+                undoing.gone.insert(node)
+            } else {
+                undoing.failed.push((node, cx.now))
+            }
+            undoing.undo.handle_response(cx.model, node, result, now);
+            while let Some(given_up) = undoing.undo.poll_event() {
+                undoing.failed.retain(|(node, _)| *node != given_up.node);
+            }
+        }
+    }
+
+    /// Does all that can be done now.
+    pub(super) fn advance(&mut self, cx: &mut Cx<'_>) {
+        while self.decide(cx) || self.decide_renewal(cx) || self.expire(cx) || self.clean_up_passed(cx) {}
+        self.undo(cx);
+        let (phase, passed) = (&self.phase, &self.passed);
+        let is_of_phase = |no: u16| match phase {
+            Phase::Asking(asking) => {
+                no == asking.votes || asking.write_back.is_some_and(|(other, _)| no == other)
+            }
+            Phase::Holding(held) => held.latest == Some(no) || held.renewing == Some(no),
+            Phase::Idle | Phase::Crashed => false,
+        };
+        self.rounds.retain(|(no, _)| is_of_phase(*no) || passed.iter().any(|passed| passed.round == *no));
+        if self.is_due(cx.now) {
+            cx.violated = Some(GOES_ON);
+        }
+    }
+
+    /// Whether its timer has fired.
+    pub(super) fn is_due(&self, now: u16) -> bool {
+        let now = moment(now);
+        let is_silent = |no| self.round(no).poll_timeout(now).is_none();
+        let phase = match &self.phase {
+            Phase::Asking(asking) => is_silent(asking.write_back.map_or(asking.votes, |(no, _)| no)),
+            Phase::Holding(held) => held.deadline <= now || held.renewing.is_some_and(is_silent),
+            Phase::Idle | Phase::Crashed => false,
+        };
+        let undo = |undoing: &Undoing| undoing.undo.poll_timeout(now).is_none_or(|at| at <= now);
+        phase || self.passed.iter().any(|passed| is_silent(passed.round)) || self.undos.iter().any(undo)
+    }
+
+    /// Whether it has nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Crashed) && self.passed.is_empty() && self.undos.is_empty()
+    }
+
+    /// Returns the lease, while it is valid.
+    pub(super) fn lease(&self, now: u16) -> Option<&Holding> {
+        let Phase::Holding(held) = &self.phase else { return None };
+        (moment(now) < held.deadline).then_some(held)
+    }
+
+    pub(super) fn crash(&mut self) {
+        *self = Client { phase: Phase::Crashed, ..Client::new(self.index.into(), 0) };
+    }
+
+    pub(super) fn round(&self, no: u16) -> &Round {
+        let found = self.rounds.iter().find(|(other, _)| *other == no);
+        found.map_or_else(|| unreachable!("round {no} was forgotten"), |(_, round)| round)
+    }
+
+    fn round_mut(&mut self, no: u16) -> &mut Round {
+        let found = self.rounds.iter_mut().find(|(other, _)| *other == no);
+        found.map_or_else(|| unreachable!("round {no} was forgotten"), |(_, round)| round)
+    }
+}
+
+/// What the engine decides.
+impl Client {
+    /// Like `Attempt::start`, or the round of `Keeper::pass_on`.
+    fn ask(&mut self, cx: &mut Cx<'_>, from: Option<(Arc<Claim>, KeyStates)>, seen: Option<FencingToken>) {
+        self.goals -= 1;
+        self.drawn += 1;
+        let claim = Arc::new(Claim::new(KEY.into(), token(self.index * 16 + self.drawn)));
+        let fence_hint = Some(FenceHint::at(cx.model.wall(cx.now), seen, Duration::MAX));
+        let ttl = cx.model.ttl();
+        let request = match &from {
+            None => Request::Acquire { claim: claim.clone(), ttl, fence_hint },
+            Some((from, _)) => Request::Transfer { from: from.clone(), to: claim.clone(), ttl, fence_hint },
+        };
+        let votes = self.begin(cx, cx.question(Expect::Number, from.is_some()), request);
+        self.phase = Phase::Asking(Asking { claim, votes, write_back: None, from, is_wanted: true });
+    }
+
+    fn begin(&mut self, cx: &mut Cx<'_>, question: Question, request: Request) -> u16 {
+        let (no, request) = (self.began, SharedRequest::from(request));
+        self.began += 1;
+        self.rounds.push((no, Round::new(cx.model, question, cx.moment(), |_| Asked::Now)));
+        (0..cx.model.nodes).for_each(|node| self.send(cx, no, node, request.clone()));
+        no
+    }
+
+    fn send(&self, cx: &mut Cx<'_>, no: u16, node: usize, request: SharedRequest) {
+        if let Some(stored) = stored_by(&request) {
+            let undone = self.undos.iter().map(|undoing| name(undoing.undo.claim()));
+            if undone.chain(self.ended.iter().map(|ended| ended.name)).any(|undone| undone == stored) {
+                cx.violated = Some(BEHIND);
+            }
+        }
+        cx.sent.push((no, node, request));
+    }
+
+    /// Like `fencing::decide`, and what follows.
+    fn decide(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Phase::Asking(asking) = &self.phase else { return false };
+        let Asking { claim, votes, write_back, from, is_wanted } = asking.clone();
+        let no = write_back.map_or(votes, |(no, _)| no);
+        let Some(verdict) = cx.verdict(self.round_mut(no)) else { return false };
+        let model = cx.model;
+        let is_written =
+            write_back.is_some() || matches!(model.scheme, Scheme::NoWriteBack | Scheme::SmallQuorum);
+        let number = match (self.round(votes).number(model, verdict), write_back) {
+            (_, Some((_, number))) => Some(number),
+            (Number::Drawn(number), None) => number,
+            (Number::WriteBack(number), None) if is_written => Some(number),
+            (Number::WriteBack(fencing_token), None) => {
+                let request = Request::WriteBack { claim, fencing_token };
+                let no = self.begin(cx, cx.question(Expect::Hold, false), request);
+                if let Phase::Asking(asking) = &mut self.phase {
+                    asking.write_back = Some((no, fencing_token));
+                }
+                return true;
+            }
+        };
+        let (round, now) = (self.round(votes), cx.moment());
+        let in_time = round.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
+        let deadline = match model.scheme {
+            Scheme::FromVotes => Real::drift().deadline(now, model.ttl()),
+            _ => round.deadline(model, Real::drift()),
+        };
+        let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
+        self.phase = Phase::Idle;
+        self.passed.extend(from.map(|(claim, before)| Passed { claim, before, round: votes }));
+        if let (Verdict::Won, true, Some(number)) = (verdict, in_time, number) {
+            self.phase = Phase::Holding(Holding {
+                claim,
+                keep: cx.keep(),
+                latest: Some(votes),
+                renewing: None,
+                deadline,
+                number,
+                passed,
+                renewed: false,
+                interrupted: false,
+            });
+            cx.granted = Some(number);
+            if !is_wanted {
+                self.release(cx);
+            }
+        } else {
+            let states = self.round(votes).key_states();
+            self.take_back(cx, &claim, states, of);
+        }
+        true
+    }
+
+    /// Like `Keeper::apply_verdict`.
+    fn decide_renewal(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Phase::Holding(Holding { renewing: Some(no), .. }) = self.phase else { return false };
+        let Some(verdict) = cx.verdict(self.round_mut(no)) else { return false };
+        let (now, round) = (cx.moment(), self.round(no).clone());
+        let Phase::Holding(held) = &mut self.phase else { return false };
+        (held.latest, held.renewing) = (Some(no), None);
+        let (term, never) = (Term::until(held.deadline), Moment::from_nanos(u64::MAX));
+        match held.keep.count(cx.model, (&round, verdict), (&term, never, Real::drift()), now) {
+            Renewed::Confirmed(deadline) => {
+                let late = Real::drift().deadline(now, cx.model.ttl());
+                let deadline = if cx.model.scheme == Scheme::FromAnswers { late } else { deadline };
+                (held.deadline, held.renewed) = (held.deadline.max(deadline), true);
+            }
+            Renewed::Unconfirmed => {}
+            Renewed::Late | Renewed::QuorumLost => self.release(cx),
+        }
+        true
+    }
+
+    fn expire(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_over = matches!(&self.phase, Phase::Holding(held) if held.deadline <= cx.moment());
+        if is_over {
+            self.release(cx);
+        }
+        is_over
+    }
+
+    /// A node without the new token may still have the old one.
+    fn clean_up_passed(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_settled = |passed: &Passed| self.round(passed.round).poll_timeout(cx.moment()).is_none();
+        let Some(at) = self.passed.iter().position(is_settled) else { return false };
+        let Passed { claim, before, round } = self.passed.remove(at);
+        let settles = cx.model.scheme == Scheme::TransferSettles;
+        let left = before.with(self.round(round).key_states(), |before, replaced| {
+            if settles && replaced == KeyState::Holds {
+                KeyState::Without
+            } else {
+                before.left_behind(replaced)
+            }
+        });
+        self.take_back(cx, &claim, left, Of::Lease);
+        true
+    }
+
+    /// Like `Keeper::settle`.
+    fn settle(&self, model: &Real, held: &Holding) -> KeyStates {
+        let rounds = held.latest.into_iter().chain(held.renewing).map(|no| self.round(no).key_states());
+        rounds.fold(held.keep.before(), |states, later| {
+            let answered = |later| matches!(later, KeyState::Holds | KeyState::Without);
+            let forgets = model.scheme == Scheme::Forgotten;
+            states.with(
+                later,
+                |before, later| if forgets && answered(later) { later } else { before.then(later) },
+            )
+        })
+    }
+
+    fn take_back(&mut self, cx: &mut Cx<'_>, claim: &Arc<Claim>, states: KeyStates, of: Of) {
+        let (ttl, linger) = (cx.model.ttl(), cx.model.max_ttl());
+        let terms = Terms { of, ttl, linger, drift: Real::drift(), is_wanted: false, offer: None };
+        let gone = (0..cx.model.nodes).filter(|node| states.get(*node) == KeyState::Without).collect();
+        let (no, since) = (self.began, cx.now);
+        self.began += 1;
+        match Undo::start(cx.model, cx.moment(), claim, states, terms) {
+            None => self.ended.push(Ended { name: name(claim), gone, since }),
+            Some(undo) => self.undos.push(Undoing { no, undo, since, gone, failed: Vec::new() }),
+        }
+        // Before anything else is sent.
+        self.undo(cx);
+    }
+
+    /// Drives the undos.
+    fn undo(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.moment();
+        let mut undos = std::mem::take(&mut self.undos);
+        for undoing in &mut undos {
+            while let Some((node, request)) = undoing.undo.poll_request(now) {
+                undoing.failed.retain(|(other, _)| *other != node);
+                let request = match (&*request, cx.model.scheme) {
+                    (Request::Cancel { claim, linger }, Scheme::OnlyReleased) if !linger.is_zero() => {
+                        Request::Release { claim: claim.clone() }.into()
+                    }
+                    _ => request,
+                };
+                self.send(cx, undoing.no, node, request);
+            }
+        }
+        undos.retain(|Undoing { undo, gone, since, .. }| {
+            let is_over = undo.is_over(now);
+            if is_over {
+                self.ended.push(Ended { name: name(undo.claim()), gone: *gone, since: *since });
+            }
+            !is_over
+        });
+        self.undos = undos;
+    }
+}
+
+impl Holding {
+    pub(super) fn name(&self) -> u8 {
+        name(&self.claim)
+    }
+}

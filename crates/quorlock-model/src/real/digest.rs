@@ -1,0 +1,215 @@
+//! When two states are the same: with moments counted from now, and whatever the nodes are called.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use quorlock_protocol::machine::{Deployment, KeyStates, Machine, NodeSet, Round};
+use quorlock_protocol::node::{Request, Vote};
+use quorlock_protocol::{FencingToken, KeyState};
+
+use super::client::{Client, Phase};
+use super::node::{Node, micros_at, name, name_of};
+use super::steps::Link;
+use super::{Real, State, moment};
+
+/// In ticks: anything before makes no difference.
+const LONG_AGO: u16 = 12;
+/// Ends a list.
+const END: u8 = 255;
+
+/// What a state has of each node, and the rest.
+struct Parts<'a> {
+    model: &'a Real,
+    now: u16,
+    nodes: Vec<DefaultHasher>,
+    rest: DefaultHasher,
+}
+
+impl Real {
+    pub(super) fn digest(&self, state: &State) -> u64 {
+        let nodes = vec![DefaultHasher::new(); self.nodes];
+        let mut parts = Parts { model: self, now: state.now, nodes, rest: DefaultHasher::new() };
+        (state.left, state.violated, parts.number(state.number)).hash(&mut parts.rest);
+        for (node, kept) in state.nodes.iter().enumerate() {
+            parts.node(node, kept);
+        }
+        for (index, client) in state.clients.iter().enumerate() {
+            parts.client(client);
+            for node in 0..self.nodes {
+                parts.link(node, client, &state.links[index * self.nodes + node]);
+            }
+        }
+        let stray = |stray: &super::Stray| {
+            let (age, request) = (state.now - stray.sent.at, parts.request(&stray.sent.request));
+            (stray.node, stray.client, age, request)
+        };
+        let mut strays: Vec<_> = state.strays.iter().map(stray).collect();
+        strays.sort_unstable();
+        for (node, client, age, request) in strays {
+            (client, age, request).hash(&mut parts.nodes[node]);
+        }
+        let mut nodes: Vec<u64> = parts.nodes.iter().map(Hasher::finish).collect();
+        nodes.sort_unstable();
+        nodes.hash(&mut parts.rest);
+        parts.rest.finish()
+    }
+}
+
+impl Parts<'_> {
+    /// Counts ticks up to now.
+    fn age(&self, tick: u16) -> u16 {
+        (self.now - tick).min(LONG_AGO)
+    }
+
+    /// Counts a fencing token from the clock of a while ago: what is lower is as good as none.
+    fn number(&self, number: u64) -> u64 {
+        let wall = self.model.wall(self.now.saturating_sub(LONG_AGO)).as_micros();
+        number.saturating_sub(u64::try_from(wall).unwrap_or(u64::MAX))
+    }
+
+    fn token(&self, number: Option<FencingToken>) -> u64 {
+        number.map_or(0, |number| self.number(number.get()) + 1)
+    }
+
+    fn each(&mut self, value: impl Fn(usize) -> u8) {
+        self.nodes.iter_mut().enumerate().for_each(|(node, to)| to.write_u8(value(node)));
+    }
+
+    fn states(&mut self, states: KeyStates) {
+        self.each(|node| states.get(node) as u8);
+    }
+
+    fn set(&mut self, set: NodeSet) {
+        self.each(|node| set.contains(node).into());
+    }
+
+    fn node(&mut self, node: usize, kept: &Node) {
+        let (now, counter, age) =
+            (micros_at(self.now), self.number(kept.counter), kept.born.map(|born| self.age(born)));
+        let to = &mut self.nodes[node];
+        (counter, age).hash(to);
+        let (held, stones) = (&kept.record.held, &kept.record.tombstones);
+        let held = held.iter().filter_map(|held| Some((0, held.token.random_part(), held.ends?)));
+        let stones = stones.iter().map(|(random, entry)| (1, random.as_slice(), entry.ends));
+        for (kind, random, ends) in held.chain(stones).filter(|(_, _, ends)| *ends > now) {
+            (kind, name_of(random), ends - now).hash(to);
+        }
+        to.write_u8(END);
+    }
+
+    fn link(&mut self, node: usize, client: &Client, link: &Link) {
+        // Whose it is: the place of the round or undo, as far as its answer matters.
+        let owner = |no: u16| {
+            let rounds = client.rounds.iter().map(|(other, _)| *other);
+            rounds.chain(client.undos.iter().map(|undoing| undoing.no)).position(|other| other == no)
+        };
+        for sent in &link.requests {
+            let request = self.request(&sent.request);
+            (owner(sent.no), self.now - sent.at, request).hash(&mut self.nodes[node]);
+        }
+        self.nodes[node].write_u8(END);
+        for (no, answer) in &link.answers {
+            let what = (owner(*no), vote(&answer.vote), self.token(answer.fencing_token));
+            what.hash(&mut self.nodes[node]);
+        }
+        self.nodes[node].write_u8(END);
+    }
+
+    fn client(&mut self, client: &Client) {
+        (client.goals, client.drawn, client.rounds.len(), client.undos.len()).hash(&mut self.rest);
+        for (no, round) in &client.rounds {
+            let is_asked = matches!(&client.phase, Phase::Asking(asking) if asking.votes == *no)
+                || matches!(&client.phase, Phase::Holding(held) if held.renewing == Some(*no))
+                || matches!(&client.phase, Phase::Asking(asking) if asking.write_back.is_some_and(|(other, _)| other == *no));
+            self.round(round, is_asked);
+        }
+        match &client.phase {
+            Phase::Idle => 0.hash(&mut self.rest),
+            Phase::Crashed => 1.hash(&mut self.rest),
+            Phase::Asking(asking) => {
+                let number = self.token(asking.write_back.map(|(_, number)| number));
+                (2, number, asking.is_wanted, asking.from.is_some()).hash(&mut self.rest);
+                if let Some((_, before)) = &asking.from {
+                    self.states(*before);
+                }
+            }
+            Phase::Holding(held) => {
+                let left = held.deadline.since(moment(self.now)).as_millis();
+                let what =
+                    (3, left, self.token(Some(held.number)), held.latest.is_some(), held.renewing.is_some());
+                (what, held.passed, held.renewed, held.interrupted).hash(&mut self.rest);
+                self.states(held.keep.before());
+            }
+        }
+        for passed in &client.passed {
+            (name(&passed.claim), client.rounds.iter().position(|(no, _)| *no == passed.round))
+                .hash(&mut self.rest);
+            self.states(passed.before);
+        }
+        for undoing in &client.undos {
+            (name(undoing.undo.claim()), self.age(undoing.since)).hash(&mut self.rest);
+            self.set(undoing.gone);
+            let first = undoing.undo.round();
+            self.each(|node| match (first.response_of(node), first.asked_at(node)) {
+                (Some(result), _) => result.is_ok().into(),
+                (None, asked) => 2 + u8::from(asked.is_some()),
+            });
+            for (node, at) in &undoing.failed {
+                let age = self.age(*at);
+                (4, age).hash(&mut self.nodes[*node]);
+            }
+        }
+        for ended in &client.ended {
+            (5, ended.name, self.age(ended.since)).hash(&mut self.rest);
+            self.set(ended.gone);
+        }
+    }
+
+    /// A round; if it `is_decided`, only what it has left on the nodes.
+    fn round(&mut self, round: &Round, is_open: bool) {
+        let states = round.key_states();
+        if !is_open {
+            return self.states(states);
+        }
+        let age = (moment(self.now).since(round.sent())).as_secs();
+        age.hash(&mut self.rest);
+        for node in 0..self.model.nodes {
+            let what = match round.response_of(node) {
+                None => (0, 0, states.get(node) == KeyState::InFlight),
+                Some(Err(_)) => (1, 0, false),
+                Some(Ok(response)) => {
+                    let left = response.identity.quarantine_left(self.model.quarantine(), round.sent());
+                    (2 + vote(&response.vote), self.token(response.fencing_token), left.is_zero())
+                }
+            };
+            what.hash(&mut self.nodes[node]);
+        }
+    }
+
+    /// Equal requests have equal numbers.
+    fn request(&self, request: &Request) -> (u8, u8, u64) {
+        match request {
+            Request::Acquire { claim, fence_hint, .. } => {
+                (0, name(claim), self.token(fence_hint.map(|hint| hint.hint)))
+            }
+            Request::Transfer { from, to, fence_hint, .. } => {
+                (16 + name(from), name(to), self.token(fence_hint.map(|hint| hint.hint)))
+            }
+            Request::Renew { claim, fencing_token, .. } => (1, name(claim), self.token(*fencing_token)),
+            Request::WriteBack { claim, fencing_token } => (2, name(claim), self.token(Some(*fencing_token))),
+            Request::Release { claim } => (3, name(claim), 0),
+            Request::Cancel { claim, linger } => (4, name(claim), linger.as_secs()),
+            other => unreachable!("{other:?}"),
+        }
+    }
+}
+
+fn vote(vote: &Vote) -> u8 {
+    match vote {
+        Vote::Granted => 0,
+        Vote::Restored => 1,
+        Vote::Held(_) => 2,
+        Vote::Free => 3,
+        Vote::FenceAhead => 4,
+        other => unreachable!("{other:?}"),
+    }
+}

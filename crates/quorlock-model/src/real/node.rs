@@ -1,0 +1,133 @@
+//! A store: the record that ships, and what a restart leaves of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock_protocol::machine::Deployment;
+use quorlock_protocol::node::record::{Change, Record, Records};
+use quorlock_protocol::node::{Identity, Request, Response};
+use quorlock_protocol::{Claim, Quarantine, Quorum, Token, fence_counter};
+
+use super::{Real, Scheme, TICK, moment};
+
+pub(super) const KEY: &str = "a";
+const OLD: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) record: Record,
+    pub(super) counter: u64,
+    identity: Arc<Identity>,
+    /// When it lost its data last.
+    pub(super) born: Option<u16>,
+}
+
+impl Node {
+    pub(super) fn new(index: usize) -> Node {
+        let identity = Arc::new(Identity::new(index.to_string(), moment(0), OLD));
+        Node { record: Record::default(), counter: 0, identity, born: None }
+    }
+
+    pub(super) fn restart(&mut self, now: u16) {
+        let identity = Identity::new(format!("{}.{now}", self.identity.id), moment(now), Duration::ZERO);
+        *self = Node { record: Record::default(), counter: 0, identity: Arc::new(identity), born: Some(now) };
+    }
+
+    /// Whether it has never lost data.
+    pub(super) fn is_first(&self) -> bool {
+        self.born.is_none()
+    }
+
+    /// Returns the claim whose key it has.
+    pub(super) fn holder(&self, now: u16) -> Option<u8> {
+        let held = self.record.held.as_ref()?;
+        held.ends.is_none_or(|ends| ends > micros_at(now)).then(|| name_of(held.token.random_part()))
+    }
+
+    /// Carries out a request as a store does.
+    pub(super) fn carry_out(&mut self, model: &Real, request: &Request, now: u16) -> Response {
+        let counter = fence_counter("", KEY);
+        let mut records = Records::at(micros_at(now)).with_wall(model.wall(now));
+        let mut before = self.record.clone();
+        let looks = model.scheme != Scheme::NoLook || !matches!(request, Request::Acquire { .. });
+        let unseen = if looks { None } else { Some(std::mem::take(&mut before.tombstones)) };
+        records.add(KEY.into(), None, Ok(before));
+        let number = Record { counter: self.counter, ..Record::default() };
+        records.add(counter.as_str().into(), None, Ok(number));
+        let decision = records.apply(request);
+        let (vote, number) = decision.unwrap_or_else(|error| unreachable!("{request:?}: {error}"));
+        for Change { key, record, .. } in records.changes() {
+            if key == KEY { self.record.clone_from(record) } else { self.counter = record.counter }
+        }
+        if let Some(unseen) = unseen {
+            self.record.tombstones = unseen;
+        }
+        Response::new(vote, self.identity.clone()).with_fencing_token(number)
+    }
+}
+
+/// By a node's clock. Zero would mean "never" in a record.
+pub(super) fn micros_at(tick: u16) -> u64 {
+    1_000_000_000 + u64::from(tick) * 1_000_000
+}
+
+/// Returns the token of a claim.
+pub(super) fn token(name: u8) -> Token {
+    Token::new(name.into(), "")
+}
+
+/// Returns the claim of a token, by its random part.
+pub(super) fn name_of(random: &[u8]) -> u8 {
+    let number = str::from_utf8(random).ok().and_then(|text| u128::from_str_radix(text, 16).ok());
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX)
+}
+
+pub(super) fn name(claim: &Claim) -> u8 {
+    name_of(claim.token().random_part())
+}
+
+/// Returns the claim whose key a request may store.
+pub(super) fn stored_by(request: &Request) -> Option<u8> {
+    match request {
+        Request::Acquire { claim, .. }
+        | Request::Renew { claim, .. }
+        | Request::Transfer { to: claim, .. } => Some(name(claim)),
+        _ => None,
+    }
+}
+
+impl Deployment for Real {
+    fn quorum(&self) -> Quorum {
+        Quorum::majority(self.nodes)
+    }
+
+    fn quarantine(&self) -> Quarantine {
+        let young = self.scheme == Scheme::NoQuarantine;
+        if young { Quarantine::none() } else { Quarantine::new(self.max_ttl(), Real::drift()) }
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn is_on_one_host(&self) -> bool {
+        false
+    }
+
+    fn timeout(&self, _: usize, _: Duration) -> Duration {
+        TICK
+    }
+
+    fn overdue_after(&self, _: usize, _: Duration, _: Duration) -> Duration {
+        TICK
+    }
+
+    /// The longest pauses: each lasts until the next tick.
+    fn random(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn name(&self, node: usize) -> Arc<str> {
+        node.to_string().into()
+    }
+}

@@ -1,0 +1,283 @@
+//! What may happen, and its effects.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use quorlock_protocol::node::{NodeError, Response, SharedRequest};
+
+use super::client::{Client, Cx, Phase};
+use super::node::micros_at;
+use super::{IN_ORDER, Real, Scheme, Server, State};
+
+/// A step of a client, a node or the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Tick,
+    Acquire {
+        client: usize,
+    },
+    GiveUp {
+        client: usize,
+    },
+    Release {
+        client: usize,
+    },
+    Renew {
+        client: usize,
+    },
+    PassOn {
+        client: usize,
+    },
+    /// The client's timer fires.
+    Due {
+        client: usize,
+    },
+    /// The next request is carried out.
+    Arrive {
+        client: usize,
+        node: usize,
+    },
+    /// The client receives the next answer.
+    Answer {
+        client: usize,
+        node: usize,
+    },
+    /// The connection is lost, after the next request was carried out or before.
+    Lose {
+        client: usize,
+        node: usize,
+        carried_out: bool,
+    },
+    /// A request of a lost connection is carried out.
+    ArriveLate {
+        stray: usize,
+    },
+    Crash {
+        client: usize,
+    },
+    /// A node restarts without its data.
+    Restart {
+        node: usize,
+    },
+}
+
+/// A connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    /// In flight, in order.
+    pub(super) requests: VecDeque<Sent>,
+    pub(super) answers: VecDeque<(u16, Response)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    /// Whose it is: a round, or an undo.
+    pub(super) no: u16,
+    pub(super) request: SharedRequest,
+    pub(super) at: u16,
+}
+
+/// A request whose connection is lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Stray {
+    pub(super) client: usize,
+    pub(super) node: usize,
+    pub(super) sent: Sent,
+}
+
+/// The possible steps.
+impl Real {
+    pub(super) fn possible(&self, state: &State, steps: &mut Vec<Step>) {
+        let left = state.left;
+        for (client, one) in state.clients.iter().enumerate() {
+            match &one.phase {
+                Phase::Idle if one.goals > 0 => steps.push(Step::Acquire { client }),
+                Phase::Asking(asking) if left.give_ups > 0 && asking.is_wanted => {
+                    steps.push(Step::GiveUp { client });
+                }
+                Phase::Holding(held) => {
+                    steps.push(Step::Release { client });
+                    if left.renewals > 0 && held.renewing.is_none() {
+                        steps.push(Step::Renew { client });
+                    }
+                    if left.passes > 0 && one.goals > 0 {
+                        steps.push(Step::PassOn { client });
+                    }
+                }
+                Phase::Idle | Phase::Asking(_) | Phase::Crashed => {}
+            }
+            if one.is_due(state.now) {
+                steps.push(Step::Due { client });
+            }
+            if left.crashes > 0 && !one.is_idle() {
+                steps.push(Step::Crash { client });
+            }
+            for node in 0..self.nodes {
+                let link = &state.links[client * self.nodes + node];
+                if !link.requests.is_empty() {
+                    steps.push(Step::Arrive { client, node });
+                }
+                if !link.answers.is_empty() {
+                    steps.push(Step::Answer { client, node });
+                }
+                if left.losses > 0 && !(link.requests.is_empty() && link.answers.is_empty()) {
+                    steps.push(Step::Lose { client, node, carried_out: false });
+                    if !self.slow && !link.requests.is_empty() {
+                        steps.push(Step::Lose { client, node, carried_out: true });
+                    }
+                }
+            }
+        }
+        steps.extend((0..state.strays.len()).map(|stray| Step::ArriveLate { stray }));
+        if left.restarts > 0 {
+            let has_key = |node: &usize| state.nodes[*node].holder(state.now).is_some();
+            steps.extend((0..self.nodes).filter(has_key).map(|node| Step::Restart { node }));
+        }
+        if self.may_tick(state) {
+            steps.push(Step::Tick);
+        }
+    }
+
+    fn may_tick(&self, state: &State) -> bool {
+        let in_time = |sent: &Sent| state.now - sent.at < self.delay;
+        let waits = !state.links.iter().all(|link| link.requests.iter().all(in_time))
+            || (state.left.pauses == 0 && state.clients.iter().any(|client| client.is_due(state.now)));
+        let is_at_rest = || {
+            let wants = state.clients.iter().any(|client| client.goals > 0);
+            let young = |born| u64::from(state.now - born) <= self.max_ttl().as_secs();
+            state.clients.iter().all(|client| client.is_idle())
+                && state.strays.is_empty()
+                && state.nodes.iter().all(|node| {
+                    node.record.clone().at(micros_at(state.now)) == Default::default()
+                        && !(wants && node.born.is_some_and(young))
+                })
+        };
+        !waits && !is_at_rest()
+    }
+}
+
+/// The effects.
+impl Real {
+    pub(super) fn take(&self, state: &mut State, step: Step) -> Option<()> {
+        let (now, left) = (state.now, &mut state.left);
+        match step {
+            Step::Tick => {
+                let is_due = state.clients.iter().any(|client| client.is_due(now));
+                left.pauses -= u8::from(is_due);
+                state.now += 1;
+                state.strays.retain(|stray| now - stray.sent.at < self.delay);
+            }
+            Step::Acquire { client } => self.input(state, client, Client::acquire),
+            Step::GiveUp { client } => {
+                left.give_ups -= 1;
+                self.input(state, client, Client::give_up);
+            }
+            Step::Release { client } => self.input(state, client, Client::release),
+            Step::Renew { client } => {
+                left.renewals -= 1;
+                self.input(state, client, Client::renew);
+            }
+            Step::PassOn { client } => {
+                left.passes -= 1;
+                self.input(state, client, Client::pass_on);
+            }
+            Step::Due { client } => self.input(state, client, |_, _| {}),
+            Step::Arrive { client, node } => {
+                self.carry_out(state, client, node)?;
+                if !self.slow {
+                    self.answer(state, client, node)?;
+                }
+            }
+            Step::Answer { client, node } => self.answer(state, client, node)?,
+            Step::Lose { client, node, carried_out } => {
+                left.losses -= 1;
+                if carried_out {
+                    self.carry_out(state, client, node)?;
+                }
+                self.lose(state, client, node, true);
+            }
+            Step::ArriveLate { stray } => {
+                let Stray { node, sent, .. } = state.strays.remove(stray);
+                Arc::make_mut(&mut state.nodes[node]).carry_out(self, &sent.request, now);
+            }
+            Step::Crash { client } => {
+                left.crashes -= 1;
+                Arc::make_mut(&mut state.clients[client]).crash();
+                (0..self.nodes).for_each(|node| self.lose(state, client, node, true));
+            }
+            Step::Restart { node } => {
+                left.restarts -= 1;
+                Arc::make_mut(&mut state.nodes[node]).restart(now);
+                // With the process end its connections, and what it has not read.
+                state.strays.retain(|stray| stray.node != node);
+                (0..self.clients).for_each(|client| self.lose(state, client, node, false));
+            }
+        }
+        Some(())
+    }
+
+    fn carry_out(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
+        let link = &mut state.links[client * self.nodes + node];
+        let Sent { no, request, .. } = link.requests.pop_front()?;
+        let response = Arc::make_mut(&mut state.nodes[node]).carry_out(self, &request, state.now);
+        link.answers.push_back((no, response));
+        Some(())
+    }
+
+    fn answer(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
+        let (no, response) = state.links[client * self.nodes + node].answers.pop_front()?;
+        self.input(state, client, |client, cx| client.hear(cx, no, node, Ok(response)));
+        Some(())
+    }
+
+    /// A connection is lost, with everything on it; requests `may_arrive` later.
+    fn lose(&self, state: &mut State, client: usize, node: usize, may_arrive: bool) {
+        let Link { requests, answers } = std::mem::take(&mut state.links[client * self.nodes + node]);
+        let unanswered = answers.iter().map(|(no, _)| *no).chain(requests.iter().map(|sent| sent.no));
+        let unanswered: Vec<u16> = unanswered.collect();
+        if may_arrive {
+            state.strays.extend(requests.into_iter().map(|sent| Stray { client, node, sent }));
+        }
+        let error = || Err(NodeError::Disconnected { reason: "it was reset".into() });
+        if self.scheme == Scheme::OneByOne {
+            for no in unanswered {
+                self.input(state, client, |client, cx| client.hear(cx, no, node, error()));
+            }
+        } else if !unanswered.is_empty() {
+            self.input(state, client, |client, cx| {
+                unanswered.into_iter().for_each(|no| client.hear(cx, no, node, error()));
+            });
+        }
+    }
+
+    /// One input of a client, and what comes of it.
+    fn input(&self, state: &mut State, client: usize, input: impl FnOnce(&mut Client, &mut Cx<'_>)) {
+        let mut cx =
+            Cx { model: self, now: state.now, sent: Vec::new(), granted: None, violated: state.violated };
+        let one = Arc::make_mut(&mut state.clients[client]);
+        input(one, &mut cx);
+        one.advance(&mut cx);
+        let Cx { sent, granted, violated, .. } = cx;
+        state.violated = violated;
+        for (no, node, request) in sent {
+            if self.server == Server::EndsEarlier {
+                state.strays.retain(|stray| (stray.client, stray.node) != (client, node));
+            }
+            let sent = Sent { no, request, at: state.now };
+            state.links[client * self.nodes + node].requests.push_back(sent);
+        }
+        let Some(number) = granted.map(u64::from) else { return };
+        if number <= state.number {
+            state.violated = Some(IN_ORDER);
+        }
+        state.number = number;
+        for (other, one) in state.clients.iter_mut().enumerate().filter(|(other, _)| *other != client) {
+            if state.violated.is_none() && one.lease(state.now).is_some() {
+                debug_assert!(other != client, "a client has two leases");
+                if let Phase::Holding(held) = &mut Arc::make_mut(one).phase {
+                    held.interrupted = true;
+                }
+            }
+        }
+    }
+}

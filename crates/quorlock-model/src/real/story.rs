@@ -1,0 +1,80 @@
+//! Steps as sentences.
+
+use quorlock_protocol::Claim;
+use quorlock_protocol::node::{Request, Vote};
+
+use super::node::name;
+use super::steps::{Sent, Step};
+use super::{Real, State};
+use crate::names;
+
+impl Real {
+    pub(super) fn describe(&self, state: &State, step: Step) -> String {
+        let who = |client| names::name(client);
+        let done = |node: usize, sent: &Sent| {
+            let mut kept = state.nodes[node].as_ref().clone();
+            let vote = kept.carry_out(self, &sent.request, state.now).vote;
+            format!("{} {}", asked(&sent.request), answered(&vote))
+        };
+        let next = |client: usize, node: usize| &state.links[client * self.nodes + node];
+        let carried_out = |client, node| {
+            next(client, node).requests.front().map_or_else(String::new, |sent| done(node, sent))
+        };
+        match step {
+            Step::Tick => "a tick passes".to_owned(),
+            Step::Acquire { client } => format!("{} asks all nodes for their votes", who(client)),
+            Step::GiveUp { client } => format!("{}'s caller gives up", who(client)),
+            Step::Release { client } => format!("{} releases the lock", who(client)),
+            Step::Renew { client } => format!("{} sends a renewal", who(client)),
+            Step::PassOn { client } => format!("{} passes the lock on to its next caller", who(client)),
+            Step::Due { client } => format!("the timer of {} fires", who(client)),
+            Step::Arrive { client, node } => format!("at node {node}, {}", carried_out(client, node)),
+            Step::Answer { client, node } => format!("{} receives an answer of node {node}", who(client)),
+            Step::Lose { client, node, carried_out: false } => {
+                format!("the connection of {} to node {node} is lost", who(client))
+            }
+            Step::Lose { client, node, .. } => {
+                format!(
+                    "at node {node}, {}; the connection is lost before the answer",
+                    carried_out(client, node)
+                )
+            }
+            Step::ArriveLate { stray } => {
+                let stray = &state.strays[stray];
+                format!("late at node {}, {}", stray.node, done(stray.node, &stray.sent))
+            }
+            Step::Crash { client } => format!("{} crashes", who(client)),
+            Step::Restart { node } => format!("node {node} restarts without its data"),
+        }
+    }
+}
+
+fn asked(request: &Request) -> String {
+    // A, then the number of the attempt.
+    let of = |claim: &Claim| format!("{}{}", names::name(usize::from(name(claim) / 16)), name(claim) % 16);
+    match request {
+        Request::Acquire { claim, .. } => format!("the request for a vote for {}", of(claim)),
+        Request::Transfer { from, to, .. } => format!("the transfer from {} to {}", of(from), of(to)),
+        Request::Renew { claim, .. } => format!("the renewal of {}", of(claim)),
+        Request::WriteBack { claim, fencing_token } => {
+            format!("the number {fencing_token} of {}", of(claim))
+        }
+        Request::Release { claim } => format!("the release of {}", of(claim)),
+        Request::Cancel { claim, linger } if linger.is_zero() => {
+            format!("the cancellation without a tombstone of {}", of(claim))
+        }
+        Request::Cancel { claim, .. } => format!("the cancellation of {}", of(claim)),
+        other => format!("{other:?}"),
+    }
+}
+
+fn answered(vote: &Vote) -> &'static str {
+    match vote {
+        Vote::Granted => "is granted",
+        Vote::Restored => "stores the key again",
+        Vote::Held(_) => "is refused",
+        Vote::Free => "finds nothing",
+        Vote::FenceAhead => "finds a higher number",
+        _ => "is answered",
+    }
+}

@@ -1,0 +1,22 @@
+//! The cases of the engine that ships.
+
+cases! {
+    fn the_shipped_machine_excludes_another_client();
+    fn a_client_of_the_shipped_machine_may_crash();
+    fn a_released_lock_stays_free_whatever_arrives_late();
+    fn a_lease_is_renewed_and_given_back_while_connections_are_lost();
+    fn a_lease_is_passed_on_while_a_connection_is_lost();
+    fn a_server_that_ends_earlier_connections_needs_no_tombstones();
+    fn three_clients_of_the_shipped_machine_on_five_nodes_at_random();
+    fn an_unknown_claim_that_is_only_released_comes_back();
+    fn an_unknown_claim_forgotten_after_a_later_answer_comes_back();
+    fn an_unknown_claim_left_by_a_transfer_comes_back();
+    fn a_vote_that_ignores_the_tombstone_comes_back();
+    fn a_call_that_is_given_up_and_takes_nothing_back_leaves_a_key();
+    fn a_lease_that_counts_from_its_votes_overlaps_the_next();
+    fn a_vote_less_than_a_quorum_lets_a_second_client_in();
+    fn a_restarted_node_that_votes_at_once_lets_a_second_client_in();
+    fn a_number_that_no_quorum_carries_is_handed_out_again();
+    fn a_renewal_that_counts_from_its_answers_overlaps_the_next_lease();
+    fn a_lost_connection_that_is_reported_request_by_request_leaves_a_key();
+}
