@@ -11,7 +11,7 @@ use quorlock_protocol::machine::{
 use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, RenewalSchedule, Term, Verdict};
 
-use super::node::{KEY, name, stored_by, token};
+use super::node::{KEY, What, name, token, what};
 use super::{BEHIND, GOES_ON, Real, Scheme, moment};
 
 #[derive(Clone, Debug)]
@@ -121,6 +121,11 @@ impl Cx<'_> {
         if is_small && granted() + 1 >= self.model.quorum().needed() { Some(Verdict::Won) } else { verdict }
     }
 
+    /// As if the keys had been stored now.
+    fn late_deadline(&self) -> Moment {
+        Real::drift().deadline(self.moment(), self.model.ttl())
+    }
+
     fn keep(&self) -> Keep {
         let ttl = self.model.ttl();
         Keep::new(ttl, RenewalSchedule::new(None, ttl, self.moment()))
@@ -198,13 +203,12 @@ impl Client {
     }
 
     fn end(&mut self) -> Option<Holding> {
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Holding(held) => Some(held),
-            other => {
-                self.phase = other;
-                None
-            }
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        if let Phase::Holding(held) = phase {
+            return Some(held);
         }
+        self.phase = phase;
+        None
     }
 }
 
@@ -216,10 +220,9 @@ impl Client {
         if let Some((_, round)) = self.rounds.iter_mut().find(|(other, _)| *other == no) {
             round.handle_response(cx.model, node, result, now);
         } else if let Some(undoing) = self.undos.iter_mut().find(|undoing| undoing.no == no) {
-            if result.is_ok() {
-                undoing.gone.insert(node)
-            } else {
-                undoing.failed.push((node, cx.now))
+            match &result {
+                Ok(_) => undoing.gone.insert(node),
+                Err(_) => undoing.failed.push((node, cx.now)),
             }
             undoing.undo.handle_response(cx.model, node, result, now);
             while let Some(given_up) = undoing.undo.poll_event() {
@@ -311,11 +314,11 @@ impl Client {
     }
 
     fn send(&self, cx: &mut Cx<'_>, no: u16, node: usize, request: SharedRequest) {
-        if let Some(stored) = stored_by(&request) {
-            let undone = self.undos.iter().map(|undoing| name(undoing.undo.claim()));
-            if undone.chain(self.ended.iter().map(|ended| ended.name)).any(|undone| undone == stored) {
-                cx.violated = Some(BEHIND);
-            }
+        let What { claim, stores, .. } = what(&request);
+        let mut undone = self.undos.iter().map(|undoing| name(undoing.undo.claim()));
+        if stores && (undone.any(|name| name == claim) || self.ended.iter().any(|ended| ended.name == claim))
+        {
+            cx.violated = Some(BEHIND);
         }
         cx.sent.push((no, node, request));
     }
@@ -344,10 +347,8 @@ impl Client {
         };
         let (round, now) = (self.round(votes), cx.moment());
         let in_time = round.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
-        let deadline = match model.scheme {
-            Scheme::FromVotes => Real::drift().deadline(now, model.ttl()),
-            _ => round.deadline(model, Real::drift()),
-        };
+        let late = model.scheme == Scheme::FromVotes;
+        let deadline = if late { cx.late_deadline() } else { round.deadline(model, Real::drift()) };
         let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
         self.phase = Phase::Idle;
         self.passed.extend(from.map(|(claim, before)| Passed { claim, before, round: votes }));
@@ -384,8 +385,8 @@ impl Client {
         let (term, never) = (Term::until(held.deadline), Moment::from_nanos(u64::MAX));
         match held.keep.count(cx.model, (&round, verdict), (&term, never, Real::drift()), now) {
             Renewed::Confirmed(deadline) => {
-                let late = Real::drift().deadline(now, cx.model.ttl());
-                let deadline = if cx.model.scheme == Scheme::FromAnswers { late } else { deadline };
+                let late = cx.model.scheme == Scheme::FromAnswers;
+                let deadline = if late { cx.late_deadline() } else { deadline };
                 (held.deadline, held.renewed) = (held.deadline.max(deadline), true);
             }
             Renewed::Unconfirmed => {}

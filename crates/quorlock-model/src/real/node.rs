@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock_protocol::machine::Deployment;
 use quorlock_protocol::node::record::{Change, Record, Records};
 use quorlock_protocol::node::{Identity, Request, Response};
-use quorlock_protocol::{Claim, Quarantine, Quorum, Token, fence_counter};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Quarantine, Quorum, Token, fence_counter};
 
 use super::{Real, Scheme, TICK, moment};
 
@@ -86,14 +86,37 @@ pub(super) fn name(claim: &Claim) -> u8 {
     name_of(claim.token().random_part())
 }
 
-/// Returns the claim whose key a request may store.
-pub(super) fn stored_by(request: &Request) -> Option<u8> {
-    match request {
-        Request::Acquire { claim, .. }
-        | Request::Renew { claim, .. }
-        | Request::Transfer { to: claim, .. } => Some(name(claim)),
-        _ => None,
-    }
+/// A request in a few words. Equal requests are equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct What {
+    pub(super) kind: &'static str,
+    pub(super) claim: u8,
+    /// The claim that is replaced.
+    pub(super) from: u8,
+    pub(super) number: Option<FencingToken>,
+    /// Whether it may store the claim.
+    pub(super) stores: bool,
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "no other request is sent")]
+pub(super) fn what(request: &Request) -> What {
+    let drawing = |hint: &Option<FenceHint>| hint.map(|hint| hint.hint);
+    let (kind, claim, number) = match request {
+        Request::Acquire { claim, fence_hint, .. } => ("request for a vote", claim, drawing(fence_hint)),
+        Request::Transfer { to, fence_hint, .. } => ("transfer", to, drawing(fence_hint)),
+        Request::Renew { claim, fencing_token, .. } => ("renewal", claim, *fencing_token),
+        Request::WriteBack { claim, fencing_token } => ("number", claim, Some(*fencing_token)),
+        Request::Release { claim } => ("release", claim, None),
+        Request::Cancel { claim, linger } if linger.is_zero() => {
+            ("cancellation without a tombstone", claim, None)
+        }
+        Request::Cancel { claim, .. } => ("cancellation", claim, None),
+        _ => unreachable!("{request:?}"),
+    };
+    let from = if let Request::Transfer { from, .. } = request { name(from) } else { 0 };
+    let stores =
+        matches!(request, Request::Acquire { .. } | Request::Transfer { .. } | Request::Renew { .. });
+    What { kind, claim: name(claim), from, number, stores }
 }
 
 impl Deployment for Real {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use quorlock_protocol::node::record::Record;
 use quorlock_protocol::node::{NodeError, Response, SharedRequest};
 
 use super::client::{Client, Cx, Phase};
@@ -143,13 +144,13 @@ impl Real {
         let waits = !state.links.iter().all(|link| link.requests.iter().all(in_time))
             || (state.left.pauses == 0 && state.clients.iter().any(|client| client.is_due(state.now)));
         let is_at_rest = || {
-            let wants = state.clients.iter().any(|client| client.goals > 0);
+            let is_wanted = state.clients.iter().any(|client| client.goals > 0);
             let young = |born| u64::from(state.now - born) <= self.max_ttl().as_secs();
             state.clients.iter().all(|client| client.is_idle())
                 && state.strays.is_empty()
                 && state.nodes.iter().all(|node| {
-                    node.record.clone().at(micros_at(state.now)) == Default::default()
-                        && !(wants && node.born.is_some_and(young))
+                    node.record.clone().at(micros_at(state.now)) == Record::default()
+                        && !(is_wanted && node.born.is_some_and(young))
                 })
         };
         !waits && !is_at_rest()
@@ -245,7 +246,9 @@ impl Real {
             }
         } else if !unanswered.is_empty() {
             self.input(state, client, |client, cx| {
-                unanswered.into_iter().for_each(|no| client.hear(cx, no, node, error()));
+                for no in unanswered {
+                    client.hear(cx, no, node, error());
+                }
             });
         }
     }

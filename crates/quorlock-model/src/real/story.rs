@@ -1,16 +1,15 @@
 //! Steps as sentences.
 
-use quorlock_protocol::Claim;
 use quorlock_protocol::node::{Request, Vote};
 
-use super::node::name;
+use super::node::{What, what};
 use super::steps::{Sent, Step};
 use super::{Real, State};
 use crate::names;
 
 impl Real {
     pub(super) fn describe(&self, state: &State, step: Step) -> String {
-        let who = |client| names::name(client);
+        let who = names::name;
         let done = |node: usize, sent: &Sent| {
             let mut kept = state.nodes[node].as_ref().clone();
             let vote = kept.carry_out(self, &sent.request, state.now).vote;
@@ -50,24 +49,17 @@ impl Real {
 }
 
 fn asked(request: &Request) -> String {
-    // A, then the number of the attempt.
-    let of = |claim: &Claim| format!("{}{}", names::name(usize::from(name(claim) / 16)), name(claim) % 16);
-    match request {
-        Request::Acquire { claim, .. } => format!("the request for a vote for {}", of(claim)),
-        Request::Transfer { from, to, .. } => format!("the transfer from {} to {}", of(from), of(to)),
-        Request::Renew { claim, .. } => format!("the renewal of {}", of(claim)),
-        Request::WriteBack { claim, fencing_token } => {
-            format!("the number {fencing_token} of {}", of(claim))
-        }
-        Request::Release { claim } => format!("the release of {}", of(claim)),
-        Request::Cancel { claim, linger } if linger.is_zero() => {
-            format!("the cancellation without a tombstone of {}", of(claim))
-        }
-        Request::Cancel { claim, .. } => format!("the cancellation of {}", of(claim)),
-        other => format!("{other:?}"),
+    let What { kind, claim, from, number, .. } = what(request);
+    // A1 is the first claim of A.
+    let of = |claim: u8| format!("{}{}", names::name((claim / 16).into()), claim % 16);
+    match number.filter(|_| kind == "number") {
+        Some(number) => format!("the number {number} of {}", of(claim)),
+        None if from > 0 => format!("the {kind} from {} to {}", of(from), of(claim)),
+        None => format!("the {kind} of {}", of(claim)),
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "no other answer is given")]
 fn answered(vote: &Vote) -> &'static str {
     match vote {
         Vote::Granted => "is granted",
@@ -75,6 +67,6 @@ fn answered(vote: &Vote) -> &'static str {
         Vote::Held(_) => "is refused",
         Vote::Free => "finds nothing",
         Vote::FenceAhead => "finds a higher number",
-        _ => "is answered",
+        _ => unreachable!("{vote:?}"),
     }
 }
