@@ -155,7 +155,7 @@ impl Client {
 
     /// Like `Keeper::pass_on`.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>) {
-        let Some(held) = self.end() else { return };
+        let Some(held) = self.take_lease() else { return };
         let before = self.settle(cx.model, &held);
         self.ask(cx, Some((held.claim, before)), Some(held.number));
     }
@@ -177,32 +177,27 @@ impl Client {
 
     /// Releases the lease, or cleans up after its loss.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) {
-        let Some(held) = self.end() else { return };
+        let Some(held) = self.take_lease() else { return };
         let states = self.settle(cx.model, &held);
         self.take_back(cx, &held.claim, states, Of::Lease);
     }
 
     /// Like `Keeper::renew`.
     pub(super) fn renew(&mut self, cx: &mut Cx<'_>) {
-        let Some(mut held) = self.end() else { return };
-        let latest = held.latest.map_or_else(KeyStates::default, |no| self.round(no).key_states());
+        let Some(mut held) = self.take_lease() else { return };
+        let mut latest = held.latest.map_or_else(KeyStates::default, |no| self.round(no).key_states());
         if cx.model.scheme == Scheme::Forgotten {
-            let known = self.settle(cx.model, &held);
-            held.keep = cx.keep();
-            held.keep.settle(known);
+            (latest, held.keep) = (self.settle(cx.model, &held), cx.keep());
         }
+        held.keep.renew(latest, cx.moment());
         let (claim, ttl, fencing_token) = (held.claim.clone(), cx.model.ttl(), Some(held.number));
         let request = Request::Renew { claim, ttl, fencing_token };
         let round = self.begin(cx, cx.question(Expect::Hold, false), request);
-        held.keep.renew(
-            if cx.model.scheme == Scheme::Forgotten { KeyStates::default() } else { latest },
-            cx.moment(),
-        );
         (held.latest, held.renewing) = (None, Some(round));
         self.phase = Phase::Holding(held);
     }
 
-    fn end(&mut self) -> Option<Holding> {
+    fn take_lease(&mut self) -> Option<Holding> {
         let phase = std::mem::replace(&mut self.phase, Phase::Idle);
         if let Phase::Holding(held) = phase {
             return Some(held);
@@ -420,7 +415,7 @@ impl Client {
         true
     }
 
-    /// Like `Keeper::settle`.
+    /// Like `Keeper::leave_rounds`.
     fn settle(&self, model: &Real, held: &Holding) -> KeyStates {
         let rounds = held.latest.into_iter().chain(held.renewing).map(|no| self.round(no).key_states());
         rounds.fold(held.keep.before(), |states, later| {

@@ -192,9 +192,9 @@ mod tests {
     use std::collections::HashMap;
 
     use quorlock::runtime::{Entropy, SystemEntropy};
+    use rand::SeedableRng;
     use rand::rngs::StdRng;
     use rand::seq::IndexedRandom;
-    use rand::SeedableRng;
     use stateright::Model;
 
     use super::super::{Left, Step};
