@@ -1,5 +1,5 @@
-//! The public interface of `quorlock`, as `cargo public-api` lists it, is stored in `api/quorlock.txt`, so that changes
-//! to it are visible in review. Types of other libraries are part of it, and of those of the other crates, only if
+//! The public interface of `quorlock` and of its crate of rules, which it exports, is stored in `api/` as
+//! `cargo public-api` lists it, so that changes to it are visible in review. Types of other libraries are part of it, and of those of the other crates, only if
 //! listed here with a reason.
 //!
 //! The tool needs nightly Rust, and takes minutes: `scripts/nightly interface` compares. Here the stored listing is read.
@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -30,8 +30,15 @@ const OWN: [&str; 9] = ["core", "alloc", "std", "quorlock", "bool", "i64", "str"
 /// What else has an interface that programs compile against, beside the kinds of node.
 const CRATES: [&str; 4] = ["quorlock-protocol", "quorlock-servers", "quorlock-testkit", "quorlock-kinds"];
 
+/// The packages whose interface is stored.
+const STORED: [&str; 2] = ["quorlock", "quorlock-protocol"];
+
+fn place(package: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("api/{package}.txt"))
+}
+
 fn stored() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("api/quorlock.txt")).unwrap()
+    fs::read_to_string(place("quorlock")).unwrap()
 }
 
 /// Runs the tool, if that is wanted and it is installed.
@@ -60,18 +67,20 @@ fn listing(package: &str) -> Option<String> {
 
 #[test]
 fn the_interface_matches_its_listing() {
-    let Some(now) = listing("quorlock") else { return };
-    if env::var_os("QUORLOCK_API").is_some_and(|value| value == "write") {
-        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("api/quorlock.txt"), &now).unwrap();
+    for package in STORED {
+        let Some(now) = listing(package) else { return };
+        if env::var_os("QUORLOCK_API").is_some_and(|value| value == "write") {
+            fs::write(place(package), &now).unwrap();
+        }
+        let stored = fs::read_to_string(place(package)).unwrap();
+        let [before, after]: [BTreeSet<&str>; 2] = [&stored, &now].map(|text| text.lines().collect());
+        let gone: Vec<_> = before.difference(&after).collect();
+        let come: Vec<_> = after.difference(&before).collect();
+        assert!(
+            gone.is_empty() && come.is_empty(),
+            "the public interface of {package} changed. If this is intended, note it in CHANGELOG.md and run\n    {WRITE}\ngone: {gone:#?}\ncome: {come:#?}",
+        );
     }
-    let stored = stored();
-    let [before, after]: [BTreeSet<&str>; 2] = [&stored, &now].map(|text| text.lines().collect());
-    let gone: Vec<_> = before.difference(&after).collect();
-    let come: Vec<_> = after.difference(&before).collect();
-    assert!(
-        gone.is_empty() && come.is_empty(),
-        "the public interface changed. If this is intended, note it in CHANGELOG.md and run\n    {WRITE}\ngone: {gone:#?}\ncome: {come:#?}",
-    );
 }
 
 /// The paths of items of other libraries in a listing.
