@@ -42,7 +42,7 @@ impl Moment {
     /// Returns the moment `nanos` nanoseconds after the origin of its clock.
     #[must_use]
     #[inline]
-    pub fn from_nanos(nanos: u64) -> Moment {
+    pub const fn from_nanos(nanos: u64) -> Moment {
         Moment { nanos }
     }
 

@@ -45,7 +45,7 @@ impl Quarantine {
     /// Returns no quarantine: for servers that the caller started itself, or that cannot lose keys.
     #[must_use]
     #[inline]
-    pub fn none() -> Quarantine {
+    pub const fn none() -> Quarantine {
         Quarantine { length: Duration::ZERO }
     }
 

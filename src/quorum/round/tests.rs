@@ -11,7 +11,6 @@ use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
 use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::SystemEntropy;
 use quorlock_protocol::machine::{INSPECT_PATIENCE, LEAST_PATIENCE};
-use quorlock_protocol::votes::VoteOutcome;
 use quorlock_protocol::{Claim, Drift, Quarantine, Token, Verdict};
 
 const LIMIT: Duration = Duration::from_millis(50);
@@ -195,27 +194,6 @@ async fn only_the_last_answer_wakes_a_task_waiting_for_all() {
 }
 
 #[tokio::test]
-async fn fewer_votes_than_a_quorum_may_decide_a_failure() {
-    let bench = Bench::of(4, &[0, 1, 2, 3, 4]);
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    bench.fail(0);
-    assert_eq!(verdict.rung(), 0);
-    bench.fail(1);
-    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)));
-}
-
-#[tokio::test]
-async fn nodes_that_need_not_be_asked_count_as_granted() {
-    assert_eq!(Bench::of(3, &[]).verdict().look(), Some(Verdict::Won));
-    let bench = Bench::of(3, &[3, 4, 0]);
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    bench.grant(3);
-    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Won)));
-}
-
-#[tokio::test]
 async fn after_a_node_times_out_each_answer_counts() {
     let bench = Bench::new();
     let mut verdict = bench.verdict();
@@ -239,18 +217,6 @@ async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
     assert_eq!(settled.look(), None, "the other is distant, and has a longer timeout");
     bench.grant(4);
     assert_eq!((settled.rung(), settled.look()), (1, Some(())));
-}
-
-#[tokio::test]
-async fn a_verdict_by_silence_changes_with_a_late_answer() {
-    let bench = Bench::new();
-    (0..2).for_each(|node| bench.grant(node));
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    bench.clock.pass(LIMIT);
-    assert_eq!(verdict.look(), Some(Verdict::Unavailable));
-    bench.grant(2);
-    assert_eq!(bench.verdict().look(), Some(Verdict::Won));
 }
 
 /// The estimate of their round trips has become better since the round began.
@@ -319,19 +285,6 @@ async fn i47_once_enough_nodes_answer_the_others_have_a_few_round_trips() {
 }
 
 #[tokio::test]
-async fn i47_votes_that_do_not_count_shorten_no_timeout() {
-    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    (0..2).for_each(|node| bench.grant_as(node, "one"));
-    bench.refuse(2);
-    bench.clock.pass(PATIENCE * 2);
-    assert_eq!(verdict.look(), None, "without the others it is unknown whether the key is free");
-    (3..5).for_each(|node| bench.grant(node));
-    assert_eq!(verdict.look(), Some(Verdict::Won));
-}
-
-#[tokio::test]
 async fn a_distant_node_has_a_few_of_its_own_round_trips() {
     let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     bench.clock.pass(Duration::from_millis(100));
@@ -381,69 +334,6 @@ async fn an_inspection_waits_briefly_for_silent_nodes_after_a_quorum() {
     assert_eq!(heard.look(), None);
     bench.clock.pass(MOMENT);
     assert_eq!(heard.look(), Some(()));
-}
-
-#[tokio::test]
-async fn two_answers_of_one_process_are_one_vote_in_whichever_order_they_come() {
-    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
-        let bench = Bench::new();
-        for node in order {
-            bench.grant_as(node, if node == 1 { "one" } else { "two" });
-        }
-        assert_eq!(bench.verdict().look(), None, "two processes are no quorum");
-        bench.grant_as(3, "three");
-        assert_eq!(bench.verdict().look(), Some(Verdict::Won));
-    }
-}
-
-#[tokio::test]
-async fn c7_two_nodes_with_a_common_member_are_one_vote() {
-    let bench = Bench::new();
-    let cluster = |node: usize, members: [&str; 2]| {
-        let members = Arc::new(members.map(Arc::from).into_iter().collect());
-        let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO).with_members(members);
-        bench.reply(node).send(Ok(Response::new(Vote::Granted, Arc::new(identity))));
-    };
-    cluster(0, ["a", "b"]);
-    cluster(1, ["b", "c"]);
-    cluster(2, ["x", "y"]);
-    assert_eq!(bench.verdict().look(), None, "two clusters are no quorum");
-    let report = bench.round.report();
-    assert!(matches!(report.votes()[1].outcome, VoteOutcome::Duplicate { .. }), "{report}");
-    bench.grant(3);
-    assert_eq!(bench.verdict().look(), Some(Verdict::Won));
-}
-
-#[tokio::test]
-async fn a_node_with_another_ones_identity_takes_no_vote() {
-    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]] {
-        let bench = Bench::new();
-        for node in order {
-            let vote = if node == 0 { Vote::Free } else { Vote::Granted };
-            // The first reports the second's identity, and refuses.
-            let process = node.max(1).to_string();
-            bench.reply(node).send(Ok(response(vote, &process)));
-        }
-        assert_eq!(bench.verdict().look(), Some(Verdict::Won), "three have granted: {order:?}");
-        let report = bench.round.report();
-        assert!(matches!(report.votes()[0].outcome, VoteOutcome::Duplicate { .. }), "{report}");
-    }
-}
-
-#[tokio::test]
-async fn a_key_restored_by_one_address_of_a_server_is_not_confirmed_by_another() {
-    for restored in [0, 1] {
-        let bench = Bench::new();
-        for node in 0..4 {
-            let vote = if node == restored { Vote::Restored } else { Vote::Granted };
-            bench.reply(node).send(Ok(response(vote, &node.max(1).to_string())));
-        }
-        assert_eq!(
-            bench.round.tally(Moment::ORIGIN).granted(),
-            2,
-            "another client may have held it in between"
-        );
-    }
 }
 
 #[tokio::test]

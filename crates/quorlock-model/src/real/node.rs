@@ -45,7 +45,7 @@ impl Node {
     }
 
     /// Carries out a request as a store does.
-    pub(super) fn carry_out(&mut self, model: &Real, request: &Request, now: u16) -> Response {
+    pub(super) fn execute(&mut self, model: &Real, request: &Request, now: u16) -> Response {
         let counter = fence_counter("", KEY);
         let mut records = Records::at(micros_at(now)).with_wall(model.wall(now));
         let mut before = self.record.clone();

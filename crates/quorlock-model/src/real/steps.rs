@@ -184,7 +184,7 @@ impl Real {
             }
             Step::Due { client } => self.input(state, client, |_, _| {}),
             Step::Arrive { client, node } => {
-                self.carry_out(state, client, node)?;
+                self.execute(state, client, node)?;
                 if !self.slow {
                     self.answer(state, client, node)?;
                 }
@@ -193,13 +193,13 @@ impl Real {
             Step::Lose { client, node, carried_out } => {
                 left.losses -= 1;
                 if carried_out {
-                    self.carry_out(state, client, node)?;
+                    self.execute(state, client, node)?;
                 }
                 self.lose(state, client, node, true);
             }
             Step::ArriveLate { stray } => {
                 let Stray { node, sent, .. } = state.strays.remove(stray);
-                Arc::make_mut(&mut state.nodes[node]).carry_out(self, &sent.request, now);
+                Arc::make_mut(&mut state.nodes[node]).execute(self, &sent.request, now);
             }
             Step::Crash { client } => {
                 left.crashes -= 1;
@@ -217,10 +217,10 @@ impl Real {
         Some(())
     }
 
-    fn carry_out(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
+    fn execute(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
         let link = &mut state.links[client * self.nodes + node];
         let Sent { no, request, .. } = link.requests.pop_front()?;
-        let response = Arc::make_mut(&mut state.nodes[node]).carry_out(self, &request, state.now);
+        let response = Arc::make_mut(&mut state.nodes[node]).execute(self, &request, state.now);
         link.answers.push_back((no, response));
         Some(())
     }

@@ -12,7 +12,7 @@ impl Real {
         let who = names::name;
         let done = |node: usize, sent: &Sent| {
             let mut kept = state.nodes[node].as_ref().clone();
-            let vote = kept.carry_out(self, &sent.request, state.now).vote;
+            let vote = kept.execute(self, &sent.request, state.now).vote;
             format!("{} {}", asked(&sent.request), answered(&vote))
         };
         let next = |client: usize, node: usize| &state.links[client * self.nodes + node];

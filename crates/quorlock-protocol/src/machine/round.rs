@@ -39,6 +39,8 @@
 //! - A node that was asked is `InFlight` until it responds. Only a node that was not asked, refused,
 //!   or failed before it sent anything is `Without` the key (I-5).
 
+#[cfg(test)]
+mod tests;
 mod votes;
 
 pub use votes::Number;

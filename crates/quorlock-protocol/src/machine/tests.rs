@@ -8,16 +8,23 @@ use std::time::Duration;
 use super::Deployment;
 use crate::{Quarantine, Quorum};
 
-/// Five nodes of which three must grant, and whose round trips are not known.
-pub(super) struct Five;
+/// Nodes whose round trips are not known.
+pub(super) struct Fake {
+    pub(super) nodes: usize,
+    pub(super) quarantine: Quarantine,
+    pub(super) is_on_one_host: bool,
+}
 
-impl Deployment for Five {
+/// Of which three must grant.
+pub(super) const FIVE: Fake = Fake { nodes: 5, quarantine: Quarantine::none(), is_on_one_host: false };
+
+impl Deployment for Fake {
     fn quorum(&self) -> Quorum {
-        Quorum::majority(5)
+        Quorum::majority(self.nodes)
     }
 
     fn quarantine(&self) -> Quarantine {
-        Quarantine::none()
+        self.quarantine
     }
 
     fn wall(&self) -> Duration {
@@ -25,7 +32,7 @@ impl Deployment for Five {
     }
 
     fn is_on_one_host(&self) -> bool {
-        false
+        self.is_on_one_host
     }
 
     fn timeout(&self, _: usize, ttl: Duration) -> Duration {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::Token;
-use crate::machine::tests::Five;
+use crate::machine::tests::FIVE;
 use crate::machine::{Asked, Expect, Question};
 use crate::node::{Expiry, Holding, Identity, NodeError, Response, Vote};
 
@@ -19,11 +19,11 @@ fn keep() -> Keep {
 /// A renewal sent at this moment, and its votes.
 fn round(sent: Moment, votes: &[Cast]) -> Round {
     let question = Question { expect: Expect::Hold, takes_free: false, ttl: TTL };
-    let mut round = Round::new(&Five, question, sent, |_| Asked::Now);
+    let mut round = Round::new(&FIVE, question, sent, |_| Asked::Now);
     for (node, vote) in votes.iter().enumerate() {
         let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
         let vote = vote.result().map(|vote| Response::new(vote, identity));
-        round.handle_response(&Five, node, vote, sent + Duration::from_millis(1));
+        round.handle_response(&FIVE, node, vote, sent + Duration::from_millis(1));
     }
     round
 }
@@ -57,8 +57,8 @@ fn counted(votes: &[Cast], valid_until: Moment, now: Moment) -> (Renewed, Keep, 
     assert_eq!(keep.poll_timeout(valid_until), valid_until, "nothing is due while it renews");
     assert_eq!(keep.due(now, || false, || 0), None);
     let mut round = round(sent, votes);
-    let verdict = round.decide(&Five, now).unwrap();
-    let renewed = keep.count(&Five, (&round, verdict), (&term, Moment::NEVER, Drift::default()), now);
+    let verdict = round.decide(&FIVE, now).unwrap();
+    let renewed = keep.count(&FIVE, (&round, verdict), (&term, Moment::NEVER, Drift::default()), now);
     (renewed, keep, term)
 }
 
@@ -76,9 +76,9 @@ fn no_renewal_moves_the_deadline_beyond_the_longest_hold() {
     let (mut keep, term) = (keep(), Term::until(at(29_000)));
     keep.renew(KeyStates::default(), at(10_000));
     let mut round = round(at(10_000), &[Granted, Granted, Granted]);
-    let verdict = round.decide(&Five, at(10_001)).unwrap();
+    let verdict = round.decide(&FIVE, at(10_001)).unwrap();
     let limits = (&term, at(31_000), Drift::default());
-    assert!(matches!(keep.count(&Five, (&round, verdict), limits, at(10_001)), Renewed::Confirmed(_)));
+    assert!(matches!(keep.count(&FIVE, (&round, verdict), limits, at(10_001)), Renewed::Confirmed(_)));
     assert_eq!(term.remaining(at(10_001)), Some(at(31_000)));
 }
 
@@ -137,7 +137,7 @@ fn repaired(
     now: Moment,
 ) -> Option<Vec<usize>> {
     let latest = Latest { states: states(left), open_since };
-    let lacking = keep.repair(&Five, latest, now, || false)?;
+    let lacking = keep.repair(&FIVE, latest, now, || false)?;
     Some((0..5).filter(|node| lacking.contains(*node)).collect())
 }
 
@@ -145,12 +145,12 @@ fn repaired(
 fn i38_nodes_that_lack_the_key_are_asked_again_while_no_more_than_a_quorum_has_it() {
     use KeyState::{Holds, InFlight, Unknown, Without};
     let mut keep = keep();
-    assert!(!keep.look(&Five, states([Holds, Holds, Holds, Holds, Without]), at(0)), "more than a quorum");
+    assert!(!keep.look(&FIVE, states([Holds, Holds, Holds, Holds, Without]), at(0)), "more than a quorum");
     assert!(
-        !keep.look(&Five, states([Holds, Holds, Holds, InFlight, InFlight]), at(0)),
+        !keep.look(&FIVE, states([Holds, Holds, Holds, InFlight, InFlight]), at(0)),
         "they may yet grant"
     );
-    assert!(keep.look(&Five, states([Holds, Holds, Holds, Without, Unknown]), at(0)));
+    assert!(keep.look(&FIVE, states([Holds, Holds, Holds, Without, Unknown]), at(0)));
     assert_eq!(keep.poll_timeout(at(29_000)), at(10), "ten milliseconds at most");
     assert_eq!(keep.due(at(9), || false, || 0), None);
     assert_eq!(keep.due(at(10), || false, || 0), Some(Due::Repair));
@@ -164,7 +164,7 @@ fn i38_nodes_that_lack_the_key_are_asked_again_while_no_more_than_a_quorum_has_i
 fn a_node_that_is_silent_after_a_repair_is_not_asked_once_more() {
     use KeyState::{Holds, InFlight, Without};
     let mut keep = keep();
-    assert!(keep.look(&Five, states([Holds, Holds, Holds, Without, Without]), at(0)));
+    assert!(keep.look(&FIVE, states([Holds, Holds, Holds, Without, Without]), at(0)));
     assert_eq!(repaired(&mut keep, [Holds, Holds, Holds, Without, Without], None, at(10)), Some(vec![3, 4]));
     let open = [Holds, Holds, Holds, Without, InFlight];
     assert_eq!(repaired(&mut keep, open, Some(at(10)), at(40)), None, "it may answer");
@@ -176,7 +176,7 @@ fn a_node_that_is_silent_after_a_repair_is_not_asked_once_more() {
 #[test]
 fn i38_the_first_renewal_ends_the_repairs() {
     let mut keep = keep();
-    assert!(keep.look(&Five, states([KeyState::Holds; 5].map(|_| KeyState::Without)), at(0)));
+    assert!(keep.look(&FIVE, states([KeyState::Holds; 5].map(|_| KeyState::Without)), at(0)));
     keep.renew(KeyStates::default(), at(5));
     keep.abandon();
     assert_eq!(keep.due(at(9_000), || false, || 0), None);

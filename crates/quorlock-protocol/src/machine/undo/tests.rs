@@ -1,5 +1,5 @@
 use super::*;
-use crate::machine::tests::Five;
+use crate::machine::tests::FIVE;
 use crate::node::{Identity, NodeErrorKind};
 use crate::{Token, Verdict};
 
@@ -19,7 +19,7 @@ fn terms(of: Of) -> Terms {
 }
 
 fn undo(states: [KeyState; 5], terms: Terms) -> Undo {
-    Undo::start(&Five, at(0), &claim(), KeyStates::of(states), terms).unwrap()
+    Undo::start(&FIVE, at(0), &claim(), KeyStates::of(states), terms).unwrap()
 }
 
 /// What is sent now, to which node.
@@ -42,7 +42,7 @@ fn sent(undo: &mut Undo, now: Moment) -> Vec<(usize, &'static str)> {
 
 fn hear(undo: &mut Undo, node: usize, result: Result<Vote, NodeError>, now: Moment) -> Heard {
     let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
-    undo.handle_response(&Five, node, result.map(|vote| Response::new(vote, identity)), now)
+    undo.handle_response(&FIVE, node, result.map(|vote| Response::new(vote, identity)), now)
 }
 
 fn gone() -> NodeError {
@@ -59,7 +59,7 @@ fn each_node_gets_what_the_state_of_its_key_asks_for() {
     assert_eq!(lease, [(1, "release"), (2, "release"), (3, "cancel, with a tombstone")]);
     let attempt = sent(&mut undo(states, terms(Of::Attempt)), at(0));
     assert_eq!(attempt, [(1, "cancel"), (2, "cancel"), (3, "cancel, with a tombstone")]);
-    assert!(Undo::start(&Five, at(0), &claim(), KeyStates::of([Without; 5]), terms(Of::Lease)).is_none());
+    assert!(Undo::start(&FIVE, at(0), &claim(), KeyStates::of([Without; 5]), terms(Of::Lease)).is_none());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_node_that_fails_is_asked_again_by_a_cancel_until_it_confirms() {
     assert_eq!(sent(&mut undo, at(2_000)).len(), 1);
     assert!(hear(&mut undo, 4, Ok(Vote::Free), at(2_001)).is_news);
     assert!(undo.is_over(at(2_001)) && undo.poll_timeout(at(2_001)).is_none() && undo.poll_event().is_none());
-    assert_eq!(undo.round_mut().decide(&Five, at(2_001)), Some(Verdict::Won), "that of the first answers");
+    assert_eq!(undo.round_mut().decide(&FIVE, at(2_001)), Some(Verdict::Won), "that of the first answers");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_release_finds_that_the_lock_was_lost_only_where_enough_nodes_had_it() {
         for node in 0..4 {
             hear(&mut undo, node, Ok(if node < frees { Vote::Free } else { Vote::Granted }), at(1));
         }
-        (undo.has_lost(), undo.came_too_late(&Five, at(5_000), now))
+        (undo.has_lost(), undo.came_too_late(&FIVE, at(5_000), now))
     };
     assert_eq!(late(0, at(2)), (false, false));
     assert_eq!(late(1, at(2)), (true, false), "with the one that never had it, two of five");
