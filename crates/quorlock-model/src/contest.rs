@@ -74,11 +74,6 @@ pub(crate) trait Rules<const N: usize, const K: usize, const L: usize>: Sized {
 
     fn release(&self, at: &mut [Kept; L], attempt: usize);
 
-    /// Whether the attempt may begin by itself.
-    fn may_begin(&self, _: usize) -> bool {
-        true
-    }
-
     /// Whether an attempt that is refused too often gives up; otherwise it waits.
     fn gives_up(&self) -> bool {
         true
@@ -192,7 +187,7 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let mail = &there.mail[attempt];
         let asks = match asking.phase {
-            Phase::Idle => self.0.may_begin(attempt),
+            Phase::Idle => true,
             Phase::Voting | Phase::Holding(_) => mail.vote == Sent::Unarrived,
             Phase::Waiting { .. } | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => false,
         };

@@ -12,13 +12,12 @@
 //! | `fence` | fencing tokens |
 //! | `several` | several locks in one acquisition: all or none, and no deadlock |
 //! | `permits` | semaphores: never more holders than permits |
-//! | `passing` | leases passed on within a process |
 //! | `real` | the engine that ships: its state machines on the record, with requests that arrive late |
 //! | `retained` | locks kept taken after their lease |
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
 //! | `first_come` | the queue of a store that serves in order of arrival, foreign programs included; a process's own places are `node::places` |
-//! | `contest` | attempts that contend for locks, shared by `shared`, `several` and `passing` |
+//! | `contest` | attempts that contend for locks, shared by `shared` and `several` |
 //! | `scene` | states, steps, and the story of a violation, shared by these, `lock` and `offer` |
 //! | `record` | the record that ships, which is what each node keeps |
 //! | `world` | the bounds of `lock` and `offer` |
@@ -45,7 +44,6 @@ mod first_come;
 mod lock;
 mod names;
 mod offer;
-mod passing;
 mod permits;
 mod queue;
 mod real;
@@ -68,7 +66,6 @@ pub fn cases() -> Vec<Case> {
         fence::cases::all(),
         permits::all(),
         several::all(),
-        passing::all(),
         real::all(),
         retained::all(),
         queue::all(),

@@ -74,6 +74,14 @@ pub(crate) enum Scheme {
     Forgotten,
     /// A granted transfer leaves nothing to take back (I-40).
     TransferSettles,
+    /// A transfer replaces whatever token a node has.
+    AnyKey,
+    /// One confirmation of a transfer is enough, because the previous holder had a quorum.
+    FewConfirm,
+    /// A lease that was passed on counts from its votes (I-7).
+    PassedFromVotes,
+    /// The previous holder goes on until the next lease has begun (I-21).
+    Overlapping,
     /// A vote does not look for the tombstone in the same step (I-41).
     NoLook,
     /// The client learns of a lost connection request by request, and decides in between (I-5).
@@ -109,8 +117,9 @@ pub(crate) struct Real {
     server: Server,
     clients: usize,
     nodes: usize,
-    /// How often each client wants the lock.
+    /// How often the first client wants the lock, and how often the others.
     goals: u8,
+    others: u8,
     ttl: u8,
     /// For how long a request may be on its way.
     delay: u16,
@@ -193,7 +202,8 @@ impl Model for Real {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        let client = |index| Arc::new(Client::new(index, self.goals));
+        let goals = |index| if index == 0 { self.goals } else { self.others };
+        let client = |index| Arc::new(Client::new(index, goals(index)));
         vec![State {
             now: LONG_AGO,
             clients: (0..self.clients).map(client).collect(),
@@ -221,7 +231,7 @@ impl Model for Real {
     fn properties(&self) -> Vec<Property<Real>> {
         let mut properties = vec![
             Property::<Real>::always(EXCLUSIVE, |_, state| {
-                state.clients.iter().filter(|client| client.lease(state.now).is_some()).count() <= 1
+                state.clients.iter().map(|client| client.count_leases(state.now)).sum::<usize>() <= 1
             }),
             Property::<Real>::always(UNBROKEN, |model, state| {
                 !(0..model.clients).any(|client| model.is_interrupted(state, client))
@@ -302,6 +312,7 @@ impl Real {
             clients,
             nodes: 3,
             goals: 1,
+            others: 1,
             ttl: 2,
             delay: 1,
             left: Left::default(),
@@ -317,7 +328,7 @@ impl Real {
     fn wide() -> Real {
         let left =
             Left { losses: 3, crashes: 1, restarts: 1, give_ups: 2, renewals: 4, passes: 3, pauses: 2 };
-        Real { nodes: 5, goals: 3, ttl: 3, delay: 2, left, slow: true, ..Real::calm(3) }
+        Real { nodes: 5, goals: 3, others: 3, ttl: 3, delay: 2, left, slow: true, ..Real::calm(3) }
     }
 }
 
@@ -329,6 +340,7 @@ cases! {
     holds prove a_lease_is_renewed_and_given_back_while_connections_are_lost:
         Real::calm(1).with(Left { losses: 2, renewals: 1, ..Left::default() });
     holds prove a_lease_is_passed_on_while_a_connection_is_lost: passed_on();
+    holds walk(5_000) a_lease_that_is_passed_on_excludes_other_clients: passed_beside_another();
     holds prove a_server_that_ends_earlier_connections_needs_no_tombstones:
         Real { scheme: Scheme::NoLook, server: Server::EndsEarlier, ..given_up(2) };
     holds walk(2_000) three_clients_of_the_shipped_machine_on_five_nodes_at_random: Real::wide();
@@ -338,6 +350,14 @@ cases! {
         Real { scheme: Scheme::Forgotten, ..Real::calm(1).with(Left { losses: 1, renewals: 1, ..Left::default() }) };
     violated hunt an_unknown_claim_left_by_a_transfer_comes_back:
         Real { scheme: Scheme::TransferSettles, ..passed_on() };
+    violated hunt a_transfer_that_overwrites_any_key_makes_two_holders:
+        Real { scheme: Scheme::AnyKey, ..passed_beside_another() };
+    violated hunt a_transfer_that_a_minority_confirms_makes_two_holders:
+        Real { scheme: Scheme::FewConfirm, ..passed_beside_another() };
+    violated hunt a_passed_lease_that_counts_from_its_votes_makes_two_holders:
+        Real { scheme: Scheme::PassedFromVotes, ..passed_beside_another() };
+    violated hunt a_lease_that_goes_on_while_the_next_one_begins_makes_two_holders:
+        Real { scheme: Scheme::Overlapping, ..passed_beside_another() };
     violated hunt a_vote_that_ignores_the_tombstone_comes_back: Real { scheme: Scheme::NoLook, ..given_up(1) };
     violated hunt a_call_that_is_given_up_and_takes_nothing_back_leaves_a_key:
         Real { scheme: Scheme::NoUndo, ..given_up(1) };
@@ -348,7 +368,7 @@ cases! {
     violated hunt a_restarted_node_that_votes_at_once_lets_a_second_client_in:
         Real { scheme: Scheme::NoQuarantine, ..Real::calm(2).with(Left { restarts: 1, ..Left::default() }) };
     violated walk(50_000) a_number_that_no_quorum_carries_is_handed_out_again:
-        Real { scheme: Scheme::NoWriteBack, goals: 2, ..Real::calm(2) };
+        Real { scheme: Scheme::NoWriteBack, goals: 2, others: 2, ..Real::calm(2) };
     violated walk(100_000) a_renewal_that_counts_from_its_answers_overlaps_the_next_lease:
         Real { scheme: Scheme::FromAnswers, ..renewed() };
     violated walk(50_000) a_lost_connection_that_is_reported_request_by_request_leaves_a_key:
@@ -360,6 +380,7 @@ cases! {
     nightly prove nightly_two_clients_and_a_renewal: Real::calm(2).with(Left { renewals: 1, ..Left::default() });
     nightly prove nightly_two_clients_and_a_node_that_restarts:
         Real::calm(2).with(Left { restarts: 1, ..Left::default() });
+    nightly prove nightly_a_lease_is_passed_on_while_another_client_wants_the_lock: passed_beside_another();
     nightly prove nightly_two_renewals_and_three_lost_connections:
         Real::calm(1).with(Left { losses: 3, renewals: 2, ..Left::default() });
     nightly walk(150_000) nightly_three_clients_of_the_shipped_machine_on_five_nodes: Real::wide();
@@ -376,4 +397,8 @@ fn passed_on() -> Real {
 
 fn renewed() -> Real {
     Real { slow: true, ..Real::calm(2).with(Left { renewals: 1, ..Left::default() }) }
+}
+
+fn passed_beside_another() -> Real {
+    Real { goals: 2, ..Real::calm(2).with(Left { passes: 1, ..Left::default() }) }
 }

@@ -2,7 +2,7 @@
 //!
 //! The host holds the lock, finishes, and asks each node to replace its token by the retained
 //! token; another host wants to run. The rules about votes and deadlines are those of the library.
-//! As in [`passing`](crate::passing), a lost request does not arrive. A late one may arrive at any
+//! A lost request does not arrive. A late one may arrive at any
 //! time, even after the slot: a renewal whose connection has ended, so that the host does not know
 //! its state. A tombstone outlives the requests it should stop.
 

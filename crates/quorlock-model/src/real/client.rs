@@ -48,6 +48,8 @@ pub(super) struct Asking {
     pub(super) write_back: Option<(u16, FencingToken)>,
     /// The claim that it replaces, and where that is stored.
     pub(super) from: Option<(Arc<Claim>, KeyStates)>,
+    /// Until when the lease that it replaces goes on: it has ended, unless that rule is broken.
+    pub(super) before_until: Moment,
     /// Whether its caller still waits.
     pub(super) is_wanted: bool,
 }
@@ -61,6 +63,8 @@ pub(super) struct Holding {
     pub(super) latest: Option<u16>,
     pub(super) renewing: Option<u16>,
     pub(super) deadline: Moment,
+    /// Until when the lease before it goes on.
+    pub(super) before_until: Moment,
     pub(super) number: FencingToken,
     pub(super) passed: bool,
     pub(super) renewed: bool,
@@ -114,10 +118,11 @@ impl Cx<'_> {
         Question { expect, takes_free, ttl: self.model.ttl() }
     }
 
-    fn verdict(&self, round: &mut Round) -> Option<Verdict> {
+    fn verdict(&self, round: &mut Round, passes: bool) -> Option<Verdict> {
         let verdict = round.decide(self.model, self.moment());
         let granted = || round.tally(self.model, self.moment()).granted();
-        let is_small = self.model.scheme == Scheme::SmallQuorum && verdict.is_some();
+        let few = self.model.scheme == Scheme::FewConfirm && passes;
+        let is_small = (self.model.scheme == Scheme::SmallQuorum || few) && verdict.is_some();
         if is_small && granted() + 1 >= self.model.quorum().needed() { Some(Verdict::Won) } else { verdict }
     }
 
@@ -150,14 +155,16 @@ impl Client {
     }
 
     pub(super) fn acquire(&mut self, cx: &mut Cx<'_>) {
-        self.ask(cx, None, None);
+        self.ask(cx, None, None, Moment::ORIGIN);
     }
 
     /// Like `Keeper::pass_on`.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>) {
         let Some(held) = self.take_lease() else { return };
         let before = self.settle(cx.model, &held);
-        self.ask(cx, Some((held.claim, before)), Some(held.number));
+        let goes_on = cx.model.scheme == Scheme::Overlapping;
+        let before_until = if goes_on { held.deadline } else { Moment::ORIGIN };
+        self.ask(cx, Some((held.claim, before)), Some(held.number), before_until);
     }
 
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) {
@@ -268,6 +275,16 @@ impl Client {
         (moment(now) < held.deadline).then_some(held)
     }
 
+    /// Counts the leases that its callers rely on.
+    pub(super) fn count_leases(&self, now: u16) -> usize {
+        let before_until = match &self.phase {
+            Phase::Asking(asking) => asking.before_until,
+            Phase::Holding(held) => held.before_until,
+            Phase::Idle | Phase::Crashed => Moment::ORIGIN,
+        };
+        usize::from(self.lease(now).is_some()) + usize::from(moment(now) < before_until)
+    }
+
     pub(super) fn crash(&mut self) {
         *self = Client { phase: Phase::Crashed, ..Client::new(self.index.into(), 0) };
     }
@@ -286,7 +303,13 @@ impl Client {
 /// What the engine decides.
 impl Client {
     /// Like `Attempt::start`, or the round of `Keeper::pass_on`.
-    fn ask(&mut self, cx: &mut Cx<'_>, from: Option<(Arc<Claim>, KeyStates)>, seen: Option<FencingToken>) {
+    fn ask(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: Option<(Arc<Claim>, KeyStates)>,
+        seen: Option<FencingToken>,
+        before_until: Moment,
+    ) {
         self.goals -= 1;
         self.drawn += 1;
         let claim = Arc::new(Claim::new(KEY.into(), token(self.index * 16 + self.drawn)));
@@ -297,7 +320,8 @@ impl Client {
             Some((from, _)) => Request::Transfer { from: from.clone(), to: claim.clone(), ttl, fence_hint },
         };
         let votes = self.begin(cx, cx.question(Expect::Number, from.is_some()), request);
-        self.phase = Phase::Asking(Asking { claim, votes, write_back: None, from, is_wanted: true });
+        self.phase =
+            Phase::Asking(Asking { claim, votes, write_back: None, from, before_until, is_wanted: true });
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, question: Question, request: Request) -> u16 {
@@ -321,12 +345,12 @@ impl Client {
     /// Like `fencing::decide`, and what follows.
     fn decide(&mut self, cx: &mut Cx<'_>) -> bool {
         let Phase::Asking(asking) = &self.phase else { return false };
-        let Asking { claim, votes, write_back, from, is_wanted } = asking.clone();
+        let Asking { claim, votes, write_back, from, before_until, is_wanted } = asking.clone();
         let no = write_back.map_or(votes, |(no, _)| no);
-        let Some(verdict) = cx.verdict(self.round_mut(no)) else { return false };
+        let Some(verdict) = cx.verdict(self.round_mut(no), from.is_some()) else { return false };
         let model = cx.model;
-        let is_written =
-            write_back.is_some() || matches!(model.scheme, Scheme::NoWriteBack | Scheme::SmallQuorum);
+        let is_written = write_back.is_some()
+            || matches!(model.scheme, Scheme::NoWriteBack | Scheme::SmallQuorum | Scheme::FewConfirm);
         let number = match (self.round(votes).number(model, verdict), write_back) {
             (_, Some((_, number))) => Some(number),
             (Number::Drawn(number), None) => number,
@@ -342,7 +366,10 @@ impl Client {
         };
         let (round, now) = (self.round(votes), cx.moment());
         let in_time = round.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
-        let late = model.scheme == Scheme::FromVotes;
+        let late = match model.scheme {
+            Scheme::FromVotes => true,
+            scheme => scheme == Scheme::PassedFromVotes && from.is_some(),
+        };
         let deadline = if late { cx.late_deadline() } else { round.deadline(model, Real::drift()) };
         let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
         self.phase = Phase::Idle;
@@ -354,6 +381,7 @@ impl Client {
                 latest: Some(votes),
                 renewing: None,
                 deadline,
+                before_until,
                 number,
                 passed,
                 renewed: false,
@@ -373,7 +401,7 @@ impl Client {
     /// Like `Keeper::apply_verdict`.
     fn decide_renewal(&mut self, cx: &mut Cx<'_>) -> bool {
         let Phase::Holding(Holding { renewing: Some(no), .. }) = self.phase else { return false };
-        let Some(verdict) = cx.verdict(self.round_mut(no)) else { return false };
+        let Some(verdict) = cx.verdict(self.round_mut(no), false) else { return false };
         let (now, round) = (cx.moment(), self.round(no).clone());
         let Phase::Holding(held) = &mut self.phase else { return false };
         (held.latest, held.renewing) = (Some(no), None);

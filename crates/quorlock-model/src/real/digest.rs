@@ -126,7 +126,8 @@ impl Parts<'_> {
             Phase::Crashed => 1.hash(&mut self.rest),
             Phase::Asking(asking) => {
                 let number = self.token(asking.write_back.map(|(_, number)| number));
-                (2, number, asking.is_wanted, asking.from.is_some()).hash(&mut self.rest);
+                let before = asking.before_until.since(moment(self.now)).as_millis();
+                (2, number, asking.is_wanted, asking.from.is_some(), before).hash(&mut self.rest);
                 if let Some((_, before)) = &asking.from {
                     self.states(*before);
                 }
@@ -135,7 +136,8 @@ impl Parts<'_> {
                 let left = held.deadline.since(moment(self.now)).as_millis();
                 let what =
                     (3, left, self.token(Some(held.number)), held.latest.is_some(), held.renewing.is_some());
-                (what, held.passed, held.renewed, held.interrupted).hash(&mut self.rest);
+                let before = held.before_until.since(moment(self.now)).as_millis();
+                (what, held.passed, held.renewed, held.interrupted, before).hash(&mut self.rest);
                 self.states(held.keep.before());
             }
         }

@@ -54,7 +54,8 @@ impl Node {
         records.add(KEY.into(), None, Ok(before));
         let number = Record { counter: self.counter, ..Record::default() };
         records.add(counter.as_str().into(), None, Ok(number));
-        let decision = records.apply(request);
+        let any = any_key(model, request, &self.record);
+        let decision = records.apply(any.as_ref().unwrap_or(request));
         let (vote, number) = decision.unwrap_or_else(|error| unreachable!("{request:?}: {error}"));
         for Change { key, record, .. } in records.changes() {
             if key == KEY { self.record.clone_from(record) } else { self.counter = record.counter }
@@ -64,6 +65,14 @@ impl Node {
         }
         Response::new(vote, self.identity.clone()).with_fencing_token(number)
     }
+}
+
+/// The transfer from whatever token the node has, where that rule is broken.
+fn any_key(model: &Real, request: &Request, record: &Record) -> Option<Request> {
+    let Request::Transfer { to, ttl, fence_hint, .. } = request else { return None };
+    let held = record.held.as_ref().filter(|_| model.scheme == Scheme::AnyKey)?;
+    let from = Arc::new(to.with(held.token.clone()));
+    Some(Request::Transfer { from, to: to.clone(), ttl: *ttl, fence_hint: *fence_hint })
 }
 
 /// By a node's clock. Zero would mean "never" in a record.

@@ -16,7 +16,6 @@ mod fence;
 mod first_come;
 mod lock;
 mod offer;
-mod passing;
 mod permits;
 mod queue;
 mod real;

@@ -6,11 +6,16 @@ cases! {
     fn a_released_lock_stays_free_whatever_arrives_late();
     fn a_lease_is_renewed_and_given_back_while_connections_are_lost();
     fn a_lease_is_passed_on_while_a_connection_is_lost();
+    fn a_lease_that_is_passed_on_excludes_other_clients();
     fn a_server_that_ends_earlier_connections_needs_no_tombstones();
     fn three_clients_of_the_shipped_machine_on_five_nodes_at_random();
     fn an_unknown_claim_that_is_only_released_comes_back();
     fn an_unknown_claim_forgotten_after_a_later_answer_comes_back();
     fn an_unknown_claim_left_by_a_transfer_comes_back();
+    fn a_transfer_that_overwrites_any_key_makes_two_holders();
+    fn a_transfer_that_a_minority_confirms_makes_two_holders();
+    fn a_passed_lease_that_counts_from_its_votes_makes_two_holders();
+    fn a_lease_that_goes_on_while_the_next_one_begins_makes_two_holders();
     fn a_vote_that_ignores_the_tombstone_comes_back();
     fn a_call_that_is_given_up_and_takes_nothing_back_leaves_a_key();
     fn a_lease_that_counts_from_its_votes_overlaps_the_next();
