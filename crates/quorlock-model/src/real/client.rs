@@ -366,10 +366,8 @@ impl Client {
         };
         let (round, now) = (self.round(votes), cx.moment());
         let in_time = round.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
-        let late = match model.scheme {
-            Scheme::FromVotes => true,
-            scheme => scheme == Scheme::PassedFromVotes && from.is_some(),
-        };
+        let is_next = model.scheme == Scheme::PassedFromVotes && from.is_some();
+        let late = model.scheme == Scheme::FromVotes || is_next;
         let deadline = if late { cx.late_deadline() } else { round.deadline(model, Real::drift()) };
         let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
         self.phase = Phase::Idle;

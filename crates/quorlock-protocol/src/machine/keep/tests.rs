@@ -181,3 +181,49 @@ fn i38_the_first_renewal_ends_the_repairs() {
     keep.abandon();
     assert_eq!(keep.due(at(9_000), || false, || 0), None);
 }
+
+#[test]
+fn i38_requests_in_flight_may_yet_be_granted() {
+    use KeyState::{Holds, InFlight};
+    assert!(!keep().look(&FIVE, states([Holds, InFlight, InFlight, InFlight, InFlight]), at(0)));
+    let is_short = |held: usize, nodes: usize| {
+        Keep::is_short(Quorum::majority(nodes), KeyStates::of((0..held).map(|_| Holds)))
+    };
+    assert_eq!([2, 3, 4, 5].map(|held| is_short(held, 5)), [true, true, false, false]);
+    assert!(!is_short(1, 1), "there is no other node");
+}
+
+#[test]
+fn repairs_wait_while_many_leases_are_renewed_and_never_for_longer_than_a_tenth_of_the_ttl() {
+    use KeyState::{Holds, Without};
+    let mut keep = Keep::new(TTL, RenewalSchedule::new(None, TTL, at(0)));
+    let left = states([Holds, Holds, Holds, Without, Without]);
+    assert!(keep.look(&FIVE, left, at(0)));
+    let latest = Latest { states: left, open_since: None };
+    let mut now = at(10);
+    for _ in 0..20 {
+        assert_eq!(keep.repair(&FIVE, latest, now, || true), None);
+        let next = keep.poll_timeout(now + TTL);
+        assert!(next > now && next <= now + TTL / 10, "{next:?} after {now:?}");
+        now = next;
+    }
+    assert!(keep.repair(&FIVE, latest, now, || false).is_some());
+    keep.stop_repairs();
+    assert_eq!(keep.due(now + TTL / 10, || true, || 0), None);
+}
+
+#[test]
+fn a_confirmation_that_leaves_little_is_warned_of_once() {
+    let timing = LeaseTiming::new(TTL, Drift::default(), Duration::ZERO);
+    let now = at(12_000);
+    let mut keep = keep();
+    keep.renew(KeyStates::default(), at(10_000));
+    let mut warned = |left: Duration| keep.confirmed(&FIVE, &timing, now + left, now);
+    let limit = timing.warned_below(timing.renewal_every());
+    assert!(limit < timing.left_when_due(timing.renewal_every()), "one is due before");
+    assert!(!warned(TTL), "the next one is due later");
+    assert!(!warned(limit), "it is tried again, without a warning");
+    assert!(warned(limit.saturating_sub(Duration::from_millis(1))));
+    assert!(!warned(Duration::from_millis(1)), "it was warned of");
+    assert!(!warned(TTL) && warned(Duration::from_millis(1)), "a new series");
+}
