@@ -418,3 +418,37 @@ fn only_a_single_store_has_a_number_of_its_own() {
     several.hear(0, Ok(vote()));
     assert_eq!(several.round.store_revision(), None);
 }
+
+#[test]
+fn timeouts_are_shortened_once_and_not_after_a_verdict() {
+    let mut bench = Bench::new();
+    bench.fail(0);
+    bench.grant(1);
+    bench.grant(2);
+    assert_eq!(bench.round.poll_timeout(bench.now), Some(BEGUN + LIMIT), "two votes count");
+    assert!(bench.refuse(3), "three do");
+    assert_eq!(bench.round.poll_timeout(bench.now), Some(BEGUN + LEAST_PATIENCE));
+    let mut split = Bench::new();
+    split.grant(0);
+    split.refuse(1);
+    assert!(split.refuse(2));
+    assert!(!split.grant(3), "nothing has changed for who waits");
+    let mut won = Bench::new();
+    for node in 0..3 {
+        won.grant(node);
+    }
+    assert_eq!(won.round.poll_timeout(won.now), Some(BEGUN + LIMIT), "nobody waits for the others");
+}
+
+#[test]
+fn a_round_is_settled_when_all_nodes_have_answered() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.round.sent(), BEGUN);
+    for node in 0..5 {
+        assert!(!bench.round.is_settled() && !bench.round.all_voted());
+        assert!(bench.round.response_of(node).is_none());
+        bench.grant(node);
+        assert!(bench.round.response_of(node).is_some_and(Result::is_ok));
+    }
+    assert!(bench.round.is_settled() && bench.round.all_voted());
+}
