@@ -178,6 +178,12 @@ impl<M: Machine> Driven<M> {
         loop {
             let due = self.inner.lock().machine.poll_request(now);
             let Some((index, request)) = due else { return };
+            if now > self.sent
+                && let Some(member) = self.nodes.members.get(index)
+            {
+                // It has failed before: its connection may be driven by a task that is not polled.
+                drop(member.node.ready());
+            }
             self.send(index, request);
         }
     }
@@ -197,10 +203,13 @@ impl<M: Machine> Driven<M> {
     fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let mut inner = self.inner.lock();
-        let took = now.since(inner.machine.round().asked_at(index).unwrap_or(self.sent));
-        member.meter.answered(self.op, &result, took);
-        if result.is_ok() {
-            member.answered_after(took);
+        // A node that was asked again has taken longer than a round trip.
+        if let Some(asked) = inner.machine.round().asked_at(index) {
+            let took = now.since(asked);
+            member.meter.answered(self.op, &result, took);
+            if result.is_ok() {
+                member.answered_after(took);
+            }
         }
         let heard = inner.machine.handle_response(&*self.nodes, index, result, now);
         if heard.is_late {

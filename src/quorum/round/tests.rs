@@ -10,6 +10,7 @@ use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
 use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::SystemEntropy;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::machine::{INSPECT_PATIENCE, LEAST_PATIENCE};
 use quorlock_protocol::{Claim, Drift, Quarantine, Token, Verdict};
 
@@ -38,7 +39,7 @@ impl Clock for SetClock {
 
 /// A node that answers when the test says so.
 #[derive(Clone, Debug, Default)]
-struct ScriptedNode(Arc<Mutex<Option<Responder>>>);
+struct ScriptedNode(Arc<Mutex<Option<Responder>>>, Arc<AtomicUsize>);
 
 impl Node for ScriptedNode {
     fn name(&self) -> &'static str {
@@ -51,6 +52,11 @@ impl Node for ScriptedNode {
 
     fn ask(&self, _: SharedRequest, reply: Responder) {
         *self.0.lock() = Some(reply);
+    }
+
+    fn ready(&self) -> crate::runtime::BoxFuture<'static, Result<(), NodeError>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -357,4 +363,29 @@ async fn a_task_that_stops_waiting_leaves_the_others_waiting() {
     assert_eq!((other.rung(), other.look()), (1, None), "it registers again");
     (0..3).for_each(|node| bench.grant(node));
     assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Won)));
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_again_is_woken_and_measures_no_round_trip() {
+    let bench = Bench::new();
+    let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
+    let terms = machine::Terms {
+        of: machine::Of::Lease,
+        ttl: TTL,
+        linger: TTL,
+        drift: Drift::default(),
+        is_wanted: false,
+        offer: None,
+    };
+    let states = KeyStates::of([KeyState::Holds]);
+    let undo = Undo::start(&*bench.members, bench.clock.now(), &claim, states, terms).unwrap();
+    let undo = Driven::undo(&bench.members, TTL, undo);
+    bench.fail(0);
+    assert!(bench.nodes[0].0.lock().is_none(), "not immediately");
+    bench.clock.pass(TTL / 2);
+    undo.send_due(bench.clock.now());
+    assert_eq!(bench.nodes[0].1.load(Ordering::Relaxed), 1);
+    bench.grant(0);
+    assert!(undo.with(|undo, _| undo.is_settled()));
+    assert_eq!(bench.members.round_trip(0), None, "five seconds are none");
 }
