@@ -227,3 +227,19 @@ fn a_confirmation_that_leaves_little_is_warned_of_once() {
     assert!(!warned(Duration::from_millis(1)), "it was warned of");
     assert!(!warned(TTL) && warned(Duration::from_millis(1)), "a new series");
 }
+
+#[test]
+fn a_node_that_answers_in_time_is_not_taken_for_silent() {
+    use KeyState::{Holds, InFlight, Without};
+    let both = [Holds, Holds, Holds, Without, Without];
+    let mut early = keep();
+    assert!(early.look(&FIVE, states(both), at(0)));
+    let first = [Holds, Holds, Holds, Without, InFlight];
+    assert_eq!(repaired(&mut early, first, Some(at(0)), at(10)), Some(vec![3]), "the other votes yet");
+    assert_eq!(repaired(&mut early, both, None, at(40)), Some(vec![3, 4]));
+    let mut slow = keep();
+    assert!(slow.look(&FIVE, states(both), at(0)));
+    assert_eq!(repaired(&mut slow, both, None, at(10)), Some(vec![3, 4]));
+    assert_eq!(repaired(&mut slow, first, Some(at(10)), at(40)), None, "it may answer");
+    assert_eq!(repaired(&mut slow, both, None, at(100)), Some(vec![3, 4]), "it has");
+}
