@@ -103,11 +103,11 @@ impl Keeper {
     /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
     /// behind one in flight. Returns what all rounds have left.
     pub(super) fn settle(&self) -> KeyStates {
-        self.keep.before().then(self.leave_rounds())
+        self.keep.left(self.leave_rounds())
     }
 
-    /// Gives up the latest rounds, and returns what they have left.
-    pub(super) fn leave_rounds(&self) -> KeyStates {
+    /// Gives up the latest rounds, and returns what they have left; nothing if there are none.
+    pub(super) fn leave_rounds(&self) -> Option<KeyStates> {
         let abandoned = |round: &Round| {
             round.abandon();
             round.key_states()
@@ -119,7 +119,7 @@ impl Keeper {
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
         // A node that was not asked keeps its state: a request in flight is still in flight.
-        latest.into_iter().chain(renewed).fold(KeyStates::default(), KeyStates::then)
+        latest.into_iter().chain(renewed).reduce(KeyStates::then)
     }
 }
 

@@ -173,7 +173,7 @@ impl Keeper {
             LastRound::InFlight(round) => {
                 self.state.follow(&round);
             }
-            LastRound::Settled(key_states) => self.keep.settle(key_states),
+            LastRound::Settled(key_states) => self.keep.settle(Some(key_states)),
             LastRound::None => {}
         }
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");

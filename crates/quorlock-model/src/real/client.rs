@@ -192,9 +192,9 @@ impl Client {
     /// Like `Keeper::renew`.
     pub(super) fn renew(&mut self, cx: &mut Cx<'_>) {
         let Some(mut held) = self.take_lease() else { return };
-        let mut latest = held.latest.map_or_else(KeyStates::default, |no| self.round(no).key_states());
+        let mut latest = held.latest.map(|no| self.round(no).key_states());
         if cx.model.scheme == Scheme::Forgotten {
-            (latest, held.keep) = (self.settle(cx.model, &held), cx.keep());
+            (latest, held.keep) = (Some(self.settle(cx.model, &held)), cx.keep());
         }
         held.keep.renew(latest, cx.moment());
         let (claim, ttl, fencing_token) = (held.claim.clone(), cx.model.ttl(), Some(held.number));
@@ -444,7 +444,7 @@ impl Client {
     /// Like `Keeper::leave_rounds`.
     fn settle(&self, model: &Real, held: &Holding) -> KeyStates {
         let rounds = held.latest.into_iter().chain(held.renewing).map(|no| self.round(no).key_states());
-        rounds.fold(held.keep.before(), |states, later| {
+        rounds.fold(held.keep.left(None), |states, later| {
             let answered = |later| matches!(later, KeyState::Holds | KeyState::Without);
             let forgets = model.scheme == Scheme::Forgotten;
             states.with(

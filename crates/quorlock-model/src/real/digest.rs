@@ -138,7 +138,7 @@ impl Parts<'_> {
                     (3, left, self.token(Some(held.number)), held.latest.is_some(), held.renewing.is_some());
                 let before = held.before_until.since(moment(self.now)).as_millis();
                 (what, held.passed, held.renewed, held.interrupted, before).hash(&mut self.rest);
-                self.states(held.keep.before());
+                self.states(held.keep.left(None));
             }
         }
         for passed in &client.passed {

@@ -115,15 +115,16 @@ impl Keep {
         &mut self.schedule
     }
 
-    /// Returns what the rounds before the latest one left on each node.
+    /// Returns what all rounds have left on each node, of which the latest has left `latest`. Without one, nothing has
+    /// changed: a request in flight is still in flight.
     #[must_use]
-    pub fn before(&self) -> KeyStates {
-        self.before
+    pub fn left(&self, latest: Option<KeyStates>) -> KeyStates {
+        latest.map_or(self.before, |latest| self.before.then(latest))
     }
 
     /// Keeps what a round has left, before another one begins.
-    pub fn settle(&mut self, latest: KeyStates) {
-        self.before = self.before.then(latest);
+    pub fn settle(&mut self, latest: Option<KeyStates>) {
+        self.before = self.left(latest);
     }
 
     /// Returns when something is due, at the latest at the `end` of the lease.
@@ -153,7 +154,7 @@ impl Keep {
     }
 
     /// Records that every node is asked for a full TTL at `sent`, where the latest round has left `latest`.
-    pub fn renew(&mut self, latest: KeyStates, sent: Moment) {
+    pub fn renew(&mut self, latest: Option<KeyStates>, sent: Moment) {
         debug_assert!(!self.is_renewing, "a renewal beside another one");
         self.settle(latest);
         self.repair = None;

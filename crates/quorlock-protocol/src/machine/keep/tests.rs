@@ -53,7 +53,7 @@ impl Cast {
 fn counted(votes: &[Cast], valid_until: Moment, now: Moment) -> (Renewed, Keep, Term) {
     let (mut keep, term) = (keep(), Term::until(valid_until));
     let sent = at(10_000);
-    keep.renew(KeyStates::default(), sent);
+    keep.renew(None, sent);
     assert_eq!(keep.poll_timeout(valid_until), valid_until, "nothing is due while it renews");
     assert_eq!(keep.due(now, || false, || 0), None);
     let mut round = round(sent, votes);
@@ -74,7 +74,7 @@ fn i7_a_confirmed_renewal_counts_from_before_it_was_sent() {
 #[test]
 fn no_renewal_moves_the_deadline_beyond_the_longest_hold() {
     let (mut keep, term) = (keep(), Term::until(at(29_000)));
-    keep.renew(KeyStates::default(), at(10_000));
+    keep.renew(None, at(10_000));
     let mut round = round(at(10_000), &[Granted, Granted, Granted]);
     let verdict = round.decide(&FIVE, at(10_001)).unwrap();
     let limits = (&term, at(31_000), Drift::default());
@@ -118,11 +118,12 @@ fn a_renewal_is_put_off_while_many_others_are_in_flight() {
 #[test]
 fn i40_what_earlier_rounds_left_is_not_forgotten() {
     let mut keep = keep();
-    let left = |state| KeyStates::of([state, KeyState::Without]);
+    let left = |state| Some(KeyStates::of([state, KeyState::Without]));
     keep.renew(left(KeyState::InFlight), at(1));
     keep.abandon();
+    assert_eq!(keep.left(None).get(0), KeyState::InFlight, "no round has followed");
     keep.renew(left(KeyState::Holds), at(2));
-    assert_eq!((keep.before().get(0), keep.before().get(1)), (KeyState::Unknown, KeyState::Without));
+    assert_eq!((keep.left(None).get(0), keep.left(None).get(1)), (KeyState::Unknown, KeyState::Without));
 }
 
 fn states(states: [KeyState; 5]) -> KeyStates {
@@ -177,7 +178,7 @@ fn a_node_that_is_silent_after_a_repair_is_not_asked_once_more() {
 fn i38_the_first_renewal_ends_the_repairs() {
     let mut keep = keep();
     assert!(keep.look(&FIVE, states([KeyState::Holds; 5].map(|_| KeyState::Without)), at(0)));
-    keep.renew(KeyStates::default(), at(5));
+    keep.renew(None, at(5));
     keep.abandon();
     assert_eq!(keep.due(at(9_000), || false, || 0), None);
 }
@@ -217,7 +218,7 @@ fn a_confirmation_that_leaves_little_is_warned_of_once() {
     let timing = LeaseTiming::new(TTL, Drift::default(), Duration::ZERO);
     let now = at(12_000);
     let mut keep = keep();
-    keep.renew(KeyStates::default(), at(10_000));
+    keep.renew(None, at(10_000));
     let mut warned = |left: Duration| keep.confirmed(&FIVE, &timing, now + left, now);
     let limit = timing.warned_below(timing.renewal_every());
     assert!(limit < timing.left_when_due(timing.renewal_every()), "one is due before");
