@@ -174,7 +174,7 @@ impl Keeper {
         let hold_until = acquisition.max_hold.map(|longest| begun + longest);
         let numbers = (fence, round.store_revision());
         let every = acquisition.renewal.every(&engine.timing(acquisition.ttl));
-        let keep = Keep::new(acquisition.ttl, RenewalSchedule::new(every, acquisition.ttl, round.sent));
+        let keep = Keep::new(RenewalSchedule::new(every, acquisition.ttl, round.sent));
         let state =
             LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
         let mut keeper = Keeper {

@@ -67,6 +67,13 @@ impl RenewalSchedule {
         self.due = self.due.map(|usual| usual.min(due));
     }
 
+    /// Returns the TTL of the lease.
+    #[must_use]
+    #[inline]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// Returns when the next renewal is due; never for a lease that its holder renews.
     #[must_use]
     #[inline]

@@ -133,7 +133,7 @@ impl Cx<'_> {
 
     fn keep(&self) -> Keep {
         let ttl = self.model.ttl();
-        Keep::new(ttl, RenewalSchedule::new(None, ttl, self.moment()))
+        Keep::new(RenewalSchedule::new(None, ttl, self.moment()))
     }
 }
 

@@ -44,7 +44,6 @@ const LONGEST_PAUSE: u32 = 10;
 /// Keeps one lease.
 #[derive(Clone, Debug)]
 pub struct Keep {
-    ttl: Duration,
     /// What the rounds before the latest one left on each node.
     before: KeyStates,
     schedule: RenewalSchedule,
@@ -98,10 +97,10 @@ pub enum Renewed {
 }
 
 impl Keep {
-    /// Keeps a lease with this TTL and schedule.
+    /// Keeps a lease with this schedule.
     #[must_use]
-    pub fn new(ttl: Duration, schedule: RenewalSchedule) -> Keep {
-        Keep { ttl, before: KeyStates::default(), schedule, is_renewing: false, repair: None }
+    pub fn new(schedule: RenewalSchedule) -> Keep {
+        Keep { before: KeyStates::default(), schedule, is_renewing: false, repair: None }
     }
 
     /// Returns when renewals are due.
@@ -186,7 +185,7 @@ impl Keep {
             return Renewed::QuorumLost;
         }
         if verdict == Verdict::Won {
-            let deadline = drift.deadline(round.counts_from(nodes), self.ttl);
+            let deadline = drift.deadline(round.counts_from(nodes), self.schedule.ttl());
             let is_in_time = term.renew(hold_until.min(deadline), now);
             return if is_in_time { Renewed::Confirmed(deadline) } else { Renewed::Late };
         }
@@ -213,7 +212,7 @@ impl Keep {
         let KeyCount { held, pending } = KeyCount::of(nodes.quorum(), |node| states.get(node));
         if self.repair.is_none() && held <= nodes.quorum().needed() && held + pending < nodes.quorum().nodes()
         {
-            let mut pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
+            let mut pauses = Backoff::new(FIRST_PAUSE, self.schedule.ttl() / LONGEST_PAUSE);
             let at = now + pauses.next(nodes.random());
             self.repair = Some(Box::new(Repair { at, pauses, asked: false, silent: NodeSet::default() }));
         }
@@ -248,7 +247,7 @@ impl Keep {
         }
         repair.at = now + repair.pauses.next(nodes.random());
         let since = open_since.filter(|_| repair.asked);
-        let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
+        let waits = since.is_some_and(|sent| now.since(sent) < self.schedule.ttl() / LONGEST_PAUSE);
         if since.is_some() && !waits {
             repair.silent.add((0..count).filter(|node| states.get(*node) == KeyState::InFlight).collect());
         }

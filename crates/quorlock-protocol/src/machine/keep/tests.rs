@@ -13,7 +13,7 @@ fn at(millis: u64) -> Moment {
 }
 
 fn keep() -> Keep {
-    Keep::new(TTL, RenewalSchedule::new(Some(TTL / 3), TTL, at(0)))
+    Keep::new(RenewalSchedule::new(Some(TTL / 3), TTL, at(0)))
 }
 
 /// A renewal sent at this moment, and its votes.
@@ -197,7 +197,7 @@ fn i38_requests_in_flight_may_yet_be_granted() {
 #[test]
 fn repairs_wait_while_many_leases_are_renewed_and_never_for_longer_than_a_tenth_of_the_ttl() {
     use KeyState::{Holds, Without};
-    let mut keep = Keep::new(TTL, RenewalSchedule::new(None, TTL, at(0)));
+    let mut keep = Keep::new(RenewalSchedule::new(None, TTL, at(0)));
     let left = states([Holds, Holds, Holds, Without, Without]);
     assert!(keep.look(&FIVE, left, at(0)));
     let latest = Latest { states: left, open_since: None };
