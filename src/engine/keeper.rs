@@ -102,7 +102,6 @@ pub(crate) struct Keeper {
     succession: Option<Box<dyn Succession>>,
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
-    ttl: Duration,
     handoff: Handoff,
     meter: LockMeter,
     /// Decides what is due, and what a verdict means.
@@ -183,7 +182,6 @@ impl Keeper {
             queue_key: acquisition.queue_key().clone(),
             succession: None,
             runtime: Handle::current(),
-            ttl: acquisition.ttl,
             handoff: acquisition.handoff(),
             meter: acquisition.meter.clone(),
             keep,
@@ -210,7 +208,7 @@ impl Keeper {
         let fence = || self.state.fence.map(FencingToken::get);
         debug!(parent: span, %resource, token = %token(), fencing_token = fence(), "acquired");
         self.meter.rounds(rounds);
-        self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
+        self.meter.remaining(At::Acquire, self.state.left(now), self.ttl());
         if self.claim.mode() == Mode::Exclusive {
             self.report_holder(now);
             self.engine.queues.acquired(&self.claim.keys());
@@ -345,6 +343,10 @@ impl Keeper {
             return Poll::Ready(Some(Event::Closing));
         }
         if waits { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    fn ttl(&self) -> Duration {
+        self.keep.schedule().ttl()
     }
 
     /// When there will be work.

@@ -25,7 +25,7 @@ impl Keeper {
         self.clear_held();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is released");
         let of = CleanupOf::Release(self.state.fence);
-        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl, self.settle(), of);
+        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), self.settle(), of);
         self.notify_other_queues();
         if let Some(cleanup) = cleanup {
             let verdict = cleanup.confirmed().await;
@@ -59,7 +59,7 @@ impl Keeper {
 
     /// Ends the lease on the holder's behalf.
     pub(super) fn end(&mut self) {
-        self.held.released(self.ttl, || {
+        self.held.released(self.ttl(), || {
             let now = self.engine.now();
             (now, self.state.left(now))
         });
@@ -88,7 +88,7 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is cleaned up");
-        clean_up(&self.engine, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
+        clean_up(&self.engine, &self.runtime, &self.claim, self.ttl(), self.settle(), CleanupOf::Lease);
         self.notify_other_queues();
     }
 

@@ -43,7 +43,7 @@ impl Keeper {
         let round = self.ask_to_renew(SharedRequest::immediate, |_| true);
         self.keep.settle(latest);
         self.keep.schedule_mut().send(round.sent);
-        self.state.take_up(&round, self.engine.drift.deadline(round.sent, self.ttl));
+        self.state.take_up(&round, self.engine.drift.deadline(round.sent, self.ttl()));
         self.state.follow(&round);
         if self.engine.offers.as_ref().is_some_and(|offers| offers.time == Time::Real) {
             read_in_time(&self.state);
@@ -57,7 +57,7 @@ impl Keeper {
         sending: impl FnOnce(SharedRequest) -> SharedRequest,
         asked: impl Fn(usize) -> bool,
     ) -> Arc<Round> {
-        let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
+        let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl(), self.state.fence);
         let request = sending(Request::Renew { claim, ttl, fencing_token }.into());
         Round::start(&self.engine.nodes, Expect::Hold, ttl, |node| asked(node).then(|| request.clone()))
     }
@@ -144,7 +144,7 @@ impl Keeper {
         let outcome = match renewed {
             Renewed::Confirmed(deadline) => {
                 meter.renewed(telemetry::Renewed::Confirmed);
-                meter.remaining(At::Renewal, left, self.ttl);
+                meter.remaining(At::Renewal, left, self.ttl());
                 Ok(Some(deadline))
             }
             Renewed::Unconfirmed => {
@@ -191,7 +191,7 @@ impl Keeper {
 
     /// Schedules the renewal after one that is valid until `deadline`.
     pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
-        let timing = self.engine.timing(self.ttl);
+        let timing = self.engine.timing(self.ttl());
         if self.keep.confirmed(&*self.engine.nodes, &timing, deadline, now) {
             let (resource, left) = (&self.state.resource, deadline.since(now));
             warn!(%resource, ?left, "renewal confirmed, but what it proves is old, trying again: the servers are slow or cut off");

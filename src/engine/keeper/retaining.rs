@@ -50,7 +50,7 @@ impl Keeper {
     /// withdrawn from nodes not known to have stored the new token.
     fn stop_renewals(&self, before: KeyStates, round: Arc<Round>) {
         let (engine, runtime, claim, ttl) =
-            (self.engine.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
+            (self.engine.clone(), self.runtime.clone(), self.claim.clone(), self.ttl());
         // `Coordinator::close` waits for the slower nodes: each that stores the new token is one
         // that need not survive.
         let rest = async move {
@@ -75,14 +75,14 @@ impl Keeper {
         let context = [&*context, &*wanted.note].join(" ");
         let token = Token::retained(engine.entropy.next_u128(), context.trim_end());
         let to = Arc::new(from.with(token));
-        let mut pauses = renewal_backoff(self.ttl);
+        let mut pauses = renewal_backoff(self.ttl());
         loop {
             // Each time only the remaining time: the first request that a node executes may be the
             // last.
             let ttl = wanted.until.since(engine.now()).max(LEAST);
             let (from, to) = (from.clone(), to.clone());
             let request = SharedRequest::from(Request::Transfer { from, to, ttl, fence_hint: None });
-            let round = Round::start(&engine.nodes, Expect::Hold, self.ttl, |_| Some(request.clone()));
+            let round = Round::start(&engine.nodes, Expect::Hold, self.ttl(), |_| Some(request.clone()));
             let verdict = round.verdict().await;
             let now = engine.now();
             if verdict == Verdict::Won && now < end {

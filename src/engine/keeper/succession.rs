@@ -116,7 +116,7 @@ impl Keeper {
     /// Returns the next local waiter, if the handoff limits allow one before other processes.
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
-        let span = self.handoff.span.unwrap_or(self.ttl);
+        let span = self.handoff.span.unwrap_or(self.ttl());
         let goes_on = self.streak.goes_on((self.handoff.times, span), self.engine.now());
         if goes_on { self.engine.queues.next(&self.queue_key) } else { None }
     }
@@ -143,9 +143,10 @@ impl Keeper {
         let now = self.engine.now();
         let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.runs_until(now).unwrap_or(now);
-        let lasts = self.keep.schedule().due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
+        let lasts =
+            self.keep.schedule().due().is_some_and(|due| now < due) && end.since(now) >= self.ttl() / 2;
         // A manually renewed lease has nothing due.
-        let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;
+        let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl();
         if !(alike && lasts && self.renewing.is_none()) {
             return Err(reply);
         }
@@ -158,7 +159,8 @@ impl Keeper {
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A failed renewal is retried when it would have been.
-        self.keep.schedule_mut().handoff(next.renewal.every(&self.engine.timing(self.ttl)));
+        let every = next.renewal.every(&self.engine.timing(self.ttl()));
+        self.keep.schedule_mut().handoff(every);
         let last_round = self.state.take_last_round();
         debug_assert!(self.state.has_ended(), "a lease goes on while the next one begins");
         self.state = LeaseState::new(
@@ -215,7 +217,7 @@ impl Keeper {
         // A node without the new token may still have the old one.
         let rest = {
             let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-            let (ttl, round) = (self.ttl, round.clone());
+            let (ttl, round) = (self.ttl(), round.clone());
             async move {
                 round.settled().await;
                 clean_up(
