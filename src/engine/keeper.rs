@@ -22,7 +22,7 @@
 //! | the lease is from an offer | The offer is taken up: a renewal is sent before the holder learns of the lease (`renewing`). |
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
-//! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`repair`). |
+//! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
 //! | command to renew | As if a renewal were due; joins one in flight. |
 //! | command to downgrade | The claim is shared from now on, and a renewal says so to the nodes. |
 //! | command to release, or lease dropped | Hands the lock off to the next waiter of this process, passes it on by one round, or releases it (`succession`, `ending`). |

@@ -22,8 +22,8 @@
 //!
 //! | event | effect |
 //! |---|---|
-//! | the node queues us | `queued_at` has the node. The response says how many are ahead and, to the first two, who holds the lock. |
-//! | the node says that it is our turn, by a response or a notification | It has removed us from its queue: the node moves from `queued_at` to `turns`. |
+//! | the node queues us | `Places` has the node. The response says how many are ahead and, to the first two, who holds the lock. |
+//! | the node says that it is our turn, by a response or a notification | It has removed us from its queue: see `Places::note_turns`. |
 //! | a heartbeat is due (`next`; the pauses are `QueueHeartbeat`'s in the protocol crate) | Asks for the place again. It keeps the place alive, and repairs what a lost message or a dead waiter has left. |
 //! | the node does not answer | The next node is the home. Other waiters of this process skip the silent node for a second. |
 //! | the preferred node answers again | The waiter returns to it, so that all are in one queue. Each heartbeat looks for it, and awaits no answer: a node that hangs delays no waiter. |
@@ -37,15 +37,12 @@
 //!
 //! # Is the node right?
 //!
-//! The home may have restarted and not know a lock that others hold, or may keep the rest of a dead
-//! attempt. So [`NodeQueue::is_worth_trying`] compares it with one other node, by an inspection that
-//! changes nothing there: before the waiter asks for votes in a turn that the home gave it although
-//! the lock was held, and every two seconds while the home names the same holder.
+//! [`Places::doubt`] says when to compare the home with one other node, by an inspection that changes nothing there.
 //!
 //! # Invariants
 //!
 //! - A place is no vote: it stores no token and draws no number (W-1).
-//! - A node is in `queued_at` from before it is asked until it is known to have removed the waiter.
+//! - A node is among the `Places` from before it is asked until it is known to have removed the waiter.
 //!   Every node that may have the waiter in its queue, or has given it an unused turn, is notified
 //!   when the wait ends (W-5).
 //! - A waiter that has seen the lock held does not ask for votes because one node says that it is
@@ -55,7 +52,7 @@
 //!
 //! # Cancel safety
 //!
-//! A dropped `ask` may have queued the waiter: the node is in `queued_at` already, so that
+//! A dropped `ask` may have queued the waiter: the node is among the `Places` already, so that
 //! `NodeQueue::end` leaves it. The contender calls `end` when its own future is dropped.
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! still does around them is in `client`. A rule of the shipped code is broken by changing what goes in or out.
 //!
 //! A request is on its way for a few ticks at most. When its connection is lost, it may still arrive until then, in any
-//! order, or never, and the client learns of all of them at once. A tombstone outlives them (rule I-5).
+//! order, or never, and the client learns of all of them simultaneously. A tombstone outlives them (rule I-5).
 //!
 //! The machine has many more states than the reduced models, which say the same of more attempts, of drift and of
 //! clocks that jump: here are small worlds, and random walks through larger ones.
@@ -62,7 +62,7 @@ pub(crate) enum Scheme {
     FromAnswers,
     /// One vote less is enough (I-2).
     SmallQuorum,
-    /// The votes of a restarted node count at once (I-12).
+    /// The votes of a restarted node count immediately (I-12).
     NoQuarantine,
     /// A number is handed out which no quorum carries (F-4).
     NoWriteBack,
@@ -97,7 +97,7 @@ enum Server {
     EndsEarlier,
 }
 
-/// What may still happen, each so many times.
+/// What may still happen, each this often.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Left {
     losses: u8,
@@ -124,7 +124,7 @@ pub(crate) struct Real {
     /// For how long a request may be on its way.
     delay: u16,
     left: Left,
-    /// Whether answers take time; otherwise they come at once, or are lost.
+    /// Whether answers take time; otherwise they come immediately, or are lost.
     slow: bool,
 }
 

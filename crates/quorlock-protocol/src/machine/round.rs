@@ -16,7 +16,7 @@
 //! | event | effect |
 //! |---|---|
 //! | a node is [asked](Round::ask) | Its timeout begins. |
-//! | [response or error](Round::handle_response) of a node | The slot becomes `Answered`, and the votes are counted if that can decide. It is news if the verdict is certain, if timeouts were shortened, if a node has timed out before, and if it is the last. |
+//! | [response or error](Machine::handle_response) of a node | The slot becomes `Answered`, and the votes are counted if that can decide. It is news if the verdict is certain, if timeouts were shortened, if a node has timed out before, and if it is the last. |
 //! | vote [without a request](Round::handle_offer) | The same, for the votes of an offer. A second vote of the node is ignored. |
 //! | timeout of a node | Changes no slot: from then on the silent node counts as unknown. |
 //! | enough votes to exclude *unavailable* | The timeouts of the silent nodes are shortened. |
@@ -189,7 +189,7 @@ impl Round {
         }
     }
 
-    /// Begins a round that asks nobody: votes arrive [unasked](Round::handle_offer), for `life` at most.
+    /// Begins a round that asks no node: votes arrive [unasked](Round::handle_offer), for `life` at most.
     #[must_use]
     pub fn offered(nodes: &impl Deployment, expect: Expect, sent: Moment, life: Duration) -> Round {
         let question = Question { expect, takes_free: false, ttl: life };
@@ -226,29 +226,6 @@ impl Round {
             // It may be earlier than when the round was prepared: its round trips were measured in between.
             self.first_limit = self.first_limit.min(limit);
         }
-    }
-
-    /// Records the response of a node, which was asked.
-    pub fn handle_response(
-        &mut self,
-        nodes: &impl Deployment,
-        node: usize,
-        result: Result<Response, NodeError>,
-        now: Moment,
-    ) -> Heard {
-        if let Ok(response) = &result {
-            self.have_duplicates = self.have_duplicates || self.same_as(node, response).next().is_some();
-            self.have_earlier_starts |= response.counts_from.is_some();
-        }
-        let Some(slot) = self.slots.get_mut(node) else { return Heard { is_news: false, is_late: false } };
-        debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
-        let took =
-            if let State::Pending { asked } = slot.state { now.since(asked) } else { now.since(self.sent) };
-        slot.state = State::Answered { result, took };
-        let is_late = now >= slot.limit;
-        self.responded += 1;
-        debug_assert!(usize::from(self.responded) <= self.slots.len(), "more nodes responded than there are");
-        Heard { is_news: self.conclude(nodes, now), is_late }
     }
 
     /// Records an unasked vote. Only the first of a node counts: of a later one there is nothing to hear.
@@ -447,7 +424,19 @@ impl Machine for Round {
         result: Result<Response, NodeError>,
         now: Moment,
     ) -> Heard {
-        Round::handle_response(self, nodes, node, result, now)
+        if let Ok(response) = &result {
+            self.have_duplicates = self.have_duplicates || self.same_as(node, response).next().is_some();
+            self.have_earlier_starts |= response.counts_from.is_some();
+        }
+        let Some(slot) = self.slots.get_mut(node) else { return Heard { is_news: false, is_late: false } };
+        debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
+        let took =
+            if let State::Pending { asked } = slot.state { now.since(asked) } else { now.since(self.sent) };
+        slot.state = State::Answered { result, took };
+        let is_late = now >= slot.limit;
+        self.responded += 1;
+        debug_assert!(usize::from(self.responded) <= self.slots.len(), "more nodes responded than there are");
+        Heard { is_news: self.conclude(nodes, now), is_late }
     }
 
     /// Its owner has the requests, and sends each as it asks a node.

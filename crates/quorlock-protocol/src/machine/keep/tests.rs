@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::Token;
 use crate::machine::tests::FIVE;
-use crate::machine::{Asked, Expect, Question};
+use crate::machine::{Asked, Expect, Machine as _, Question};
 use crate::node::{Expiry, Holding, Identity, NodeError, Response, Vote};
 
 const TTL: Duration = Duration::from_secs(30);

@@ -437,7 +437,7 @@ fn timeouts_are_shortened_once_and_not_after_a_verdict() {
     for node in 0..3 {
         won.grant(node);
     }
-    assert_eq!(won.round.poll_timeout(won.now), Some(BEGUN + LIMIT), "nobody waits for the others");
+    assert_eq!(won.round.poll_timeout(won.now), Some(BEGUN + LIMIT), "no caller waits for the others");
 }
 
 #[test]

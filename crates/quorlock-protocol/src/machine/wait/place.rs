@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn w4_a_turn_is_doubted_if_others_held_the_lock() {
         let mut places = places();
-        assert_eq!(places.doubt(None, at(0)), Doubt::Try, "nobody was seen to hold it");
+        assert_eq!(places.doubt(None, at(0)), Doubt::Try, "no holder was seen");
         assert_eq!(places.doubt(Some(&queued(3, None)), at(0)), Doubt::Wait);
         assert_eq!(places.doubt(None, at(0)), Doubt::AskAnother);
         assert!(!Places::resolve(None, Some(&held(7).into())), "the home does not know of a lock");
