@@ -1,7 +1,7 @@
 //! Waiting for a lock that another client holds.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{ClosedPort, until};
+use quorlock_testkit::{ClosedPort, Servers, until};
 
 use crate::support::{Quorlock, STAYS, is_gone, keys, run, servers, started};
 
@@ -19,10 +19,24 @@ async fn the_lock_is_handed_on_when_the_holder_ends() {
     assert_eq!(ended.stdout, "mine\n");
 }
 
+/// A waiter whose process stands still for longer than its turn is passed over, as it must be: on a machine whose disk
+/// stalls, that happens. It does not happen three times in a row.
 #[tokio::test]
 async fn waiters_come_in_the_order_they_came() {
     let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
+    let mut orders = Vec::new();
+    while orders.len() < 3 {
+        let order = order_of_three_waiters(&servers).await;
+        if order == "first\nsecond\nthird\n" {
+            return;
+        }
+        orders.push(order);
+    }
+    panic!("three times out of order: {orders:?}");
+}
+
+async fn order_of_three_waiters(servers: &Servers) -> String {
+    let holder = run(servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
     holder.lines(1).await;
     let common = tempfile::tempdir().unwrap();
     let log = common.path().join("log");
@@ -30,7 +44,7 @@ async fn waiters_come_in_the_order_they_came() {
     for (before, name) in ["first", "second", "third"].into_iter().enumerate() {
         let script = format!("echo {name} >> {}", log.display());
         // A node that is slow would be left out of the queue, and its waiters then have another order.
-        let waiter = run(&servers, &["-w", "forever", "-v", "--node-timeout", "2s"], &script).start();
+        let waiter = run(servers, &["-w", "forever", "-v", "--node-timeout", "2s"], &script).start();
         let place = format!("processes_before={before}");
         until("its place in the queue", async || waiter.stderr().contains(&place)).await;
         waiters.push(waiter);
@@ -40,7 +54,7 @@ async fn waiters_come_in_the_order_they_came() {
     for waiter in waiters {
         waiter.end().await.expect(0);
     }
-    assert_eq!(std::fs::read_to_string(log).unwrap(), "first\nsecond\nthird\n");
+    std::fs::read_to_string(log).unwrap()
 }
 
 #[tokio::test]
