@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::commands::Retention;
+use crate::engine::commands::{Ended, Event, Retention};
 use crate::engine::hold::{Hold, HoldGuard};
 use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
@@ -139,7 +139,7 @@ impl<K, F> Lease<K, F> {
     /// The renewal continues when the future is dropped.
     pub async fn renew(&self) -> Result<(), RenewError> {
         let (sender, receiver) = oneshot::channel();
-        self.watch.state.post(|commands| commands.renewals.push(sender));
+        self.watch.state.handle(Event::Renew(sender));
         match self.watch.state.helped(receiver).await {
             Ok(outcome) => outcome,
             // Nothing is left to renew it: the lease is over, or its runtime has ended.
@@ -170,9 +170,8 @@ impl<K, F> Lease<K, F> {
         // Its owner may hold it more than once: the last release gives the lock back.
         let Some(state) = self.guard.give_up() else { return Ok(()) };
         let (reply, replied) = oneshot::channel();
-        match state.take_keeper() {
-            Some(keeper) => keeper.give_back(reply).await,
-            None => state.post(|commands| commands.release = Some(reply)),
+        if let Some(work) = state.conclude(Ended::Released(Some(reply))) {
+            work.await;
         }
         let waited = state.helped(replied).await;
         waited.unwrap_or_else(|_| Err(state.end_without_keeper()))
@@ -286,9 +285,8 @@ impl<F> Lease<Single, F> {
         };
         let (reply, replied) = oneshot::channel();
         let wanted = Retention::new(state.timers.now() + time, note, reply);
-        match state.take_keeper() {
-            Some(keeper) => keeper.leave_taken(wanted).await,
-            None => state.post(|commands| commands.retain = Some(wanted)),
+        if let Some(work) = state.conclude(Ended::Retained(wanted)) {
+            work.await;
         }
         state.helped(replied).await.unwrap_or_else(|_| Err(state.end_without_keeper().into()))
     }
@@ -331,7 +329,7 @@ impl<F> Lease<Single, F> {
             *mode = Mode::Shared;
         }
         let (sender, receiver) = oneshot::channel();
-        self.watch.state.post(|commands| commands.downgrade = Some(sender));
+        self.watch.state.handle(Event::Downgrade(sender));
         match self.watch.state.helped(receiver).await {
             Ok(Ok(()) | Err(RenewError::Unconfirmed { .. })) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),

@@ -1,35 +1,43 @@
-//! Commands from the holder of a lease to its keeper.
+//! What happens to a lease, as its keeper is told of it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::error::{Lost, RenewError, RetainError};
-use quorlock_protocol::Moment;
+use crate::error::{LossReason, Lost, RenewError, RetainError};
+use crate::quorum::round::Round;
+use quorlock_protocol::{Moment, Verdict};
 
 /// Where the holder waits for the end of a release.
 pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
+/// Where the holder waits for the verdict on a renewal.
+pub(crate) type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 
-/// Commands that the keeper has not taken yet.
-#[derive(Debug, Default)]
-pub(crate) struct HolderCommands {
-    pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
-    pub(crate) release: Option<ReleaseReply>,
-    pub(crate) retain: Option<Retention>,
-    /// Downgrades the lease to a shared one.
-    pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
-    pub(crate) dropped: bool,
+/// What happens while a lease goes on.
+pub(crate) enum Event {
+    /// The holder wants it renewed now.
+    Renew(RenewReply),
+    /// The holder wants it shared.
+    Downgrade(RenewReply),
+    /// The verdict on the renewal that asked in this round.
+    Verdict(Arc<Round>, Verdict),
+    /// Something may be due: it is time, the last answer has arrived, or the coordinator is being closed.
+    Look,
+    /// A task of a runtime that is driven looks after it from now on.
+    Adopt,
+    /// The holder gives it up.
+    End(Ended),
 }
 
-impl HolderCommands {
-    /// Whether the holder gives the lease up.
-    pub(crate) fn ends(&self) -> bool {
-        self.dropped || self.release.is_some() || self.retain.is_some()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.ends() && self.downgrade.is_none() && self.renewals.is_empty()
-    }
+/// How a lease ends.
+pub(crate) enum Ended {
+    /// The holder released the lock, and may wait for confirmation.
+    Released(Option<ReleaseReply>),
+    /// The holder leaves the lock taken.
+    Retained(Retention),
+    /// The lease was lost.
+    Lost(LossReason),
 }
 
 /// Until when a lock stays taken after its lease, and the note that others read.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use super::commands::{Ended, Event};
 use super::lease_state::LeaseState;
 
 /// A lock that is held.
@@ -42,7 +43,7 @@ impl HoldGuard {
 impl Drop for HoldGuard {
     fn drop(&mut self) {
         if let Some(state) = self.give_up() {
-            state.post(|commands| commands.dropped = true);
+            state.handle(Event::End(Ended::Released(None)));
         }
     }
 }

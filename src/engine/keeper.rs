@@ -1,18 +1,17 @@
-//! Owns one lease from its acquisition to its end: renews it, and releases the lock or passes it on.
+//! Keeps one lease from its acquisition to its end: renews it, and releases the lock or passes it on.
 //!
-//! A [`Keeper`] is a box with a single owner. While there is nothing to do it is parked in the
-//! [`LeaseState`], and the lease has no task. What takes it out is its owner from then on, and only
-//! the owner sends requests for the lease: so a renewal and a release cannot race (I-15). Dropping a
-//! lease only sends a command.
+//! A [`Keeper`] lies in the [`LeaseState`] and is told what happens: a lease that goes on has no task.
+//! Only it sends requests for the lease, so a renewal and a release cannot race (I-15). The event by which the lease ends
+//! takes it out for good, and what is still to be done is done by its owner: the future of the holder that waits, or a task.
 //!
 //! ```text
-//!  acquired ──► parked ◄──────────────── nothing left to do ───────────────┐
-//!                 │  │                                                     │
-//!                 │  └── timer, command, closing ──► running, in a task ───┤
-//!                 │                                                        │ the lease has ended
-//!                 └── the holder releases ──► running, in its future ──────┤
-//!                                                                          ▼
-//!                        closed ◄── released, retained, or cleaned up ◄── conclude
+//!  acquired ──► in the state of the lease ◄──┐
+//!                 │  │                       │ goes on
+//!                 │  └── event ──► handled ──┤
+//!                 │                          │ the lease has ended
+//!                 └── the holder releases ───┤
+//!                                            ▼
+//!                                         conclude ──► released, passed on, retained, or cleaned up
 //! ```
 //!
 //! # Events
@@ -23,15 +22,13 @@
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
-//! | command to renew | As if a renewal were due; joins one in flight. |
-//! | command to downgrade | The claim is shared from now on, and a renewal says so to the nodes. |
-//! | command to release, or lease dropped | Hands the lock off to the next waiter of this process, passes it on by one round, or releases it (`succession`, `ending`). |
-//! | command to retain | Replaces the token by one that no process holds (`retaining`). |
+//! | the holder renews | As if a renewal were due; joins one in flight. |
+//! | the holder downgrades | The claim is shared from now on, and a renewal says so to the nodes. |
+//! | the holder releases, or drops the lease | Hands the lock off to the next waiter of this process, passes it on by one round, or releases it (`succession`, `ending`). |
+//! | the holder retains the lock | Replaces the token by one that no process holds (`retaining`). |
 //! | the deadline passes | The lease is lost, and its keys are cleaned up. |
 //! | the coordinator closes | The same. |
-//!
-//! Commands that arrive while the keeper is running wait in its mailbox; they are read before it is
-//! parked again. A timer that has fired, and closing, are checked at the same point.
+//! | the runtime of its timer has shut down | The keeper moves to one that is driven. |
 //!
 //! # Invariants
 //!
@@ -51,24 +48,21 @@
 //! # When a future is dropped
 //!
 //! A holder that stops waiting for its release leaves the work to a task
-//! ([`FinishInBackground`]). If the task of a running keeper is dropped, because it panicked or its
-//! runtime shut down, `Keeper::drop` closes the slot, so that no caller waits for a reply, and lets a
-//! task serve the queue. Nothing is renewed or released then: the keys expire, and the lease is valid
-//! until its deadline and not longer.
+//! ([`FinishInBackground`]). If that task is dropped, because it panicked or its runtime shut down, `Keeper::drop` lets
+//! another one serve the queue. Nothing is released then: the keys expire.
 
-use std::future::poll_fn;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Wake as _, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tracing::debug;
 
 use super::attempt::Attempt;
-use super::commands::{HolderCommands, ReleaseReply, Retention};
+use super::commands::{Ended, Event};
 use super::context::EngineContext;
 use super::hold::Hold;
-use super::lease_state::{LeaseState, ParkedKeeper};
+use super::lease_state::{LeaseKeeper, LeaseState};
 use super::options::AcquireRequest;
 use super::wait::{Handoff, HandoffStreak};
 use crate::error::LossReason;
@@ -80,7 +74,7 @@ use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
 use quorlock_protocol::machine::{Due, Keep};
 use quorlock_protocol::votes::Holder;
-use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
 
 mod ending;
@@ -90,8 +84,7 @@ mod succession;
 
 pub(crate) use succession::Succession;
 
-/// Keeps one lease. Tens of thousands may be parked, so state that only an active keeper needs is
-/// boxed.
+/// Keeps one lease. There may be tens of thousands, so state that only a busy keeper needs is boxed.
 pub(crate) struct Keeper {
     engine: Arc<EngineContext>,
     state: Arc<LeaseState>,
@@ -111,28 +104,6 @@ pub(crate) struct Keeper {
     timer: Timer,
     held: Held,
     streak: HandoffStreak,
-}
-
-/// What wakes the keeper.
-enum Event {
-    /// The verdict on a renewal.
-    Verdict(Verdict),
-    /// Commands from the holder.
-    Commands(HolderCommands),
-    /// The coordinator is being closed.
-    Closing,
-    /// A renewal is due, or the lease has expired.
-    Time,
-}
-
-/// How the lease ended.
-enum Ended {
-    /// The holder released the lock, and may wait for confirmation.
-    Released(Option<ReleaseReply>),
-    /// The holder leaves the lock taken.
-    Retained(Retention),
-    /// The lease was lost.
-    Lost(LossReason),
 }
 
 impl Keeper {
@@ -214,39 +185,25 @@ impl Keeper {
             self.engine.queues.acquired(&self.claim.keys());
         }
         let hold = Hold::of(self.state.clone());
-        if let Some(wanted) = self.park(now) {
-            wanted.unpark();
-        }
+        self.wait(now);
         hold
     }
 
-    /// Parks the keeper until there is work. Returns it if there is some already.
-    fn park(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
-        debug_assert!(self.renewing.is_none(), "a keeper is parked before its renewal has a verdict");
-        let state = self.state.clone();
-        let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
-        let context = Context::from_waker(&bell);
-        self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
+    /// Waits in the state of the lease for what happens to it.
+    fn wait(mut self: Box<Self>, now: Moment) {
+        self.set_timer(now);
         // Checked after the timer is set: closing the coordinator fires all timers.
-        if self.engine.closing.is_cancelled() { Some(self) } else { state.park(self) }
+        let (state, is_closing) = (self.state.clone(), self.engine.closing.is_cancelled());
+        state.give_to(self);
+        if is_closing {
+            state.wake();
+        }
     }
 
-    async fn work(mut self: Box<Self>) {
-        loop {
-            if let Some(ended) = self.handle_events().await {
-                return Box::pin(self.conclude(ended)).await;
-            }
-            self.check_late_answers();
-            let now = self.engine.now();
-            match self.park(now) {
-                Some(wanted) => {
-                    self = wanted;
-                    // Woken because its runtime has shut down, it stays on the current one.
-                    self.runtime = Handle::current();
-                }
-                None => return,
-            }
-        }
+    fn set_timer(&mut self, now: Moment) {
+        let (bell, wake) = (Waker::from(self.state.clone()), self.wake(now));
+        let context = Context::from_waker(&bell);
+        self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
     }
 
     /// Reports the holder to the waiters of this process.
@@ -259,90 +216,35 @@ impl Keeper {
         self.engine.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
-    /// Works until the lease has ended, or nothing is left to do (`None`).
-    async fn handle_events(&mut self) -> Option<Ended> {
-        loop {
-            let event = self.next_event().await?;
-            let now = self.engine.now();
-            let running = self.state.runs_until(now).is_some();
-            let outcome = match event {
-                Event::Commands(HolderCommands { retain: Some(wanted), .. }) if running => {
-                    return Some(Ended::Retained(wanted));
-                }
-                Event::Commands(commands) if commands.ends() && running => {
-                    return Some(Ended::Released(commands.release));
-                }
-                Event::Commands(commands) if commands.ends() => {
-                    let lost = self.state.end(self.state.lapsed(now));
-                    if let Some(reply) = commands.release {
-                        drop(reply.send(Err(lost.clone())));
-                    }
-                    if let Some(wanted) = commands.retain {
-                        wanted.reply(Err(lost.clone().into()));
-                    }
-                    Err(lost.reason)
-                }
-                _ if !running => Err(self.state.lapsed(now)),
-                Event::Commands(HolderCommands { downgrade: Some(reply), mut renewals, .. }) => {
-                    renewals.push(reply);
-                    self.downgrade(renewals);
-                    // The waiters wait for readers now, of which this lease is one.
-                    drop(self.take_successor());
-                    Ok(())
-                }
-                Event::Commands(commands) => {
-                    self.renew(commands.renewals);
-                    Ok(())
-                }
-                Event::Verdict(verdict) => self.apply_verdict(verdict, now),
-                Event::Closing => Err(LossReason::Closed),
-                Event::Time => {
-                    if let Some(deadline) = self.state.was_taken_up() {
-                        self.confirmed(deadline, now);
-                    }
-                    let engine = &self.engine;
-                    match self.keep.due(now, || engine.are_many_renewing(), || engine.entropy.next_u64()) {
-                        Some(Due::Renewal) => self.renew(Vec::new()),
-                        Some(Due::Repair) => self.repair(now),
-                        None => {}
-                    }
-                    Ok(())
-                }
-            };
-            if let Err(reason) = outcome {
-                return Some(Ended::Lost(reason));
-            }
-        }
-    }
-
-    /// Returns `None` if there is nothing to do.
-    async fn next_event(&mut self) -> Option<Event> {
-        poll_fn(|context| self.poll_event(context)).await
-    }
-
-    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        if let Some(renewing) = &mut self.renewing
-            && let Poll::Ready(verdict) = renewing.verdict.as_mut().poll(context)
-        {
-            return Poll::Ready(Some(Event::Verdict(verdict)));
-        }
-        let waits = self.renewing.is_some();
-        if let Some(commands) = self.state.read(waits.then_some(&*context)) {
-            return Poll::Ready(Some(Event::Commands(commands)));
-        }
-        let now = self.engine.now();
-        let wake = self.wake(now);
-        if now >= wake {
-            return Poll::Ready(Some(Event::Time));
-        }
-        if waits {
-            // Set before `closing` is checked: closing the coordinator fires all timers.
-            self.engine.nodes.timers.set(&mut self.timer, wake, context);
-        }
+    /// Does what is due at `now`. Returns whether anything was.
+    fn look(&mut self, now: Moment) -> Result<bool, LossReason> {
         if self.engine.closing.is_cancelled() {
-            return Poll::Ready(Some(Event::Closing));
+            return Err(LossReason::Closed);
         }
-        if waits { Poll::Pending } else { Poll::Ready(None) }
+        let planned = self.check_late_answers();
+        let wake = self.wake(now);
+        if now < wake {
+            return Ok(planned);
+        }
+        if now.back(LATE) >= wake
+            && let Ok(here) = Handle::try_current()
+        {
+            // Nothing woke it in time, so its runtime is not driven.
+            self.runtime = here;
+        }
+        if self.state.runs_until(now).is_none() {
+            return Err(self.state.lapsed(now));
+        }
+        if let Some(deadline) = self.state.was_taken_up() {
+            self.confirmed(deadline, now);
+        }
+        let engine = &self.engine;
+        match self.keep.due(now, || engine.are_many_renewing(), || engine.entropy.next_u64()) {
+            Some(Due::Renewal) => self.renew(None),
+            Some(Due::Repair) => self.repair(now),
+            None => {}
+        }
+        Ok(true)
     }
 
     fn ttl(&self) -> Duration {
@@ -361,49 +263,68 @@ fn lease_env(engine: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilit
     (&engine.nodes.timers, engine.tasks.registry(), engine.nodes.capabilities)
 }
 
-impl ParkedKeeper for Keeper {
-    fn is_waited_for(&self) -> bool {
-        self.succession.is_some() && self.engine.queues.is_waited_for(&self.queue_key)
-    }
-
-    fn give_back(mut self: Box<Self>, reply: ReleaseReply) -> FinishInBackground {
-        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-        let work = async move {
-            let successor = self.take_successor();
-            drop(reply.send(self.release().await));
-            drop(successor);
-        };
-        FinishInBackground::new(work, &engine.tasks, runtime)
-    }
-
-    fn leave_taken(mut self: Box<Self>, wanted: Retention) -> FinishInBackground {
-        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-        let work = async move {
-            let successor = self.take_successor();
-            self.retain(wanted).await;
-            drop(successor);
-        };
-        FinishInBackground::new(work, &engine.tasks, runtime)
-    }
-
-    fn unpark(mut self: Box<Self>) {
+impl LeaseKeeper for Keeper {
+    fn handle(&mut self, event: Event) -> Option<Ended> {
         let now = self.engine.now();
-        if now.back(LATE) >= self.wake(now)
-            && let Ok(here) = Handle::try_current()
-        {
-            // Nothing woke it in time, so its runtime is not driven.
-            self.runtime = here;
+        let is_over =
+            matches!(event, Event::Renew(_) | Event::Downgrade(_)) && self.state.runs_until(now).is_none();
+        let outcome = match event {
+            Event::End(ended) => return Some(ended),
+            Event::Renew(_) | Event::Downgrade(_) if is_over => Err(self.state.lapsed(now)),
+            Event::Verdict(round, verdict) => self.apply_verdict(&round, verdict, now),
+            Event::Renew(reply) => {
+                self.renew(Some(reply));
+                Ok(())
+            }
+            Event::Downgrade(reply) => {
+                self.downgrade(reply);
+                Ok(())
+            }
+            Event::Adopt => {
+                self.runtime = Handle::current();
+                Ok(())
+            }
+            Event::Look => match self.look(now) {
+                Ok(false) => {
+                    // Woken for nothing: its runtime has shut down, where a timer would fire at once again.
+                    let state = self.state.clone();
+                    self.engine.tasks.spawn(async move { state.handle(Event::Adopt) }, &self.runtime);
+                    return None;
+                }
+                outcome => outcome.map(|_| ()),
+            },
+        };
+        match outcome {
+            Ok(()) => {
+                self.set_timer(now);
+                None
+            }
+            Err(reason) => Some(Ended::Lost(reason)),
         }
+    }
+
+    fn conclude(self: Box<Self>, ended: Ended, is_waiting: bool) -> Option<FinishInBackground> {
         let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-        engine.tasks.spawn(self.work(), &runtime);
+        if let Ended::Lost(reason) = ended {
+            // What it asks the nodes may need a runtime.
+            let _entered = runtime.enter();
+            self.lose(reason);
+            return None;
+        }
+        let is_waited_for = self.succession.is_some() && engine.queues.is_waited_for(&self.queue_key);
+        let work = self.give_up(ended);
+        if is_waiting && !is_waited_for {
+            return Some(FinishInBackground::new(work, &engine.tasks, runtime));
+        }
+        engine.tasks.spawn(work, &runtime);
+        None
     }
 }
 
 /// A driven runtime fires a timer far sooner than this, unless the process was suspended.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Runs on normal completion, on panic and when the runtime drops the keeper, so that no caller
-/// waits for it.
+/// Runs on normal completion, on panic and when the runtime drops the keeper, so that no caller waits for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.engine.nodes.timers.stop(&mut self.timer);

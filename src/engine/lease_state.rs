@@ -1,17 +1,22 @@
-//! The state that a lease, its watchers and its keeper share, with the parked keeper.
+//! The state that a lease, its watchers and its keeper share, with the keeper itself under a mutex.
+//!
+//! What happens to a lease goes to its keeper by [`LeaseState::handle`]: a call of the holder, a timer, the last response of
+//! a round. The keeper is out of its place while it handles an event, so no mutex is held when nodes are asked and callers
+//! are woken. What happens meanwhile waits in its place, and is handled before it is put back.
 
 use std::fmt;
 use std::mem;
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
-use std::task::{Context, Wake, Waker};
+use std::task::Wake;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::commands::{HolderCommands, ReleaseReply, Retention};
+use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
 use crate::quorum::round::{OnSettled, Round};
@@ -58,38 +63,24 @@ pub(crate) struct LeaseState {
     wants_repair: AtomicBool,
 }
 
-/// The parked keeper, as the lease sees it.
-pub(crate) trait ParkedKeeper: Send {
-    /// Whether another caller in this process waits for the lock.
-    fn is_waited_for(&self) -> bool;
+/// The keeper, as the lease sees it.
+pub(crate) trait LeaseKeeper: Send {
+    /// Handles an event. Returns how the lease has ended.
+    fn handle(&mut self, event: Event) -> Option<Ended>;
 
-    /// Releases the lock, for a holder that waits for the result.
-    fn give_back(self: Box<Self>, reply: ReleaseReply) -> FinishInBackground;
-
-    /// Leaves the lock taken, for a holder that waits for the result.
-    fn leave_taken(self: Box<Self>, wanted: Retention) -> FinishInBackground;
-
-    /// Spawns a task that does the pending work.
-    fn unpark(self: Box<Self>);
+    /// Ends the lease. Returns the work if it is best done in the future of a holder that waits for it (`is_waiting`);
+    /// otherwise a task does it.
+    fn conclude(self: Box<Self>, ended: Ended, is_waiting: bool) -> Option<FinishInBackground>;
 }
 
 /// Where the keeper is.
 enum KeeperSlot {
-    /// Parked here. Its single owner, once taken out, is the only one that acts on the lease.
-    Parked(Box<dyn ParkedKeeper>),
-    /// Taken out; its owner reads the mailbox.
-    Running(Option<Box<Mailbox>>),
+    /// Here.
+    Here(Box<dyn LeaseKeeper>),
+    /// The lease is not delivered yet, or it handles an event. These have happened meanwhile.
+    Away(Vec<Event>),
     /// Gone. Has the votes on a release that no quorum confirmed.
     Closed(Option<Box<VoteReport>>),
-}
-
-/// Messages for the keeper while it is not parked, and the waker of its owner.
-#[derive(Default)]
-struct Mailbox {
-    commands: HolderCommands,
-    /// Whether its timer has fired.
-    timer_fired: bool,
-    keeper: Option<Waker>,
 }
 
 /// The renewal by which an offered lease is taken up (rule O-12).
@@ -120,8 +111,8 @@ pub(crate) enum LastRound {
 impl fmt::Debug for KeeperSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            KeeperSlot::Parked(_) => "Parked",
-            KeeperSlot::Running(_) => "Running",
+            KeeperSlot::Here(_) => "Here",
+            KeeperSlot::Away(_) => "Away",
             KeeperSlot::Closed(_) => "Closed",
         })
     }
@@ -164,7 +155,7 @@ impl LeaseState {
             over: Notify::new(),
             reason: Mutex::new(None),
             holds: AtomicU32::new(1),
-            slot: Mutex::new(KeeperSlot::Running(None)),
+            slot: Mutex::new(KeeperSlot::Away(Vec::new())),
             last_round: Mutex::default(),
             wants_repair: AtomicBool::new(true),
         })
@@ -286,77 +277,77 @@ impl LeaseState {
         Lost::new(self.resource.clone(), *first.get_or_insert(reason))
     }
 
-    /// Parks the keeper until a message arrives or its timer fires. Returns it if that has already
-    /// happened.
-    pub(crate) fn park<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
+    /// Puts the keeper into its place, once it has handled what has happened meanwhile.
+    pub(crate) fn give_to(self: &Arc<Self>, keeper: Box<dyn LeaseKeeper>) {
+        self.work(self.put_back(keeper));
+    }
+
+    /// Has the keeper handle what happens. If it is gone, the event is dropped, which notifies a caller that waits for a
+    /// reply.
+    pub(crate) fn handle(self: &Arc<Self>, event: Event) {
         let mut slot = self.slot.lock();
-        debug_assert!(matches!(&*slot, KeeperSlot::Running(_)), "a lease has two keepers, or had its last");
-        match &*slot {
-            KeeperSlot::Running(Some(mailbox)) if mailbox.timer_fired || !mailbox.commands.is_empty() => {
-                Some(keeper)
+        match mem::replace(&mut *slot, KeeperSlot::Away(Vec::new())) {
+            KeeperSlot::Away(mut events) => {
+                events.push(event);
+                *slot = KeeperSlot::Away(events);
             }
-            KeeperSlot::Parked(_) | KeeperSlot::Running(_) | KeeperSlot::Closed(_) => {
-                let before = mem::replace(&mut *slot, KeeperSlot::Parked(keeper));
+            KeeperSlot::Here(keeper) => {
                 drop(slot);
-                drop(before);
+                self.work(Some((keeper, event)));
+            }
+            closed @ KeeperSlot::Closed(_) => {
+                *slot = closed;
+                drop(slot);
+                drop(event);
+            }
+        }
+    }
+
+    fn work(&self, mut next: Option<(Box<dyn LeaseKeeper>, Event)>) {
+        while let Some((mut keeper, event)) = next {
+            if let Some(ended) = keeper.handle(event) {
+                self.close_slot();
+                drop(keeper.conclude(ended, false));
+                return;
+            }
+            next = self.put_back(keeper);
+        }
+    }
+
+    /// Puts the keeper into its place, or returns it with what has happened meanwhile.
+    fn put_back(&self, keeper: Box<dyn LeaseKeeper>) -> Option<(Box<dyn LeaseKeeper>, Event)> {
+        let mut slot = self.slot.lock();
+        match &mut *slot {
+            KeeperSlot::Away(events) if !events.is_empty() => Some((keeper, events.remove(0))),
+            KeeperSlot::Away(_) => {
+                *slot = KeeperSlot::Here(keeper);
+                None
+            }
+            KeeperSlot::Here(_) | KeeperSlot::Closed(_) => {
+                debug_assert!(false, "a lease has two keepers, or had its last");
                 None
             }
         }
     }
 
-    /// Takes the keeper, if it is parked and no other caller in this process waits for the lock.
-    pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
+    /// Ends the lease for a holder that waits. Returns the work that is to be done in its future.
+    pub(crate) fn conclude(self: &Arc<Self>, ended: Ended) -> Option<FinishInBackground> {
         let mut slot = self.slot.lock();
-        if let KeeperSlot::Parked(keeper) = &*slot
-            && !keeper.is_waited_for()
-            && let KeeperSlot::Parked(keeper) = mem::replace(&mut *slot, KeeperSlot::Running(None))
-        {
-            return Some(keeper);
+        if !matches!(&*slot, KeeperSlot::Here(_)) {
+            drop(slot);
+            self.handle(Event::End(ended));
+            return None;
         }
-        None
-    }
-
-    /// Takes the pending commands. If there are none, registers the waker.
-    pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<HolderCommands> {
-        let mut slot = self.slot.lock();
-        let KeeperSlot::Running(mailbox) = &mut *slot else { return None };
-        let taken = mailbox.take();
-        if let Some(context) = context
-            && taken.as_ref().is_none_or(|mailbox| mailbox.commands.is_empty())
-        {
-            mailbox.get_or_insert_default().keeper = Some(context.waker().clone());
-        }
+        let KeeperSlot::Here(keeper) = mem::replace(&mut *slot, KeeperSlot::Closed(None)) else {
+            return None;
+        };
         drop(slot);
-        taken.map(|mailbox| mailbox.commands).filter(|commands| !commands.is_empty())
-    }
-
-    pub(crate) fn post(&self, write: impl FnOnce(&mut HolderCommands)) {
-        self.leave(|mailbox| write(&mut mailbox.commands));
+        keeper.conclude(ended, true)
     }
 
     /// Waits for the keeper, and lets this runtime drive the task that may own it.
     pub(crate) fn helped<F>(&self, wait: F) -> Helped<F> {
         Helped::new(self.registry.clone(), wait)
-    }
-
-    /// Leaves a message for the keeper and wakes it. If the keeper is gone, the message is dropped,
-    /// which notifies callers that wait for a reply.
-    fn leave(&self, write: impl FnOnce(&mut Mailbox)) {
-        let mut slot = self.slot.lock();
-        let mut mailbox = match &mut *slot {
-            KeeperSlot::Closed(_) => return,
-            KeeperSlot::Running(there) => there.take().unwrap_or_default(),
-            KeeperSlot::Parked(_) => Box::default(),
-        };
-        write(&mut mailbox);
-        let waker = mailbox.keeper.take();
-        let before = mem::replace(&mut *slot, KeeperSlot::Running(Some(mailbox)));
-        drop(slot);
-        if let KeeperSlot::Parked(keeper) = before {
-            keeper.unpark();
-        } else if let Some(waker) = waker {
-            waker.wake();
-        }
     }
 
     /// Removes the keeper for good.
@@ -377,10 +368,9 @@ impl LeaseState {
     }
 
     pub(crate) fn unconfirmed(&self) -> Option<VoteReport> {
-        if let KeeperSlot::Closed(Some(report)) = &*self.slot.lock() {
-            Some(VoteReport::clone(report))
-        } else {
-            None
+        match &*self.slot.lock() {
+            KeeperSlot::Closed(report) => report.as_deref().cloned(),
+            KeeperSlot::Here(_) | KeeperSlot::Away(_) => None,
         }
     }
 
@@ -438,17 +428,18 @@ impl LeaseState {
     }
 }
 
-/// Wakes the keeper when its timer fires.
+/// Has the keeper look at what is due.
 impl Wake for LeaseState {
     fn wake(self: Arc<Self>) {
-        self.leave(|mailbox| mailbox.timer_fired = true);
+        // A node that panics when it is asked ends this lease, and not the task that fires the timers of all.
+        drop(catch_unwind(AssertUnwindSafe(|| self.handle(Event::Look))));
     }
 }
 
 impl OnSettled for LeaseState {
-    fn settled(&self, round: *const (), quorum: Quorum, key_states: KeyStates) {
+    fn settled(self: Arc<Self>, round: *const (), quorum: Quorum, key_states: KeyStates) {
         if self.keep(round, key_states) && self.wants_repair() && Keep::is_short(quorum, key_states) {
-            self.leave(|mailbox| mailbox.timer_fired = true);
+            self.wake();
         }
     }
 }

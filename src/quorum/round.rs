@@ -73,7 +73,7 @@ struct Inner<M> {
 /// Notified of the key states once all nodes have responded in a round.
 pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
     /// Called when all nodes have responded in the round at this address.
-    fn settled(&self, round: *const (), quorum: Quorum, key_states: KeyStates);
+    fn settled(self: Arc<Self>, round: *const (), quorum: Quorum, key_states: KeyStates);
 }
 
 /// The number of nodes for which the requests of a round need no allocation.

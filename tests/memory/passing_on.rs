@@ -188,14 +188,18 @@ async fn a_queue_is_still_served_after_its_keeper_panics() {
     let armed = Arc::<AtomicBool>::default();
     let nodes = bench.nodes.iter().cloned().map(|node| panicking(node, armed.clone()));
     let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL);
-    let lock = forever(&builder.build().unwrap());
+    let coordinator = builder.build().unwrap();
+    let lock = forever(&coordinator);
     let held = lock.acquire().await.unwrap();
+    // Its renewal is due at the same moment.
+    let other = coordinator.lock("other").acquire().await.unwrap();
     let next = bench.waiting(lock).await;
     armed.store(true, Ordering::Relaxed);
     bench.pass(TTL / 2).await;
     assert!(!armed.load(Ordering::Relaxed), "a renewal was due");
     bench.pass(TTL).await;
     assert!(held.check().is_err(), "it is not renewed");
+    assert!(other.check().is_ok(), "the lease beside it is");
     assert!(next.is_finished(), "the waiter behind it is not forgotten");
     next.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::Keeper;
+use crate::engine::commands::{Event, RenewReply};
 use crate::engine::offer_inbox::Time;
 use crate::engine::take_up::read_in_time;
 use crate::engine::throttle::InFlight;
@@ -21,14 +21,14 @@ use quorlock_protocol::{Claim, Moment, Verdict};
 /// A renewal in flight.
 pub(super) struct Renewing {
     pub(super) round: Arc<Round>,
-    pub(super) verdict: BoxFuture<'static, Verdict>,
     asked_by: Vec<RenewReply>,
+    /// Ends the task that waits for the verdict.
+    #[expect(dead_code, reason = "counts by being dropped")]
+    wanted: oneshot::Sender<()>,
     /// Counts the renewal until it is dropped.
     #[expect(dead_code, reason = "counts until it is dropped")]
     counted: InFlight,
 }
-
-type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 
 /// The renewal that takes up an offer is repeated after this fraction (one third) of what is left, unless it is confirmed.
 const TAKEN_UP_AGAIN: u32 = 3;
@@ -64,7 +64,7 @@ impl Keeper {
 
     /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
     /// So a lease that is held for long survives restarts of the nodes, one after the other.
-    pub(super) fn renew(&mut self, asked_by: Vec<RenewReply>) {
+    pub(super) fn renew(&mut self, asked_by: Option<RenewReply>) {
         if let Some(renewing) = &mut self.renewing {
             renewing.asked_by.extend(asked_by);
             return;
@@ -74,27 +74,36 @@ impl Keeper {
         let round = self.ask_to_renew(|request| request, |_| true);
         self.keep.renew(latest, round.sent);
         self.state.stop_repair();
-        let waited_for = round.clone();
-        let verdict = Box::pin(async move { waited_for.verdict().await });
         let counted = self.engine.renewals.begin();
-        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
+        let (wanted, mut unwanted) = oneshot::channel();
+        let asked_by = asked_by.into_iter().collect();
+        self.renewing = Some(Box::new(Renewing { round: round.clone(), asked_by, wanted, counted }));
+        let state = self.state.clone();
+        let waiting = async move {
+            tokio::select! {
+                biased;
+                _ = &mut unwanted => {}
+                verdict = round.verdict() => state.handle(Event::Verdict(round.clone(), verdict)),
+            }
+        };
+        self.engine.tasks.spawn(waiting, &self.runtime);
     }
 
-    /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38).
-    pub(super) fn plan_repair(&mut self, key_states: KeyStates) {
+    /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38). Returns whether it is
+    /// planned.
+    pub(super) fn plan_repair(&mut self, key_states: KeyStates) -> bool {
         let now = self.engine.now();
-        if self.keep.look(&*self.engine.nodes, key_states, now) {
+        let is_planned = self.keep.look(&*self.engine.nodes, key_states, now);
+        if is_planned {
             self.state.stop_repair();
         }
+        is_planned
     }
 
-    /// Checks answers to the acquisition that arrived after the lease was delivered.
-    pub(super) fn check_late_answers(&mut self) {
-        if self.state.wants_repair()
-            && let Some(key_states) = self.state.settled_key_states()
-        {
-            self.plan_repair(key_states);
-        }
+    /// Checks answers to the acquisition that arrived after the lease was delivered. Returns whether a repair is planned.
+    pub(super) fn check_late_answers(&mut self) -> bool {
+        let late = if self.state.wants_repair() { self.state.settled_key_states() } else { None };
+        late.is_some_and(|key_states| self.plan_repair(key_states))
     }
 
     /// Asks the nodes without the key again, unless enough have it by now.
@@ -114,27 +123,42 @@ impl Keeper {
 
     /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
     /// the next if that is lost; until then a node excludes more than it has to (rule S-6).
-    pub(super) fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
+    pub(super) fn downgrade(&mut self, asked_by: RenewReply) {
         self.clear_held();
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         // The verdict on an exclusive renewal does not apply any more.
-        if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
-        {
+        let mut others = Vec::new();
+        if let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) {
             let latest = self.leave_rounds();
             self.keep.settle(latest);
             self.keep.abandon();
             self.state.follow(&round);
-            asked_by.extend(others);
+            others = asked_by;
         }
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
-        self.renew(asked_by);
+        self.renew(Some(asked_by));
+        if let Some(renewing) = &mut self.renewing {
+            renewing.asked_by.extend(others);
+        }
+        // The waiters wait for readers now, of which this lease is one.
+        drop(self.take_successor());
     }
 
-    /// Applies the verdict on a renewal: see [`Keep::count`](quorlock_protocol::machine::Keep::count).
-    pub(super) fn apply_verdict(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
-        let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
+    /// Applies the verdict on the renewal that asked in `round`, if it is the latest: see
+    /// [`Keep::count`](quorlock_protocol::machine::Keep::count).
+    pub(super) fn apply_verdict(
+        &mut self,
+        round: &Arc<Round>,
+        verdict: Verdict,
+        now: Moment,
+    ) -> Result<(), LossReason> {
+        if !self.renewing.as_ref().is_some_and(|renewing| Arc::ptr_eq(&renewing.round, round)) {
             return Ok(());
-        };
+        }
+        if self.state.runs_until(now).is_none() {
+            return Err(self.state.lapsed(now));
+        }
+        let asked_by = self.renewing.take().map(|renewing| renewing.asked_by).unwrap_or_default();
         let left = self.state.left(now);
         let (keep, drift) = (&mut self.keep, self.engine.drift);
         let (term, hold_until) = self.state.term();
@@ -181,7 +205,7 @@ impl Keeper {
             Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
         };
         // Late answers still count.
-        self.state.follow(&round);
+        self.state.follow(round);
         for waiting in asked_by {
             // The caller may have stopped waiting.
             drop(waiting.send(reply.clone()));

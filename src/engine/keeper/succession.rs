@@ -7,10 +7,10 @@ use tokio::runtime::Handle;
 use tracing::debug;
 
 use super::ending::lost_before;
-use super::{Ended, Keeper, lease_env};
+use super::{Keeper, lease_env};
 use crate::engine::attempt::{clean_up, expect, new_claim};
 use crate::engine::cleanup::CleanupOf;
-use crate::engine::commands::ReleaseReply;
+use crate::engine::commands::{Ended, ReleaseReply};
 use crate::engine::context::EngineContext;
 use crate::engine::fencing;
 use crate::engine::lease_state::{LastRound, LeaseState};
@@ -34,7 +34,7 @@ pub(crate) trait Succession: Send {
     ) -> BoxFuture<'static, ()>;
 }
 
-/// A succession that is due. Dropped, it runs in a task, or closes the queue if that is empty.
+/// A succession that is due: dropped, it runs in a task, or closes the queue if that is empty.
 pub(super) struct Successor {
     engine: Arc<EngineContext>,
     key: Arc<str>,
@@ -42,13 +42,6 @@ pub(super) struct Successor {
 }
 
 impl Successor {
-    /// Serves the waiters after the lock was released.
-    async fn serve(mut self) {
-        if let Some((_, serving)) = self.begin() {
-            serving.await;
-        }
-    }
-
     /// Takes the first waiter, on whose runtime to serve. Returns `None` if the queue was empty and
     /// is now closed.
     fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
@@ -75,42 +68,49 @@ impl Keeper {
         drop(waiter.sender.send(Ok(self.deliver(&waiter.acquisition, rounds))));
     }
 
-    /// Handles the end of a lease: passes the lock to the next local waiter, or releases it.
-    pub(super) async fn conclude(mut self: Box<Self>, ended: Ended) {
-        let next = match &ended {
-            Ended::Released(_) => self.next_here(),
-            Ended::Lost(_) | Ended::Retained(_) => None,
-        };
-        let successor = match (ended, next) {
-            (Ended::Lost(reason), _) => {
-                let successor = self.take_successor();
-                self.lose(reason);
-                successor
-            }
-            (Ended::Retained(wanted), _) => {
+    /// Gives the lock up: passes it to the next local waiter, releases it, or leaves it taken.
+    pub(super) async fn give_up(mut self: Box<Self>, ended: Ended) {
+        let now = self.engine.now();
+        if self.state.runs_until(now).is_none() {
+            return self.end_lapsed(ended, now);
+        }
+        // Dropped, it serves the waiters in a task.
+        let _successor = match ended {
+            Ended::Lost(reason) => return self.lose(reason),
+            Ended::Retained(wanted) => {
                 let successor = self.take_successor();
                 self.retain(wanted).await;
                 successor
             }
-            (Ended::Released(reply), None) => {
-                let successor = self.take_successor();
-                let released = self.release().await;
-                if let Some(reply) = reply {
-                    drop(reply.send(released));
+            Ended::Released(reply) => match self.next_here() {
+                None => {
+                    let successor = self.take_successor();
+                    let released = self.release().await;
+                    if let Some(reply) = reply {
+                        drop(reply.send(released));
+                    }
+                    successor
                 }
-                successor
-            }
-            (Ended::Released(reply), Some(next)) => match self.handoff(&next.acquisition, reply) {
-                Ok(()) => {
-                    self.deliver_to(next, 0);
-                    None
-                }
-                Err(reply) => self.pass_on(next, reply).await,
+                Some(next) => match self.handoff(&next.acquisition, reply) {
+                    Ok(()) => {
+                        self.deliver_to(next, 0);
+                        None
+                    }
+                    Err(reply) => self.pass_on(next, reply).await,
+                },
             },
         };
-        if let Some(successor) = successor {
-            successor.serve().await;
+    }
+
+    /// Ends a lease that was over when its holder gave it up.
+    fn end_lapsed(self: Box<Self>, ended: Ended, now: Moment) {
+        let lost = self.state.end(self.state.lapsed(now));
+        match ended {
+            Ended::Released(Some(reply)) => drop(reply.send(Err(lost.clone()))),
+            Ended::Retained(wanted) => wanted.reply(Err(lost.clone().into())),
+            Ended::Released(None) | Ended::Lost(_) => {}
         }
+        self.lose(lost.reason);
     }
 
     /// Returns the next local waiter, if the handoff limits allow one before other processes.
@@ -152,7 +152,6 @@ impl Keeper {
         }
         // The old lease ends before the new one begins.
         self.end();
-        self.state.close_slot();
         let hold_until = next.max_hold.map(|longest| now + longest);
         self.handoff = next.handoff();
         self.meter = next.meter.clone();
