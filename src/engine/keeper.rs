@@ -305,18 +305,14 @@ impl LeaseKeeper for Keeper {
 
     fn conclude(self: Box<Self>, ended: Ended, is_waiting: bool) -> Option<FinishInBackground> {
         let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-        if let Ended::Lost(reason) = ended {
-            // What it asks the nodes may need a runtime.
-            let _entered = runtime.enter();
-            self.lose(reason);
-            return None;
-        }
+        // What it asks the nodes may need one.
+        let _entered = Handle::try_current().is_err().then(|| runtime.enter());
         let is_waited_for = self.succession.is_some() && engine.queues.is_waited_for(&self.queue_key);
-        let work = self.give_up(ended);
+        let rest = self.give_up(ended)?;
         if is_waiting && !is_waited_for {
-            return Some(FinishInBackground::new(work, &engine.tasks, runtime));
+            return Some(FinishInBackground::new(rest, &engine.tasks, runtime.clone()));
         }
-        engine.tasks.spawn(work, &runtime);
+        engine.tasks.spawn(rest, &runtime);
         None
     }
 }

@@ -22,13 +22,9 @@ pub(crate) struct FinishInBackground {
 
 impl FinishInBackground {
     /// Counts as one of `tasks` from here on. If a task is needed, it is spawned on `runtime`.
-    pub(crate) fn new(
-        work: impl Future<Output = ()> + Send + 'static,
-        tasks: &Tasks,
-        runtime: Handle,
-    ) -> FinishInBackground {
+    pub(crate) fn new(work: BoxFuture<'static, ()>, tasks: &Tasks, runtime: Handle) -> FinishInBackground {
         let token = tasks.tracker.token();
-        FinishInBackground { work: Some(Box::pin(work)), runtime, tasks: tasks.clone(), token }
+        FinishInBackground { work: Some(work), runtime, tasks: tasks.clone(), token }
     }
 }
 

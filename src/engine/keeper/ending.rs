@@ -15,10 +15,9 @@ use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{COOLDOWN, Mode, Moment, Verdict};
 
 impl Keeper {
-    /// Releases the lock, and returns when a quorum has confirmed. The rest continues in the
-    /// background. Fails if the nodes had lost the key before.
-    pub(super) async fn release(mut self: Box<Self>) -> Result<(), Lost> {
-        let mut released = Ok(());
+    /// Releases the lock: the requests have left when this returns, and the future ends when a quorum has confirmed. The
+    /// rest continues in the background. Fails if the nodes had lost the key before.
+    pub(super) fn release(mut self: Box<Self>) -> impl Future<Output = Result<(), Lost>> + Send {
         let valid_until = self.valid_until();
         self.end();
         // Before the holder is notified: it may ask for the lock again immediately.
@@ -27,21 +26,20 @@ impl Keeper {
         let of = CleanupOf::Release(self.state.fence);
         let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), self.settle(), of);
         self.notify_other_queues();
-        if let Some(cleanup) = cleanup {
+        async move {
+            let Some(cleanup) = cleanup else { return Ok(()) };
             let verdict = cleanup.confirmed().await;
             self.meter.released(verdict);
             if verdict != Verdict::Won {
                 self.not_confirmed(cleanup.report());
             }
-            if cleanup.came_too_late(valid_until).await {
-                released = Err(lost_before(&self.state));
-            }
+            let is_lost = cleanup.came_too_late(valid_until).await;
             if cleanup.is_wanted() {
                 self.engine.queues.set_cooldown(&self.queue_key, self.engine.now() + COOLDOWN);
             }
             cleanup.leave(self.runtime.clone());
+            if is_lost { Err(lost_before(&self.state)) } else { Ok(()) }
         }
-        released
     }
 
     /// When the validity of the lease ends if it goes on.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use tokio::runtime::Handle;
 use tracing::debug;
 
@@ -68,38 +68,44 @@ impl Keeper {
         drop(waiter.sender.send(Ok(self.deliver(&waiter.acquisition, rounds))));
     }
 
-    /// Gives the lock up: passes it to the next local waiter, releases it, or leaves it taken.
-    pub(super) async fn give_up(mut self: Box<Self>, ended: Ended) {
+    /// Gives the lock up: passes it to the next local waiter, releases it, or leaves it taken. What that asks the nodes has
+    /// left before this returns, except where the lock is left taken. Returns what is still to be done.
+    pub(super) fn give_up(mut self: Box<Self>, ended: Ended) -> Option<BoxFuture<'static, ()>> {
         let now = self.engine.now();
         if self.state.runs_until(now).is_none() {
-            return self.end_lapsed(ended, now);
+            self.end_lapsed(ended, now);
+            return None;
         }
-        // Dropped, it serves the waiters in a task.
-        let _successor = match ended {
-            Ended::Lost(reason) => return self.lose(reason),
+        Some(match ended {
+            Ended::Lost(reason) => {
+                self.lose(reason);
+                return None;
+            }
             Ended::Retained(wanted) => {
                 let successor = self.take_successor();
-                self.retain(wanted).await;
-                successor
+                Box::pin(self.retain(wanted).map(|()| drop(successor)))
             }
             Ended::Released(reply) => match self.next_here() {
                 None => {
                     let successor = self.take_successor();
-                    let released = self.release().await;
-                    if let Some(reply) = reply {
-                        drop(reply.send(released));
-                    }
-                    successor
+                    let done = move |released| {
+                        if let Some(reply) = reply {
+                            drop(reply.send(released));
+                        }
+                        drop(successor);
+                    };
+                    Box::pin(self.release().map(done))
                 }
                 Some(next) => match self.handoff(&next.acquisition, reply) {
                     Ok(()) => {
                         self.deliver_to(next, 0);
-                        None
+                        return None;
                     }
-                    Err(reply) => self.pass_on(next, reply).await,
+                    // Dropped, the successor serves the waiters in a task.
+                    Err(reply) => Box::pin(self.pass_on(next, reply).map(drop)),
                 },
             },
-        };
+        })
     }
 
     /// Ends a lease that was over when its holder gave it up.
@@ -189,12 +195,13 @@ impl Keeper {
     ///
     /// The old lease has ended before anything is sent, so the two never overlap. Every node that
     /// grants holds the new token from then on, as if it had been free. If no quorum did so in
-    /// time, both claims are withdrawn, and the returned successor serves the queue.
-    pub(super) async fn pass_on(
+    /// time, both claims are withdrawn, and the returned successor serves the queue. The request has left when this
+    /// returns.
+    pub(super) fn pass_on(
         mut self: Box<Self>,
         waiter: Waiter,
         reply: Option<ReleaseReply>,
-    ) -> Option<Successor> {
+    ) -> impl Future<Output = Option<Successor>> + Send {
         let valid_until = self.valid_until();
         self.end();
         let next = &waiter.acquisition;
@@ -206,48 +213,51 @@ impl Keeper {
         let request =
             SharedRequest::from(Request::Transfer { from: from.clone(), to: to.clone(), ttl, fence_hint });
         let round = Round::start(&self.engine.nodes, expect(fence_hint), ttl, |_| Some(request.clone()));
-        let decision = fencing::decide(&self.engine, &to, &round).await;
-        let now = self.engine.now();
-        let deadline = round.with(|round, nodes| round.deadline(nodes, self.engine.drift));
-        if decision.verdict != Verdict::Won {
-            self.not_confirmed(decision.round.report());
-        }
-        self.report_release(reply, before, &round, valid_until);
-        // A node without the new token may still have the old one.
-        let rest = {
-            let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-            let (ttl, round) = (self.ttl(), round.clone());
-            async move {
-                round.settled().await;
-                clean_up(
-                    &engine,
-                    &runtime,
-                    &from,
-                    ttl,
-                    left_behind(before, round.key_states()),
-                    CleanupOf::Lease,
-                );
+        async move {
+            let next = &waiter.acquisition;
+            let decision = fencing::decide(&self.engine, &to, &round).await;
+            let now = self.engine.now();
+            let deadline = round.with(|round, nodes| round.deadline(nodes, self.engine.drift));
+            if decision.verdict != Verdict::Won {
+                self.not_confirmed(decision.round.report());
             }
-        };
-        self.engine.tasks.spawn(rest, &self.runtime);
-        if decision.verdict == Verdict::Won && fencing::in_time(&self.engine, &round, now) {
-            next.meter.passed(Passed::ByRound);
-            let rounds = decision.rounds(&round);
-            debug!(resource = %next.resource, token = %to.token().short(), "passed on");
-            let mut passed =
-                Keeper::of(&self.engine, next, to, &round, decision.fence, (round.sent, deadline));
-            (passed.streak, passed.succession) = (self.streak, self.succession.take());
-            passed.deliver_to(waiter, rounds);
-            return None;
+            self.report_release(reply, before, &round, valid_until);
+            // A node without the new token may still have the old one.
+            let rest = {
+                let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
+                let (ttl, round) = (self.ttl(), round.clone());
+                async move {
+                    round.settled().await;
+                    clean_up(
+                        &engine,
+                        &runtime,
+                        &from,
+                        ttl,
+                        left_behind(before, round.key_states()),
+                        CleanupOf::Lease,
+                    );
+                }
+            };
+            self.engine.tasks.spawn(rest, &self.runtime);
+            if decision.verdict == Verdict::Won && fencing::in_time(&self.engine, &round, now) {
+                next.meter.passed(Passed::ByRound);
+                let rounds = decision.rounds(&round);
+                debug!(resource = %next.resource, token = %to.token().short(), "passed on");
+                let mut passed =
+                    Keeper::of(&self.engine, next, to, &round, decision.fence, (round.sent, deadline));
+                (passed.streak, passed.succession) = (self.streak, self.succession.take());
+                passed.deliver_to(waiter, rounds);
+                return None;
+            }
+            next.meter.passed(Passed::Failed);
+            debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
+            round.abandon();
+            clean_up(&self.engine, &self.runtime, &to, next.ttl, round.key_states(), CleanupOf::Lease);
+            // It was first in the queue, and stays first.
+            self.engine.queues.put_back(&self.queue_key, waiter);
+            self.engine.queues.clear_held(&self.queue_key);
+            self.take_successor()
         }
-        next.meter.passed(Passed::Failed);
-        debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
-        round.abandon();
-        clean_up(&self.engine, &self.runtime, &to, next.ttl, round.key_states(), CleanupOf::Lease);
-        // It was first in the queue, and stays first.
-        self.engine.queues.put_back(&self.queue_key, waiter);
-        self.engine.queues.clear_held(&self.queue_key);
-        self.take_successor()
     }
 
     /// Answers a holder that has released the lock, which `round` passes on: whether enough nodes had lost the key
