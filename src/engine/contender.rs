@@ -1,29 +1,13 @@
 //! Contends for a lock with other processes, on behalf of all waiters of this process.
 //!
 //! A [`Contender`] serves one waiter of this process after the other. Between them it is kept by the
-//! keeper of the lease, with what it has learnt about the contention: which node to ask first, the
-//! largest fencing token, the last holder. [`Contender::win`] makes attempts, each with a new token,
-//! until one of them has won or the waiter gives up.
-//!
-//! ```text
-//!           ┌───────────────────────── refused ──────────────────────┐
-//!           ▼                                                        │
-//!  win ──► do others want the lock?                                  │
-//!           ├─ no ──────────────────────────────► ask the nodes ──► verdict ──► AcquireError
-//!           ├─ wait in the queue of a node ─ turn ────►┤           ▲   │
-//!           │     └─ offer ─► collect the votes ───────┼───────────┘   │ won, in time
-//!           ├─ keep a place in each queue ─ turn ─────►┤               ▼
-//!           └─ wait for hints or a time ──────────────►┘            Attempt
-//! ```
-//!
-//! # After each verdict
+//! keeper of the lease, with what it has learnt about the contention. [`Contender::win`] makes attempts, each with a new
+//! token, until one of them has won or the waiter gives up. What is next, and what a refusal means, [`Contest`] decides;
+//! here its steps are done.
 //!
 //! - *Won* and in time: the attempt is returned, and becomes a lease.
 //! - Everything else: the attempt is dropped, which cleans it up on every node that it may have
-//!   reached. Then the contender learns from the votes (`learn`) and returns an error if the waiter
-//!   does not wait or waiting is pointless (`last_word`). Otherwise it decides how long to pause and
-//!   for which nodes (`pause`), announces a writer that waits for readers (`intent`), reports the
-//!   holder to the waiters of this process, and waits.
+//!   reached. Then the waiter fails, or the holder is reported to the waiters of this process, and it goes on.
 //!
 //! # How it waits
 //!
@@ -58,7 +42,6 @@
 //! can then serve the next waiter.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::trace;
 
@@ -67,20 +50,17 @@ use super::context::EngineContext;
 use super::node_queue::{Accepts, NodeQueue};
 use super::options::{AcquireRequest, News};
 use super::subscription::Subscription;
-use super::wait::{Wait, Waiting, notify_listener};
+use super::wait::{Waiting, notify_listener};
 use crate::error::AcquireError;
 use crate::node::Grants;
 use intent::Intent;
 use places::OpenPlace;
-use quorlock_protocol::machine::wait::{ASKED_AGAIN, AskOrder, Learnt};
-use quorlock_protocol::votes::{Holder, VoteReport};
-use quorlock_protocol::{
-    AskPace, Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Verdict, WaiterId, fraction,
-};
+use quorlock_protocol::machine::wait::{Contest, Lost, Step, Then, WaitsBy};
+use quorlock_protocol::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
+use quorlock_protocol::{AskPace, COOLDOWN, Keys, Mode, Moment, Verdict, WaiterId, fraction};
 use turn::Chance;
 
 mod intent;
-mod learn;
 mod pause;
 mod places;
 mod turn;
@@ -89,14 +69,10 @@ mod turn;
 pub(crate) struct Contender {
     engine: Arc<EngineContext>,
     keys: Keys,
-    order: AskOrder,
-    learnt: Learnt,
-    /// The largest fencing token seen; zero if it is only known that others want the lock.
-    seen: Option<FencingToken>,
+    /// Decides what is next, and what a refusal means.
+    contest: Contest,
     /// The number of rounds for the current waiter.
     pub(crate) rounds: usize,
-    /// The pauses after split votes, and where nodes do not send hints.
-    pauses: Backoff,
     mode: Mode,
     /// Keeps new readers out while this writer waits.
     intent: Option<Intent>,
@@ -110,26 +86,14 @@ pub(crate) struct Contender {
     pace: AskPace,
 }
 
-/// The upper bound of the first pause after a split vote: a few round trips in one datacenter, to
-/// desynchronize the contenders.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause. No hint announces the end of a split.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How often a `Wait::Never` call retries after a vote in which no client had a quorum. The retries
-/// take 150 ms at most in one datacenter, and one of the contenders then has the lock.
-const SPLITS: usize = 5;
-
 impl Contender {
     pub(crate) fn new(engine: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contender {
         let contended = engine.queues.is_contended(keys.queue_key(), || engine.now());
         Contender {
             engine: engine.clone(),
             keys: keys.clone(),
-            order: AskOrder::AllAtOnce,
-            learnt: Learnt::default(),
-            seen: contended.then_some(FencingToken::ZERO),
+            contest: Contest::new(contended),
             rounds: 0,
-            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
             intent: None,
             queue: NodeQueue::new(Accepts::Offers, &*engine.entropy),
@@ -141,7 +105,7 @@ impl Contender {
 
     /// Whether other clients were seen to want the key, so that there is something to remember.
     pub(crate) fn is_contended(&self) -> bool {
-        self.seen.is_some()
+        self.contest.is_contended()
     }
 
     /// Contends until `acquisition` has the lock or has failed.
@@ -154,6 +118,9 @@ impl Contender {
         debug_assert!(is_fresh, "the wait before has left traces on the nodes");
         self.rounds = 0;
         self.pace = AskPace::default();
+        let is_one_writer = self.mode == Mode::Exclusive && !self.keys.are_several();
+        let waits_by = if is_one_writer { WaitsBy::Queue } else { WaitsBy::Places };
+        self.contest.begin(waits_by, acquisition.patience());
         let subscription = Subscription::open(self.engine.queues_of(self.mode), &self.keys);
         let mut guard = ContendGuard { contender: self, acquisition, won: false };
         let outcome = guard.contender.contend(acquisition, &subscription).await;
@@ -166,105 +133,76 @@ impl Contender {
         acquisition: &Arc<AcquireRequest>,
         subscription: &Subscription,
     ) -> Result<Attempt, AcquireError> {
-        let (mut splits, mut is_silent) = (0, false);
-        // When our turn ends.
-        let mut turn: Option<Moment> = None;
         loop {
             if self.engine.closing.is_cancelled() {
                 return Err(AcquireError::Closed);
             }
-            let is_over = |turn: Moment| turn <= self.engine.now();
-            let mut offered = None;
-            if self.queue.has_offers() {
-                // An offer may also arrive during our turn.
-                offered = self.take_offer(subscription, acquisition).await?;
-            } else if self.may_queue(acquisition) && self.is_contended() && turn.is_none_or(is_over) {
-                turn = match self.turn(acquisition, subscription).await? {
-                    Chance::Turn(until) => Some(until),
-                    Chance::Offer(attempt) => {
-                        offered = Some(*attempt);
-                        None
-                    }
-                    Chance::NoQueue => {
-                        is_silent = true;
-                        None
-                    }
-                };
-            }
-            if acquisition.wait == Wait::Never || self.may_queue(acquisition) {
-                // A call that asks once needs the verdict of all nodes, not one node's refusal; and
-                // in our turn there is no competition.
-                self.order = AskOrder::AllAtOnce;
-            }
+            let has_queue = !self.queue.closed;
+            let offered = match self.contest.next(self.queue.has_offers(), has_queue, self.engine.now()) {
+                Step::TakeOffer => self.take_offer(subscription, acquisition).await?,
+                Step::Queue => self.queue_up(acquisition, subscription).await?,
+                Step::Ask => None,
+            };
             let Some(mut attempt) = self.attempt(offered, acquisition, subscription).await else { continue };
             let asked = attempt.sent();
             let verdict = attempt.verdict().await;
             let now = self.engine.now();
             self.rounds += attempt.rounds();
             if verdict == Verdict::Won && attempt.in_time(now) {
-                self.pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
                 if let Some(offers) = &self.engine.offers {
                     offers.acquired(self.keys.first(), self.queue.waiter(), attempt.token());
                 }
-                if self.is_contended() {
-                    self.seen = self.seen.max(attempt.largest_number());
-                    self.learn(&attempt.report());
-                    self.order = self.learnt.order();
+                let votes = self.is_contended().then(|| (attempt.report(), attempt.largest_number()));
+                if let Some((report, _)) = &votes {
+                    self.look_for_others(report);
                 }
+                self.contest.won(votes);
                 return Ok(attempt);
             }
-            let report = attempt.report();
-            // Even if no node has reported a number: others want the lock.
-            self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
+            let (report, largest) = (attempt.report(), attempt.largest_number());
             // In a queue for a key that never expires, a later caller would not see why.
             if verdict == Verdict::Contended && !report.misconfigured() {
                 self.engine.queues.mark_contended(self.keys.queue_key(), now);
             }
-            self.learn(&report);
+            self.look_for_others(&report);
             self.queue.note_held(verdict == Verdict::Contended && report.holder().is_some());
             drop(attempt);
             trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
-            let asks_once = acquisition.wait == Wait::Never;
-            if asks_once && splits < SPLITS && report.is_split() {
-                if splits == 0 {
-                    // Longer than the others' votes are in flight, or all would collide again.
-                    let first = FIRST_PAUSE.max(now.since(asked));
-                    self.pauses = Backoff::new(first, LONGEST_PAUSE.max(first * 4));
+            match self.contest.lost(&report, largest, (asked, now)) {
+                Lost::Misconfigured => {
+                    let (resource, report) = (acquisition.resource.clone(), Box::new(report));
+                    return Err(AcquireError::Misconfigured { resource, report });
                 }
-                splits += 1;
-            } else if let Some(error) = last_word(acquisition, verdict, &report, now) {
-                return Err(error);
+                Lost::InVain => {
+                    let news = News { verdict, report: Box::new(report) };
+                    return Err(acquisition.not_acquired(news, now.since(acquisition.since)));
+                }
+                Lost::GoesOn => {}
             }
             let mut pause = self.pause(verdict, &report, subscription, now);
-            if !asks_once {
-                if is_silent || !(self.may_queue(acquisition) || self.keeps_places(acquisition)) {
-                    let key = self.keys.first().clone();
-                    self.announce_intent(acquisition, (&key, &report), now);
-                }
+            let has_queue = !self.queue.closed;
+            if self.contest.announces_writer(has_queue) {
+                let key = self.keys.first().clone();
+                self.announce_intent(acquisition, (&key, &report), now);
+            }
+            if !self.contest.asks_once() {
                 self.report(acquisition, News { verdict, report: Box::new(report) }, None, now);
             }
-            self.order = self.learnt.order();
-            if self.keeps_places(acquisition) && verdict == Verdict::Contended {
-                let closing = self.engine.closing.clone();
-                tokio::select! {
-                    biased;
-                    () = closing.cancelled() => return Err(AcquireError::Closed),
-                    is_due = self.wait_in_places(acquisition, &mut pause, subscription) => if is_due {
-                        self.order = AskOrder::AllAtOnce;
+            match self.contest.then(verdict, has_queue, &mut pause, now) {
+                Then::Next => continue,
+                Then::Places => {
+                    let closing = self.engine.closing.clone();
+                    let is_due = tokio::select! {
+                        biased;
+                        () = closing.cancelled() => return Err(AcquireError::Closed),
+                        is_due = self.wait_in_places(acquisition, &mut pause, subscription) => is_due,
+                    };
+                    if is_due {
+                        self.contest.is_due();
                         continue;
-                    },
-                }
-            }
-            if self.may_queue(acquisition) && verdict == Verdict::Contended {
-                // The other nodes may have released a moment after the one that hinted. If not, we
-                // queue.
-                match turn {
-                    Some(turn) => pause.until = pause.until.min(turn),
-                    None if std::mem::take(&mut is_silent) => {
-                        pause.until = pause.until.min(now + ASKED_AGAIN);
                     }
-                    None => continue,
                 }
+                Then::Pause => {}
             }
             tokio::select! {
                 biased;
@@ -272,6 +210,23 @@ impl Contender {
                 () = self.sleep(&pause, pause.until, subscription, || false) => {}
             }
         }
+    }
+
+    /// Waits in the queue of a node until there is a reason to ask. Returns the attempt if the lock was offered.
+    async fn queue_up(
+        &mut self,
+        acquisition: &Arc<AcquireRequest>,
+        subscription: &Subscription,
+    ) -> Result<Option<Attempt>, AcquireError> {
+        match self.turn(acquisition, subscription).await? {
+            Chance::Turn(until) => self.contest.has_turn(until),
+            Chance::Offer(attempt) => {
+                self.contest.is_offered();
+                return Ok(Some(*attempt));
+            }
+            Chance::NoQueue => self.contest.is_not_queued(),
+        }
+        Ok(None)
     }
 
     /// Returns the attempt that was offered, or starts one; nothing if an offer has come meanwhile.
@@ -289,14 +244,20 @@ impl Contender {
             return None;
         }
         subscription.clear_hints();
-        Some(Attempt::start(&self.engine, acquisition, self.order, (self.seen, self.place())))
+        let order = self.contest.order(!self.queue.closed);
+        Some(Attempt::start(&self.engine, acquisition, order, (self.contest.seen(), self.place())))
     }
 
-    /// Whether waiters use the queue of a node. Readers do not, since they do not wait for each
-    /// other; nor do callers that want several locks, each of which has its own queue.
-    fn may_queue(&self, acquisition: &AcquireRequest) -> bool {
-        let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
-        alone && acquisition.wait != Wait::Never && !self.queue.closed
+    /// Records a holder that is not in the queue: the lock must then be free for a moment between
+    /// holders (rule O-9).
+    pub(super) fn look_for_others(&self, report: &VoteReport) {
+        let by_others =
+            |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if !holding.token.is_ours());
+        if let Some(offers) = &self.engine.offers
+            && report.votes().iter().any(by_others)
+        {
+            offers.note_outsider(self.keys.first(), self.engine.now());
+        }
     }
 
     /// The waiter whose places an attempt may take, on nodes that serve waiters in the order of their places.
@@ -306,8 +267,7 @@ impl Contender {
 
     /// Pauses so that clients which wanted the lock while this process had it go first.
     pub(crate) async fn back_off(&mut self) {
-        self.order = self.learnt.order();
-        self.seen = self.seen.max(Some(FencingToken::ZERO));
+        self.contest.back_off();
         let pause = COOLDOWN + fraction(COOLDOWN, self.engine.entropy.next_u64());
         self.engine.wait_until(self.engine.now() + pause).await;
     }
@@ -350,25 +310,4 @@ impl Drop for ContendGuard<'_> {
         places::leave(&engine, self.acquisition, (key, waiter), queues);
         self.contender.leave_places(self.acquisition, self.won);
     }
-}
-
-/// Returns the error for a caller that does not wait, or for which waiting is pointless.
-fn last_word(
-    acquisition: &AcquireRequest,
-    verdict: Verdict,
-    report: &VoteReport,
-    now: Moment,
-) -> Option<AcquireError> {
-    if report.misconfigured() {
-        let (resource, report) = (acquisition.resource.clone(), Box::new(report.clone()));
-        return Some(AcquireError::Misconfigured { resource, report });
-    }
-    let in_vain = match acquisition.wait {
-        Wait::Never => true,
-        // Quarantines end at a known time. Better to fail now than after the wait.
-        Wait::UpTo(longest) => !report.may_win_within((acquisition.since + longest).since(now)),
-        Wait::Forever => false,
-    };
-    let news = || News { verdict, report: Box::new(report.clone()) };
-    in_vain.then(|| acquisition.not_acquired(news(), now.since(acquisition.since)))
 }

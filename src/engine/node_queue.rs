@@ -68,7 +68,7 @@ use crate::node::{Capability, Queued, Request, Vote};
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::machine::NodeSet;
-use quorlock_protocol::machine::wait::{Doubt, Places};
+use quorlock_protocol::machine::wait::{Doubt, Place, Places};
 use quorlock_protocol::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{Keys, Moment, QUEUE_PATIENCE, WaiterId, preferred_node, turn};
 
@@ -99,39 +99,6 @@ pub(super) enum Accepts {
     Offers,
     /// The lock must be free for a moment: for readers and callers of several locks (rule W-9).
     OpenReleases,
-}
-
-/// A node's response about a place in its queue.
-pub(super) struct Place {
-    pub(super) home: usize,
-    /// `None` if it is our turn.
-    pub(super) queued: Option<Queued>,
-    pub(super) report: VoteReport,
-    /// The length of a turn.
-    pub(super) turn: Duration,
-}
-
-impl Place {
-    /// The number of processes that wait before this one.
-    pub(super) fn ahead(&self) -> u32 {
-        self.queued.as_ref().map_or(0, |queued| queued.ahead)
-    }
-
-    /// Whether this is one of the first two waiters, which are notified of every change of the
-    /// lock.
-    pub(super) fn is_near(&self) -> bool {
-        self.queued.as_ref().is_some_and(|queued| queued.ahead < 2)
-    }
-
-    /// Whether the node said that the lock is held; it tells only the first two.
-    pub(super) fn is_held(&self) -> bool {
-        self.queued.as_ref().is_some_and(|queued| queued.holding.is_some())
-    }
-
-    /// Whether this is the first waiter and the lock is held.
-    pub(super) fn is_first_behind_holder(&self) -> bool {
-        self.ahead() == 0 && self.is_held()
-    }
 }
 
 impl NodeQueue {

@@ -10,6 +10,7 @@ use super::owner::Owner;
 use super::wait::{Handoff, OnWait, Wait};
 use crate::error::{AcquireError, ConfigError};
 use crate::telemetry::LockMeter;
+use quorlock_protocol::machine::wait::Patience;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Keys, LeaseTiming, Mode, Moment, Resource, Verdict};
 
@@ -149,6 +150,15 @@ pub(crate) struct News {
 }
 
 impl AcquireRequest {
+    /// How long it waits.
+    pub(crate) fn patience(&self) -> Patience {
+        match self.wait {
+            Wait::Never => Patience::None,
+            Wait::UpTo(longest) => Patience::Until(self.since + longest),
+            Wait::Forever => Patience::Endless,
+        }
+    }
+
     /// The key of the wait queue in this process.
     pub(crate) fn queue_key(&self) -> &Arc<str> {
         self.keys.queue_key()

@@ -2,7 +2,7 @@
 
 use super::Contender;
 use crate::engine::subscription::Subscription;
-use quorlock_protocol::machine::wait::{AskOrder, Pause};
+use quorlock_protocol::machine::wait::Pause;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Moment, Verdict};
 
@@ -15,10 +15,9 @@ impl Contender {
         subscription: &Subscription,
         now: Moment,
     ) -> Pause {
-        let asked_one_first = matches!(self.order, AskOrder::PreferredFirst(_));
+        let Contender { engine, contest, .. } = self;
         let hearing = |keys: &[_], among| subscription.hints(keys).hearing(among);
-        let random = || self.engine.entropy.next_u64();
-        Pause::after((verdict, report), asked_one_first, hearing, &mut self.pauses, random, now)
+        contest.pause((verdict, report), hearing, || engine.entropy.next_u64(), now)
     }
 
     /// Waits until the next request may be sent (rule W-10), or for an offer.

@@ -17,15 +17,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::{ASKED_AGAIN, Contender};
+use super::Contender;
 use crate::engine::context::EngineContext;
 use crate::engine::node_queue::{Accepts, NodeQueue};
 use crate::engine::options::AcquireRequest;
 use crate::engine::subscription::Subscription;
-use crate::engine::wait::Wait;
 use crate::node::{Request, SharedRequest, Vote};
 use quorlock_protocol::machine::NodeSet;
-use quorlock_protocol::machine::wait::{OTHER_NODE_EVERY, Pause};
+use quorlock_protocol::machine::wait::{ASKED_AGAIN, OTHER_NODE_EVERY, Pause};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
 
@@ -49,11 +48,6 @@ pub(super) struct OpenPlace {
 }
 
 impl Contender {
-    /// Whether this waiter has such places.
-    pub(super) fn keeps_places(&self, acquisition: &AcquireRequest) -> bool {
-        acquisition.wait != Wait::Never && (self.mode == Mode::Shared || self.keys.are_several())
-    }
-
     /// Keeps the places, and returns whether to ask for the lock immediately, because it is our turn at one of them. Otherwise
     /// the `pause` is over, or enough nodes have hinted at a change.
     pub(super) async fn wait_in_places(
@@ -110,7 +104,7 @@ impl Contender {
             }
         }
         let is_kept = self.places.iter().any(|place| place.kept_since.is_some());
-        let outliers = self.learnt.outliers();
+        let outliers = self.contest.outliers();
         let are_several = self.keys.are_several();
         let turns = self.places.iter_mut().map(|place| {
             let blocks = !are_several || pause.in_the_way.contains(&place.key);

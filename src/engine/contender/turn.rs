@@ -7,12 +7,12 @@ use tracing::debug;
 
 use super::Contender;
 use crate::engine::attempt::Attempt;
-use crate::engine::node_queue::Place;
 use crate::engine::options::{AcquireRequest, News};
 use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
 use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::machine::wait::{Next, Notices, Place};
 use quorlock_protocol::{Mode, Moment, Verdict, least_left};
 
 /// The outcome of waiting in a queue.
@@ -25,16 +25,6 @@ pub(super) enum Chance {
     NoQueue,
 }
 
-/// What to do next in a queue.
-enum Next {
-    /// Ask all nodes for the lock.
-    Try,
-    /// Ask for the place in the queue again.
-    AskAgain,
-    /// Accept the offer.
-    Offered(Box<Attempt>),
-}
-
 impl Contender {
     /// Waits until the lock is offered, it is our turn, or there is another reason to try.
     pub(super) async fn turn(
@@ -45,7 +35,7 @@ impl Contender {
         let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
         debug_assert!(alone, "an offer would not be enough for this waiter");
         // Earlier notifications belong to another turn.
-        subscription.turns(self.keys.first(), self.queue.waiter());
+        self.turns(subscription);
         loop {
             self.keep_pace(subscription).await;
             subscription.clear_hints();
@@ -54,7 +44,7 @@ impl Contender {
                 biased;
                 () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = offered => None,
-                asked = self.queue.ask(&self.engine, self.keys.first(), acquisition, self.learnt.outliers()) => asked,
+                asked = self.queue.ask(&self.engine, self.keys.first(), acquisition, self.contest.outliers()) => asked,
             };
             if self.queue.has_offers() {
                 match self.take_offer(subscription, acquisition).await? {
@@ -85,18 +75,18 @@ impl Contender {
                 place.report.clone()
             });
             self.report(acquisition, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
-            let turns_before = subscription.turns(self.keys.first(), self.queue.waiter());
+            let turns_before = self.turns(subscription);
             let go = self.queue.is_worth_trying(&self.engine, &self.keys, acquisition, &place).await;
             let is_turn = (go || !turns_before.is_empty()) && !self.queue.has_offers();
-            let next = if is_turn {
-                Next::Try
-            } else {
-                self.wait_in_queue(&place, subscription, acquisition).await?
-            };
+            let next = if is_turn { Next::Try } else { self.wait_in_queue(&place, subscription).await? };
             match next {
                 Next::Try => return Ok(Chance::Turn(self.engine.now() + place.turn)),
-                Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
-                Next::AskAgain => {}
+                Next::TakeOffer => {
+                    if let Some(attempt) = self.take_offer(subscription, acquisition).await? {
+                        return Ok(Chance::Offer(Box::new(attempt)));
+                    }
+                }
+                Next::AskAgain | Next::WaitForTurn | Next::Wait => {}
             }
         }
     }
@@ -106,7 +96,6 @@ impl Contender {
         &mut self,
         place: &Place,
         subscription: &Subscription,
-        acquisition: &Arc<AcquireRequest>,
     ) -> Result<Next, AcquireError> {
         let home = NodeSet::of(place.home);
         let is_subscribed = subscription.hints(&[]).hearing(home) > 0;
@@ -114,33 +103,24 @@ impl Contender {
         // Created before the first check, so that no hint is missed.
         let bell = subscription.bell();
         loop {
-            if self.queue.has_offers() {
-                let attempt = self.take_offer(subscription, acquisition).await?;
-                return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
-            }
-            let turns = subscription.turns(self.keys.first(), self.queue.waiter());
-            if !turns.is_empty() {
-                self.queue.note_turns(turns);
-                return Ok(Next::Try);
-            }
-            if self.queue.is_soon_first() {
-                return Ok(Next::AskAgain);
-            }
+            let has_offers = self.queue.has_offers();
+            let turns = if has_offers { NodeSet::default() } else { self.turns(subscription) };
+            self.queue.note_turns(turns);
             let hints = subscription.hints(&[]);
-            let (changed, unsubscribed) =
-                (hints.changed(home) > 0, is_subscribed && hints.hearing(home) == 0);
-            let changed_elsewhere = hints.changed(home.complement()) >= self.engine.nodes.quorum.needed();
-            if (changed || changed_elsewhere) && place.is_first_behind_holder() {
-                return Ok(Next::AskAgain);
-            }
-            if place.queued.is_none() && hints.changed(home.complement()) > 0 {
-                // It is our turn; the node that said otherwise may have lagged.
-                return Ok(Next::Try);
-            }
-            if unsubscribed || (changed && place.is_near()) {
-                // The waiter before us has its turn now.
-                subscription.clear_hints();
-                until = until.min(self.engine.now() + place.turn);
+            let notices = Notices {
+                has_offers,
+                has_turn: !turns.is_empty(),
+                is_soon_first: !has_offers && turns.is_empty() && self.queue.is_soon_first(),
+                changed: hints.changed,
+                is_cut_off: is_subscribed && hints.hearing(home) == 0,
+            };
+            match place.next(notices, self.engine.nodes.quorum.needed()) {
+                Next::Wait => {}
+                Next::WaitForTurn => {
+                    subscription.clear_hints();
+                    until = until.min(self.engine.now() + place.turn);
+                }
+                next @ (Next::TakeOffer | Next::Try | Next::AskAgain) => return Ok(next),
             }
             tokio::select! {
                 biased;
@@ -149,6 +129,11 @@ impl Contender {
                 () = self.engine.wait_until(until) => return Ok(Next::AskAgain),
             }
         }
+    }
+
+    /// Returns the nodes that have announced our turn since the last call.
+    fn turns(&self, subscription: &Subscription) -> NodeSet {
+        subscription.turns(self.keys.first(), self.queue.waiter())
     }
 
     /// Waits for the offers of the other nodes after the first one. Hints that arrive with the

@@ -143,7 +143,7 @@ impl WaitQueues {
 /// The nodes that have hinted at a change, and those that send hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HintState {
-    changed: NodeSet,
+    pub(crate) changed: NodeSet,
     hearing: NodeSet,
 }
 

@@ -2,14 +2,17 @@
 //!
 //! | to decide | use |
 //! |---|---|
+//! | what is next, and what a refusal means | [`Contest`] |
 //! | which node to ask first | [`Learnt`], [`AskOrder`] |
 //! | for how long to pause, and for which hints | [`Pause`] |
 //! | in which queue to wait, and what to believe of its node | [`Places`] |
 
+mod contest;
 mod learn;
 mod pause;
 mod place;
 
+pub use contest::{Contest, Lost, Patience, Step, Then, WaitsBy};
 pub use learn::{AskOrder, Learnt, Preference};
 pub use pause::{ASKED_AGAIN, Pause};
-pub use place::{Doubt, OTHER_NODE_EVERY, Places};
+pub use place::{Doubt, Next, Notices, OTHER_NODE_EVERY, Place, Places};

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::machine::NodeSet;
 use crate::node::{Expiry, Holding, Queued, Vote};
+use crate::votes::VoteReport;
 use crate::{EXPIRY_JITTER, Moment, QueueHeartbeat, Token, WaiterId, fraction, offer_heartbeat};
 
 /// How long a node may report the same holder until another node is asked.
@@ -38,6 +39,101 @@ pub struct Places {
     ahead: Option<u32>,
     /// The distance, in nodes, from the home node to the one asked last about that token.
     other_offset: usize,
+}
+
+/// What a node has answered about a place in its queue.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "the engine fills it in")]
+pub struct Place {
+    /// The node.
+    pub home: usize,
+    /// `None` if it is our turn.
+    pub queued: Option<Queued>,
+    /// What it knows of the lock.
+    pub report: VoteReport,
+    /// The length of a turn.
+    pub turn: Duration,
+}
+
+/// What has come since a waiter asked for its place.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "the engine fills it in")]
+pub struct Notices {
+    /// A node has offered the lock.
+    pub has_offers: bool,
+    /// A node has announced our turn.
+    pub has_turn: bool,
+    /// An offer is about to come, to other terms than were asked last.
+    pub is_soon_first: bool,
+    /// The nodes that have hinted at a change.
+    pub changed: NodeSet,
+    /// Whether the home has ceased to send hints.
+    pub is_cut_off: bool,
+}
+
+/// What a waiter in a queue does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete")]
+pub enum Next {
+    /// It collects the votes that were offered.
+    TakeOffer,
+    /// It asks all nodes for the lock.
+    Try,
+    /// It asks for its place again.
+    AskAgain,
+    /// It waits for a turn at most: the waiter before it has its turn now.
+    WaitForTurn,
+    /// It waits.
+    Wait,
+}
+
+impl Place {
+    /// Returns the number of processes that wait before this one.
+    #[must_use]
+    pub fn ahead(&self) -> u32 {
+        self.queued.as_ref().map_or(0, |queued| queued.ahead)
+    }
+
+    /// Whether this is one of the first two waiters, which are notified of every change of the
+    /// lock.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        self.queued.as_ref().is_some_and(|queued| queued.ahead < 2)
+    }
+
+    /// Whether the node said that the lock is held; it tells only the first two.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.queued.as_ref().is_some_and(|queued| queued.holding.is_some())
+    }
+
+    /// Whether this is the first waiter and the lock is held.
+    #[must_use]
+    pub fn is_first_behind_holder(&self) -> bool {
+        self.ahead() == 0 && self.is_held()
+    }
+
+    /// Returns what to do next in the queue, where `needed` nodes are a quorum.
+    #[must_use]
+    pub fn next(&self, notices: Notices, needed: usize) -> Next {
+        let Notices { has_offers, has_turn, is_soon_first, changed, is_cut_off } = notices;
+        let at_home = changed.contains(self.home);
+        let elsewhere = changed.intersection(NodeSet::of(self.home).complement()).len();
+        if has_offers {
+            Next::TakeOffer
+        } else if has_turn {
+            Next::Try
+        } else if is_soon_first || ((at_home || elsewhere >= needed) && self.is_first_behind_holder()) {
+            Next::AskAgain
+        } else if self.queued.is_none() && elsewhere > 0 {
+            // It is our turn; the node that said otherwise may have lagged.
+            Next::Try
+        } else if is_cut_off || (at_home && self.is_near()) {
+            Next::WaitForTurn
+        } else {
+            Next::Wait
+        }
+    }
 }
 
 /// Whether to ask all nodes for the lock after a node's answer.
@@ -227,6 +323,8 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Quorum;
+    use crate::votes::{NodeVote, VoteOutcome};
 
     fn at(millis: u64) -> Moment {
         Moment::since_origin(Duration::from_millis(millis))
@@ -325,5 +423,41 @@ mod tests {
         let life = Duration::from_millis(600);
         assert_eq!(after(&expires(9_000), Some(life)), (offer_heartbeat(life) * 3 / 4).as_millis());
         assert_eq!(after(&queued(0, None), None), 25, "another waiter has its turn");
+    }
+
+    #[test]
+    fn a_waiter_in_the_queue_asks_again_when_what_it_was_told_has_changed() {
+        let vote = NodeVote {
+            node: "n".into(),
+            outcome: VoteOutcome::Free,
+            took: Duration::ZERO,
+            fencing_token: None,
+        };
+        let report = VoteReport::new(Quorum::majority(1), vec![vote]);
+        let place =
+            |queued| Place { home: 3, queued, report: report.clone(), turn: Duration::from_millis(25) };
+        let nothing = Notices {
+            has_offers: false,
+            has_turn: false,
+            is_soon_first: false,
+            changed: NodeSet::default(),
+            is_cut_off: false,
+        };
+        let changed = |nodes| Notices { changed: set(nodes), ..nothing };
+        let (first, second, far) = (queued(0, Some(7)), queued(1, Some(7)), queued(5, None));
+        let next = |queued: &Queued, notices| place(Some(queued.clone())).next(notices, 3);
+        assert_eq!(next(&first, nothing), Next::Wait);
+        assert_eq!(next(&first, changed(&[3])), Next::AskAgain, "its holder has changed the lock");
+        assert_eq!(next(&first, changed(&[0, 1])), Next::Wait, "two others are no quorum");
+        assert_eq!(next(&first, changed(&[0, 1, 2])), Next::AskAgain);
+        assert_eq!(next(&second, changed(&[3])), Next::WaitForTurn, "the first has its turn now");
+        assert_eq!(next(&far, changed(&[0, 1, 2, 3])), Next::Wait);
+        assert_eq!(next(&far, Notices { is_soon_first: true, ..nothing }), Next::AskAgain);
+        assert_eq!(next(&far, Notices { is_cut_off: true, ..nothing }), Next::WaitForTurn);
+        let all = Notices { has_turn: true, is_soon_first: true, is_cut_off: true, ..changed(&[3]) };
+        assert_eq!(next(&first, all), Next::Try);
+        assert_eq!(next(&first, Notices { has_offers: true, ..all }), Next::TakeOffer);
+        assert_eq!(place(None).next(changed(&[3]), 3), Next::Wait, "our own turn");
+        assert_eq!(place(None).next(changed(&[1]), 3), Next::Try, "its node may have lagged");
     }
 }
