@@ -53,9 +53,8 @@ use super::subscription::Subscription;
 use super::wait::{Waiting, notify_listener};
 use crate::error::AcquireError;
 use crate::node::Grants;
-use intent::Intent;
-use places::OpenPlace;
-use quorlock_protocol::machine::wait::{Contest, Lost, Step, Then, WaitsBy};
+use places::KeptPlace;
+use quorlock_protocol::machine::wait::{Contest, Intent, Lost, Step, Then, WaitsBy};
 use quorlock_protocol::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{AskPace, COOLDOWN, Keys, Mode, Moment, Verdict, WaiterId, fraction};
 use turn::Chance;
@@ -75,11 +74,11 @@ pub(crate) struct Contender {
     pub(crate) rounds: usize,
     mode: Mode,
     /// Keeps new readers out while this writer waits.
-    intent: Option<Intent>,
+    intent: Intent,
     /// Our place in the queue of a node.
     queue: NodeQueue,
     /// Places that accept no offers, of a reader or of a caller of several locks.
-    places: Vec<OpenPlace>,
+    places: Vec<KeptPlace>,
     /// The last known holder.
     holder: Option<Holder>,
     /// How often the current waiter asks.
@@ -95,7 +94,7 @@ impl Contender {
             contest: Contest::new(contended),
             rounds: 0,
             mode,
-            intent: None,
+            intent: Intent::default(),
             queue: NodeQueue::new(Accepts::Offers, &*engine.entropy),
             places: Vec::new(),
             holder: None,

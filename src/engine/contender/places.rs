@@ -8,12 +8,10 @@
 //! changes, and asks all if that has readers. If it asked for a lock that is free, its share would stand on a few nodes for
 //! a moment; a writer that meets it there waits for readers, and refuses new ones (rule S-5).
 //!
-//! A caller of several locks looks at its places instead, and may find another of its locks held in each turn. So it keeps
-//! its turn for a while, in which the lock stays free: for an eighth of the time for which it has waited, and then not
-//! again for four times as long, so that a lock which is held for hours takes at most a fifth of the others' time.
+//! A caller of several locks looks at its places instead. When they are confirmed, and for how long a turn is kept,
+//! [`OpenPlace`] decides.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
 
@@ -24,27 +22,14 @@ use crate::engine::options::AcquireRequest;
 use crate::engine::subscription::Subscription;
 use crate::node::{Request, SharedRequest, Vote};
 use quorlock_protocol::machine::NodeSet;
-use quorlock_protocol::machine::wait::{ASKED_AGAIN, OTHER_NODE_EVERY, Pause};
-use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
-
-/// How often a place is confirmed: well within the time for which nodes keep it.
-const CONFIRMED_EVERY: Duration = Duration::from_secs(1);
+use quorlock_protocol::machine::wait::{OTHER_NODE_EVERY, OpenPlace, Pause, PlaceAnswer, PlaceDue};
+use quorlock_protocol::{Mode, Moment, WaiterId};
 
 /// A place in the queue of one lock.
-pub(super) struct OpenPlace {
+pub(super) struct KeptPlace {
     key: Arc<str>,
     queue: NodeQueue,
-    /// When to ask for it again.
-    next: Moment,
-    /// Since when it has kept its turn.
-    kept_since: Option<Moment>,
-    /// It keeps no turn before.
-    rests_until: Moment,
-    /// The holders, if it was first behind them when it was confirmed just now.
-    first_behind: Option<VoteReport>,
-    /// Whether it was first when it was last confirmed.
-    is_first: bool,
+    open: OpenPlace,
 }
 
 impl Contender {
@@ -60,7 +45,8 @@ impl Contender {
             if self.confirm_places(acquisition, pause, subscription).await {
                 return true;
             }
-            let due = self.places.iter().filter(|place| !place.queue.closed).map(|place| place.next).min();
+            let due =
+                self.places.iter().filter(|place| !place.queue.closed).map(|place| place.open.next()).min();
             let until = due.map_or(pause.until, |due| due.min(pause.until));
             self.sleep(pause, until, subscription, || subscription.has_turn()).await;
             if subscription.has_turn() {
@@ -90,7 +76,7 @@ impl Contender {
         let (engine, now) = (&self.engine, self.engine.now());
         if self.places.is_empty() {
             let waiter = self.queue.waiter();
-            self.places = self.keys.iter().map(|key| OpenPlace::new(key, waiter, now)).collect();
+            self.places = self.keys.iter().map(|key| KeptPlace::new(key, waiter, now)).collect();
         }
         let name = self.queue.waiter();
         let is_one = self.places.iter().all(|place| place.queue.waiter() == name);
@@ -98,12 +84,11 @@ impl Contender {
         for place in &mut self.places {
             let turns = subscription.turns(&place.key, place.queue.waiter());
             place.queue.note_turns(turns);
-            if !turns.is_empty() && now >= place.rests_until {
-                place.kept_since.get_or_insert(now);
-                place.next = now;
+            if !turns.is_empty() {
+                place.open.note_turn(now);
             }
         }
-        let is_kept = self.places.iter().any(|place| place.kept_since.is_some());
+        let is_kept = self.places.iter().any(|place| place.open.is_kept());
         let outliers = self.contest.outliers();
         let are_several = self.keys.are_several();
         let turns = self.places.iter_mut().map(|place| {
@@ -112,10 +97,10 @@ impl Contender {
         });
         let turns = join_all(turns).await;
         let now = self.engine.now();
-        let report = |place: &mut OpenPlace| Some((place.key.clone(), place.first_behind.take()?));
+        let report = |place: &mut KeptPlace| Some((place.key.clone(), place.open.take_first_behind()?));
         let reports: Vec<_> = self.places.iter_mut().filter_map(report).collect();
         let is_passed =
-            |place: &OpenPlace| !place.is_first && self.intent.as_ref().is_some_and(|it| it.key == place.key);
+            |place: &KeptPlace| !place.open.is_first() && self.intent.is_announced_for(&place.key);
         if self.places.iter().any(is_passed) {
             self.withdraw_intent(acquisition);
         }
@@ -133,7 +118,7 @@ impl Contender {
         pause: &mut Pause,
         subscription: &Subscription,
     ) -> bool {
-        if self.places.iter().any(|place| place.kept_since.is_some() || place.queue.closed) {
+        if self.places.iter().any(|place| place.open.is_kept() || place.queue.closed) {
             return false;
         }
         subscription.clear_hints();
@@ -144,19 +129,19 @@ impl Contender {
             match place.queue.look(&self.engine, &place.key, acquisition).await {
                 None => return false,
                 Some(Vote::Held(holding)) if holding.token.is_marker() => return false,
-                Some(Vote::Free) => place.next = now,
+                Some(Vote::Free) => place.open.ask_at(now),
                 Some(_) => {}
             }
             pause.wait_for(place.queue.home(&self.engine, &place.key));
         } else {
-            self.places.iter_mut().for_each(|place| place.next = now);
+            self.places.iter_mut().for_each(|place| place.open.ask_at(now));
         }
         true
     }
 
     /// Leaves the queues: the waiter `won` or gave up.
     pub(super) fn leave_places(&mut self, acquisition: &AcquireRequest, won: bool) {
-        for OpenPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
+        for KeptPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
             let waiter = queue.waiter();
             let nodes = queue.end(won, &*self.engine.entropy);
             leave(&self.engine, acquisition, (key, waiter), nodes);
@@ -164,71 +149,49 @@ impl Contender {
     }
 }
 
-impl OpenPlace {
+impl KeptPlace {
     /// The name of the wait is the same in all queues, so that one attempt may take all these places.
-    fn new(key: &Arc<str>, waiter: WaiterId, now: Moment) -> OpenPlace {
-        OpenPlace {
-            key: key.clone(),
-            queue: NodeQueue::named(Accepts::OpenReleases, waiter),
-            next: now,
-            kept_since: None,
-            rests_until: now,
-            first_behind: None,
-            is_first: false,
-        }
+    fn new(key: &Arc<str>, waiter: WaiterId, now: Moment) -> KeptPlace {
+        let queue = NodeQueue::named(Accepts::OpenReleases, waiter);
+        KeptPlace { key: key.clone(), queue, open: OpenPlace::new(now) }
     }
 }
 
 /// Confirms a place that is due, and returns whether its turn has come; that of a lock that was free, as it `blocks` no
 /// attempt, is none. While `others_are_kept`, no place must be missing.
 async fn confirm(
-    place: &mut OpenPlace,
+    place: &mut KeptPlace,
     engine: &Arc<EngineContext>,
     acquisition: &Arc<AcquireRequest>,
     outliers: NodeSet,
     (blocks, others_are_kept): (bool, bool),
 ) -> bool {
-    let is_allowed = place.kept_since.is_none_or(|since| since >= place.rests_until);
-    debug_assert!(is_allowed, "a turn was kept too soon after another");
-    let now = engine.now();
-    let is_due = now >= place.next || (others_are_kept && place.queue.is_out());
-    if !is_due || place.queue.closed {
+    if place.queue.closed {
         return false;
     }
-    let longest = keeps_turn_for(now.since(acquisition.since));
-    if place.kept_since.is_some_and(|since| now.since(since) >= longest) {
-        (place.kept_since, place.is_first) = (None, false);
-        place.rests_until = now + rests_after_turn(longest);
-        place.next = now + CONFIRMED_EVERY;
-        let nodes = place.queue.pass_on();
-        leave(engine, acquisition, (place.key.clone(), place.queue.waiter()), nodes);
-        return false;
+    let now = engine.now();
+    let is_missing = others_are_kept && place.queue.is_out();
+    match place.open.due(now.since(acquisition.since), is_missing, now) {
+        PlaceDue::Nothing => return false,
+        PlaceDue::PassOn => {
+            let nodes = place.queue.pass_on();
+            leave(engine, acquisition, (place.key.clone(), place.queue.waiter()), nodes);
+            return false;
+        }
+        PlaceDue::Ask => {}
     }
     let Some(asked) = place.queue.ask(engine, &place.key, acquisition, outliers).await else {
-        place.next = engine.now() + ASKED_AGAIN;
+        place.open.is_unanswered(engine.now());
         return false;
     };
-    let (is_turn, is_kept) = (asked.queued.is_none(), place.kept_since.is_some());
-    let is_free = asked.is_near() && !asked.is_held();
-    place.next = now
-        + if is_kept || (is_turn && blocks) {
-            // Twice in each turn, before others may come.
-            asked.turn / 2
-        } else if is_free {
-            // Reserved for a turn, which may be this one.
-            asked.turn * (1 + asked.ahead())
-        } else {
-            CONFIRMED_EVERY
-        };
-    place.is_first = asked.ahead() == 0;
-    place.first_behind = asked.is_first_behind_holder().then_some(asked.report);
-    if is_turn && is_kept {
-        // Its turn has begun anew, and has taken it out of the queue.
-        place.queue.ask(engine, &place.key, acquisition, outliers).await;
-    } else if is_turn && blocks && now >= place.rests_until {
-        place.kept_since = Some(now);
+    match place.open.answered(asked, blocks, now) {
+        PlaceAnswer::Waits => false,
+        PlaceAnswer::HasTurn => true,
+        PlaceAnswer::KeepsTurn => {
+            place.queue.ask(engine, &place.key, acquisition, outliers).await;
+            false
+        }
     }
-    is_turn && blocks && !is_kept
 }
 
 /// Tells these nodes that the waiter does not wait for the lock any more.

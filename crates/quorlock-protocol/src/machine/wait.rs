@@ -5,14 +5,20 @@
 //! | what is next, and what a refusal means | [`Contest`] |
 //! | which node to ask first | [`Learnt`], [`AskOrder`] |
 //! | for how long to pause, and for which hints | [`Pause`] |
-//! | in which queue to wait, and what to believe of its node | [`Places`] |
+//! | in which queue to wait, and what to believe of its node | [`Places`], [`Place`] |
+//! | when a reader, or a caller of several locks, asks for its places, and keeps a turn | [`OpenPlace`] |
+//! | when a writer keeps new readers out | [`Intent`] |
 
 mod contest;
+mod intent;
 mod learn;
+mod open_place;
 mod pause;
 mod place;
 
 pub use contest::{Contest, Lost, Patience, Step, Then, WaitsBy};
+pub use intent::Intent;
 pub use learn::{AskOrder, Learnt, Preference};
+pub use open_place::{OpenPlace, PlaceAnswer, PlaceDue};
 pub use pause::{ASKED_AGAIN, Pause};
 pub use place::{Doubt, Next, Notices, OTHER_NODE_EVERY, Place, Places};
