@@ -176,7 +176,7 @@ impl<M: Machine> Driven<M> {
     /// Sends what the machine wants sent at `now`.
     pub(crate) fn send_due(self: &Arc<Self>, now: Moment) {
         loop {
-            let due = self.inner.lock().machine.poll_request(now);
+            let due = self.inner.lock().machine.poll_request(&*self.nodes, now);
             let Some((index, request)) = due else { return };
             if now > self.sent
                 && let Some(member) = self.nodes.members.get(index)

@@ -7,6 +7,7 @@
 //! | machine | decides | driven by, in the crate `quorlock` |
 //! |---|---|---|
 //! | [`Round`] | which votes count, the verdict, the number of an attempt, when a node is overdue, what is left on each node | `quorum/round.rs` |
+//! | [`Attempt`] | whether one node is asked first, the number and its write-back, whether the verdict is in time | `engine/attempt.rs` |
 //! | [`Undo`] | which request takes a claim back at which node, and when one that failed is asked again | `engine/cleanup.rs` |
 //! | [`Keep`] | when a lease is renewed, what the verdict means, which nodes are repaired | `engine/keeper.rs` |
 //! | [`wait`] | which node to ask first, where to wait and what to believe of its node, when to ask again | `engine/contender.rs`, `engine/node_queue.rs` |
@@ -17,7 +18,9 @@ use std::fmt;
 
 use crate::Moment;
 use crate::node::{NodeError, Response, SharedRequest};
+use crate::votes::VoteReport;
 
+mod attempt;
 mod deployment;
 mod keep;
 mod key_states;
@@ -28,6 +31,7 @@ mod tests;
 mod undo;
 pub mod wait;
 
+pub use attempt::{Attempt, Wanted};
 pub use deployment::Deployment;
 pub use keep::{Due, Keep, Latest, Renewed};
 pub use key_states::KeyStates;
@@ -35,26 +39,72 @@ pub use node_set::NodeSet;
 pub use round::{Asked, Expect, Heard, INSPECT_PATIENCE, LEAST_PATIENCE, Number, Question, Round};
 pub use undo::{GivenUp, Of, Offer, Terms, Undo, was_lost};
 
-/// What one driver runs: it is told the responses, and then asked what to send.
+/// Where a request goes: a machine may have several rounds. A driver knows it by its index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete")]
+pub struct Address {
+    /// Counted from zero.
+    pub round: usize,
+    /// The node.
+    pub node: usize,
+}
+
+impl Address {
+    /// Returns the address with this index, among so many `nodes`.
+    #[must_use]
+    pub fn of(index: usize, nodes: usize) -> Address {
+        let nodes = nodes.max(1);
+        Address { round: index / nodes, node: index % nodes }
+    }
+
+    /// Returns the index, among so many `nodes`. In the first round it is that of the node.
+    #[must_use]
+    pub fn index(self, nodes: usize) -> usize {
+        self.round * nodes + self.node
+    }
+}
+
+/// What one driver runs: it is told the responses, and then asked what to send. A request is known by the index of its
+/// [`Address`], which is that of the node in a machine with one round.
 pub trait Machine: fmt::Debug + Send + 'static {
-    /// Returns the round whose verdict is waited for.
+    /// Returns the first round: it says what is left on the nodes.
     fn round(&self) -> &Round;
 
-    /// Returns the round whose verdict is waited for.
+    /// Returns the first round.
     fn round_mut(&mut self) -> &mut Round;
 
-    /// Records the response of a node, which was asked.
+    /// Returns the round whose responses decide next.
+    fn deciding(&self) -> &Round {
+        self.round()
+    }
+
+    /// Returns when a request was sent, if it is the first to its node in its round and has no response.
+    fn asked_at(&self, index: usize) -> Option<Moment> {
+        self.round().asked_at(index)
+    }
+
+    /// Records the response to a request.
     fn handle_response(
         &mut self,
         nodes: &impl Deployment,
-        node: usize,
+        index: usize,
         result: Result<Response, NodeError>,
         now: Moment,
     ) -> Heard;
 
-    /// Returns the next request to send, and to which node.
-    fn poll_request(&mut self, now: Moment) -> Option<(usize, SharedRequest)>;
+    /// Returns the index of the next request to send, and the request.
+    fn poll_request(&mut self, nodes: &impl Deployment, now: Moment) -> Option<(usize, SharedRequest)>;
 
-    /// Whether no response is awaited any more.
+    /// Returns when silence may next decide what is waited for.
+    fn poll_silence(&self, now: Moment) -> Option<Moment> {
+        self.round().poll_timeout(now)
+    }
+
+    /// Whether no response is awaited any more that may change what is left on the nodes.
     fn is_settled(&self) -> bool;
+
+    /// Returns the responses so far in the round that decides, for people.
+    fn report(&self, nodes: &impl Deployment, now: Moment) -> VoteReport {
+        self.round().report(nodes, now)
+    }
 }

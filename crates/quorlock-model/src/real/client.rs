@@ -473,7 +473,7 @@ impl Client {
         let now = cx.moment();
         let mut undos = std::mem::take(&mut self.undos);
         for undoing in &mut undos {
-            while let Some((node, request)) = undoing.undo.poll_request(now) {
+            while let Some((node, request)) = undoing.undo.poll_request(cx.model, now) {
                 undoing.failed.retain(|(other, _)| *other != node);
                 let request = match (&*request, cx.model.scheme) {
                     (Request::Cancel { claim, linger }, Scheme::OnlyReleased) if !linger.is_zero() => {

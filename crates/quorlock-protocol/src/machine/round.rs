@@ -440,7 +440,7 @@ impl Machine for Round {
     }
 
     /// Its owner has the requests, and sends each as it asks a node.
-    fn poll_request(&mut self, _: Moment) -> Option<(usize, SharedRequest)> {
+    fn poll_request(&mut self, _: &impl Deployment, _: Moment) -> Option<(usize, SharedRequest)> {
         None
     }
 

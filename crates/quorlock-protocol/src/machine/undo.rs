@@ -307,7 +307,7 @@ impl Machine for Undo {
         Heard { is_news: heard.is_news || has_failed || self.is_over(now), ..heard }
     }
 
-    fn poll_request(&mut self, now: Moment) -> Option<(usize, SharedRequest)> {
+    fn poll_request(&mut self, _: &impl Deployment, now: Moment) -> Option<(usize, SharedRequest)> {
         if !self.unsent.is_empty() {
             let count = self.round.nodes();
             let node = (0..count)

@@ -25,7 +25,7 @@ fn undo(states: [KeyState; 5], terms: Terms) -> Undo {
 /// What is sent now, to which node.
 fn sent(undo: &mut Undo, now: Moment) -> Vec<(usize, &'static str)> {
     let mut all = Vec::new();
-    while let Some((node, request)) = undo.poll_request(now) {
+    while let Some((node, request)) = undo.poll_request(&FIVE, now) {
         let what = if let Request::Cancel { linger, .. } = &*request {
             assert!(linger.is_zero() || *linger == LINGER);
             if linger.is_zero() { "cancel" } else { "cancel, with a tombstone" }
