@@ -10,7 +10,6 @@ pub(crate) mod commands;
 pub(crate) mod contender;
 pub(crate) mod context;
 pub(crate) mod dispatcher;
-pub(crate) mod fencing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod key_watch;

@@ -1,20 +1,20 @@
 //! One attempt to acquire a lock, with a token of its own.
+//!
+//! Which node is asked when, what the votes mean, and which number is written back, the machine
+//! [decides](quorlock_protocol::machine::Attempt). Here is what its owner holds: dropped, it is taken back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tracing::debug;
 
 use super::cleanup::{Cleanup, CleanupOf};
 use super::context::EngineContext;
-use super::fencing;
-use super::fencing::Decision;
 use super::options::AcquireRequest;
-use crate::node::{Request, SharedRequest};
-use crate::quorum::round::{Expect, Round};
-use quorlock_protocol::machine::KeyStates;
-use quorlock_protocol::machine::NodeSet;
+use crate::quorum::round::Driven;
 use quorlock_protocol::machine::wait::AskOrder;
+use quorlock_protocol::machine::{self, KeyStates, NodeSet, Wanted};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Mode, Moment, Token, Verdict, WaiterId};
 
@@ -28,14 +28,8 @@ pub(crate) struct Attempt {
     runtime: Handle,
     acquisition: Arc<AcquireRequest>,
     claim: Arc<Claim>,
-    round: Arc<Round>,
-    /// The node that was asked first, alone, and the request it was sent.
-    preferred: Option<(usize, SharedRequest)>,
-    /// The decision, once there is one.
-    decision: Option<Decision>,
+    votes: Arc<Driven<machine::Attempt>>,
     kept: bool,
-    /// The TTL that was asked for.
-    ttl: Duration,
     origin: Origin,
 }
 
@@ -68,55 +62,34 @@ impl Attempt {
             Some(waiter) => Arc::new(Claim::clone(&claim).in_place_of(waiter)),
             None => claim,
         };
-        let request = Request::Acquire { claim: claim.clone(), ttl: acquisition.ttl, fence_hint };
-        let (request, expect) = (SharedRequest::from(request), expect(fence_hint));
-        let preferred = match order {
+        let nodes = &engine.nodes;
+        let first = match order {
             AskOrder::PreferredFirst(preference) => {
-                let nodes = engine.nodes.quorum.nodes();
-                Some((preference.first(claim.preferred_node(nodes), nodes), request.clone()))
+                let count = nodes.quorum.nodes();
+                Some(preference.first(claim.preferred_node(count), count))
             }
             AskOrder::AllAtOnce => None,
         };
-        let round = match &preferred {
-            Some((first, request)) => {
-                Round::start_at(&engine.nodes, expect, acquisition.ttl, *first, request)
-            }
-            None => Round::start(&engine.nodes, expect, acquisition.ttl, |_| Some(request.clone())),
-        };
-        let (engine, acquisition, ttl) = (engine.clone(), acquisition.clone(), acquisition.ttl);
-        let origin = Origin::Asked;
-        Attempt {
-            engine,
-            runtime,
-            acquisition,
-            claim,
-            round,
-            preferred,
-            decision: None,
-            kept: false,
-            ttl,
-            origin,
-        }
+        let wanted = Wanted { claim: claim.clone(), ttl: acquisition.ttl, fence_hint };
+        let votes = Driven::attempt(nodes, machine::Attempt::ask(&**nodes, engine.now(), wanted, first));
+        let (engine, acquisition) = (engine.clone(), acquisition.clone());
+        Attempt { engine, runtime, acquisition, claim, votes, kept: false, origin: Origin::Asked }
     }
 
-    /// Creates an attempt from offered votes, which last for `life` at most, counted from the
-    /// beginning of the round.
+    /// Creates an attempt from offered votes.
     pub(super) fn offered(
         engine: &Arc<EngineContext>,
         runtime: &Handle,
         acquisition: &Arc<AcquireRequest>,
-        (claim, round, life): (Arc<Claim>, Arc<Round>, Duration),
+        (claim, votes): (Arc<Claim>, Arc<Driven<machine::Attempt>>),
     ) -> Attempt {
         Attempt {
             engine: engine.clone(),
             runtime: runtime.clone(),
             acquisition: acquisition.clone(),
             claim,
-            round,
-            preferred: None,
-            decision: None,
+            votes,
             kept: false,
-            ttl: life,
             origin: Origin::Offered,
         }
     }
@@ -125,9 +98,9 @@ impl Attempt {
         self.claim.token()
     }
 
-    /// The TTL that was asked for.
+    /// The TTL that was asked for; that of an offer is how long it lasts at most.
     pub(super) fn ttl(&self) -> Duration {
-        self.ttl
+        self.votes.ttl
     }
 
     /// Whether the previous holder offered the lock: the lease then has less than its TTL until it
@@ -142,29 +115,22 @@ impl Attempt {
     ///
     /// May be called again.
     pub(crate) async fn verdict(&mut self) -> Verdict {
-        if let Some((preferred, request)) = &self.preferred {
-            if self.round.refuses(*preferred).await {
-                return Verdict::Contended;
-            }
-            self.round.ask_remaining(request);
-        }
-        let decision = fencing::decide(&self.engine, &self.claim, &self.round).await;
-        self.decision.insert(decision).verdict
+        decide(&self.engine, &self.votes).await
     }
 
     /// The moment after which a lease from this attempt must not be trusted.
     pub(crate) fn deadline(&self) -> Moment {
-        self.round.with(|round, nodes| round.deadline(nodes, self.engine.drift))
+        self.votes.with(|votes, nodes| votes.deadline(nodes, self.engine.drift))
     }
 
     /// Whether a verdict that is known at `now` is in time.
     pub(crate) fn in_time(&self, now: Moment) -> bool {
-        fencing::in_time(&self.engine, &self.round, now)
+        is_in_time(&self.engine, &self.votes, now)
     }
 
     /// The nodes that have granted so far.
     pub(super) fn granted(&self) -> NodeSet {
-        let key_states = self.round.key_states();
+        let key_states = self.votes.key_states();
         (0..self.engine.nodes.quorum.nodes())
             .filter(|node| key_states.get(*node) == KeyState::Holds)
             .collect()
@@ -172,40 +138,72 @@ impl Attempt {
 
     /// When the nodes were asked.
     pub(crate) fn sent(&self) -> Moment {
-        self.round.sent
+        self.votes.sent
     }
 
     pub(crate) fn report(&self) -> VoteReport {
-        self.decision.as_ref().map_or(&self.round, |decision| &decision.round).report()
+        self.votes.report()
     }
 
     /// The number of rounds: one, plus one if the fencing token had to be written back.
     pub(crate) fn rounds(&self) -> usize {
-        self.decision.as_ref().map_or(1, |decision| decision.rounds(&self.round))
+        self.votes.with(|votes, _| votes.rounds())
     }
 
     /// The largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
-        self.round.largest_number()
+        self.votes.largest_number()
     }
 
     /// Turns the attempt into a lease, which the keeper owns from now on.
-    pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Round>, Option<FencingToken>) {
+    pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Driven<machine::Attempt>>, Option<FencingToken>) {
         self.kept = true;
-        let fence = self.decision.as_ref().and_then(|decision| decision.fence);
-        (self.claim.clone(), self.round.clone(), fence)
+        let fence = self.votes.with(|votes, _| votes.number());
+        (self.claim.clone(), self.votes.clone(), fence)
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.kept {
-            self.round.abandon();
+            let key_states = give_up(&self.votes);
             let in_a_queue = self.acquisition.mode == Mode::Exclusive && !self.acquisition.keys.are_several();
             let of = if in_a_queue && !self.is_offered() { CleanupOf::Attempt } else { CleanupOf::Lease };
-            clean_up(&self.engine, &self.runtime, &self.claim, self.ttl, self.round.key_states(), of);
+            clean_up(&self.engine, &self.runtime, &self.claim, self.ttl(), key_states, of);
         }
     }
+}
+
+/// Waits for the verdict on an attempt, and sends what it needs for that.
+///
+/// # Cancel safety
+///
+/// May be called again.
+pub(super) async fn decide(engine: &EngineContext, votes: &Arc<Driven<machine::Attempt>>) -> Verdict {
+    loop {
+        if let Some(verdict) = votes.decided().await {
+            return verdict;
+        }
+        let unwritten =
+            votes.with(|votes, _| votes.unwritten().map(|number| (votes.claim().clone(), number)));
+        if let Some((claim, fencing_token)) = unwritten {
+            let key = claim.key();
+            debug!(key, %fencing_token, "the nodes issued different fencing tokens; raising them to the next");
+            engine.meters.wrote_back();
+        }
+        votes.send_due(engine.now());
+    }
+}
+
+/// Whether a verdict that is known at `now` is in time.
+pub(super) fn is_in_time(engine: &EngineContext, votes: &Driven<machine::Attempt>, now: Moment) -> bool {
+    votes.with(|votes, nodes| votes.is_in_time(nodes, engine.drift, engine.clock_bound(), now))
+}
+
+/// Sends nothing more, and returns where the key may be.
+pub(super) fn give_up(votes: &Driven<machine::Attempt>) -> KeyStates {
+    votes.abandon();
+    votes.with(|votes, _| votes.give_up())
 }
 
 /// Returns a new, unique claim, with a token made for `fence_hint`.
@@ -240,9 +238,4 @@ pub(crate) fn clean_up(
     if let Some(cleanup) = Cleanup::start(engine, claim, ttl, key_states, of) {
         engine.tasks.spawn(cleanup.finish(), runtime);
     }
-}
-
-/// The votes that a round expects which may draw a fencing token.
-pub(crate) fn expect(fence_hint: Option<FenceHint>) -> Expect {
-    fence_hint.map_or(Expect::Hold, |_| Expect::Number)
 }

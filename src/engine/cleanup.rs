@@ -168,7 +168,7 @@ impl Cleanup {
     pub(crate) async fn finish(self) {
         while let Some(due) = self.undo.with(|undo, _| undo.poll_timeout(self.engine.now())) {
             self.undo.until(due, |undo, now| undo.poll_timeout(now) != Some(due) || now >= due).await;
-            self.undo.send_due(self.engine.now());
+            self.undo.ask_again(self.engine.now());
         }
         self.note_contention();
         let key = self.claim.key();

@@ -67,12 +67,12 @@ use super::options::AcquireRequest;
 use super::wait::{Handoff, HandoffStreak};
 use crate::error::LossReason;
 use crate::node::{Capabilities, Expiry};
-use crate::quorum::round::Round;
+use crate::quorum::round::Driven;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
-use quorlock_protocol::machine::{Due, Keep};
+use quorlock_protocol::machine::{self, Due, Keep};
 use quorlock_protocol::votes::Holder;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
@@ -136,7 +136,7 @@ impl Keeper {
         engine: &Arc<EngineContext>,
         acquisition: &AcquireRequest,
         claim: Arc<Claim>,
-        round: &Arc<Round>,
+        round: &Arc<Driven<machine::Attempt>>,
         fence: Option<FencingToken>,
         (begun, deadline): (Moment, Moment),
     ) -> Box<Keeper> {

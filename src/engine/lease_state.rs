@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
-use crate::quorum::round::{OnSettled, Round};
+use crate::quorum::round::{Followed, OnSettled, Round};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
@@ -102,7 +102,7 @@ pub(crate) enum LastRound {
     #[default]
     None,
     /// Some nodes may still answer.
-    InFlight(Arc<Round>),
+    InFlight(Followed),
     /// All nodes have answered.
     Settled(KeyStates),
 }
@@ -375,11 +375,12 @@ impl LeaseState {
     }
 
     /// Follows `round`, and keeps the key states that it leaves. Returns those so far.
-    pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> KeyStates {
+    pub(crate) fn follow(self: &Arc<Self>, round: impl Into<Followed>) -> KeyStates {
+        let round = round.into();
         drop(mem::replace(&mut *self.last_round.lock(), LastRound::InFlight(round.clone())));
         let (key_states, all_responded) = round.notify_settled(self);
         if all_responded {
-            self.keep(Arc::as_ptr(round).cast(), key_states);
+            self.keep(round.address(), key_states);
         }
         key_states
     }
@@ -388,7 +389,7 @@ impl LeaseState {
     fn keep(&self, round: *const (), key_states: KeyStates) -> bool {
         let mut last_round = self.last_round.lock();
         let followed =
-            matches!(&*last_round, LastRound::InFlight(latest) if ptr::addr_eq(Arc::as_ptr(latest), round));
+            matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(latest.address(), round));
         let before = if followed {
             mem::replace(&mut *last_round, LastRound::Settled(key_states))
         } else {
@@ -419,7 +420,7 @@ impl LeaseState {
             LastRound::Settled(states) => return Latest { states: *states, open_since: None },
             LastRound::InFlight(round) => round.clone(),
         };
-        Latest { states: round.key_states(), open_since: Some(round.sent) }
+        Latest { states: round.key_states(), open_since: Some(round.sent()) }
     }
 
     /// Takes the latest round, or what it left.

@@ -160,7 +160,7 @@ impl NodeQueue {
                 };
                 self.places.enter(home);
                 let round =
-                    Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, home, &request.into());
+                    Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, home, request.into());
                 if round.refuses(home).await {
                     let queued = if let Some(Vote::Queued(queued)) = round.vote_of(home) {
                         Some(*queued)
@@ -374,5 +374,5 @@ impl NodeQueue {
 /// Asks one node who holds the lock.
 fn inspect(engine: &EngineContext, key: &Arc<str>, acquisition: &AcquireRequest, node: usize) -> Arc<Round> {
     let request = Request::inspect(key.clone());
-    Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, node, &request.into())
+    Round::start_at(&engine.nodes, Expect::AnyAnswer, acquisition.ttl, node, request.into())
 }

@@ -68,15 +68,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::attempt::{Attempt, expect, new_claim};
+use super::attempt::{Attempt, new_claim};
 use super::cleanup::{Cleanup, CleanupOf, cancel};
 use super::context::EngineContext;
 use super::offer_inbox::{GiveBack, OfferRequest};
 use super::options::{AcquireRequest, Fencing, Renewal};
 use crate::node::SharedRequest;
-use crate::quorum::round::{Expect, Round};
+use crate::quorum::round::{Driven, Expect, Round};
 use crate::runtime::Mutex;
-use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::{self, KeyStates, Wanted};
 use quorlock_protocol::{
     KeyState, Moment, OfferTerms, Token, Verdict, least_left, offer_life, offer_renamed_after,
 };
@@ -116,8 +116,7 @@ fn attempt(
     engine: &Arc<EngineContext>,
     acquisition: &Arc<AcquireRequest>,
 ) -> Attempt {
-    let offered = (request.claim.clone(), request.round.clone(), request.life);
-    Attempt::offered(engine, &request.runtime, acquisition, offered)
+    Attempt::offered(engine, &request.runtime, acquisition, (request.claim.clone(), request.votes.clone()))
 }
 
 /// The open requests of one wait, newest last.
@@ -148,7 +147,7 @@ impl OfferRequests {
             return None;
         }
         if let Some(last) = self.open_requests.back()
-            && now.since(last.round.sent) < offer_renamed_after(life)
+            && now.since(last.votes.sent) < offer_renamed_after(life)
             && !last.stale.load(Ordering::Relaxed)
             && !last.has_votes()
         {
@@ -166,8 +165,9 @@ impl OfferRequests {
             fenced: acquisition.fencing == Fencing::On,
             token,
         });
-        let round = Round::without_requests(nodes, expect(fence_hint), life);
-        let is_newest = self.open_requests.back().is_none_or(|last| last.round.sent <= round.sent);
+        let wanted = Wanted { claim: claim.clone(), ttl: life, fence_hint };
+        let votes = Driven::attempt(nodes, machine::Attempt::offered(&**nodes, engine.now(), wanted));
+        let is_newest = self.open_requests.back().is_none_or(|last| last.votes.sent <= votes.sent);
         debug_assert!(is_newest, "the newest request is not the last");
         let weak: Weak<EngineContext> = Arc::downgrade(engine);
         let request = Arc::new(OfferRequest {
@@ -175,8 +175,8 @@ impl OfferRequests {
             runtime: Handle::current(),
             claim,
             // A message may be in flight for as long again.
-            forgotten: round.sent + life.saturating_mul(2),
-            round,
+            forgotten: votes.sent + life.saturating_mul(2),
+            votes,
             life,
             terms: terms.clone(),
             stale: AtomicBool::new(false),
@@ -223,12 +223,12 @@ impl OfferRequests {
         acquisition: &Arc<AcquireRequest>,
     ) -> Option<(Attempt, bool)> {
         let now = engine.now();
-        let won = |request: &Arc<OfferRequest>| request.round.tally(now).verdict() == Some(Verdict::Won);
+        let won = |request: &Arc<OfferRequest>| request.votes.tally(now).verdict() == Some(Verdict::Won);
         let request = self.open_requests.remove(self.open_requests.iter().position(won)?)?;
         self.since = None;
         let attempt = attempt(&request, engine, acquisition);
         let is_last = !request.repeated.load(Ordering::Relaxed)
-            && self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
+            && self.open_requests.back().is_none_or(|other| other.votes.sent <= request.votes.sent);
         // The coordinator may have been closed meanwhile, and have withdrawn the token at the nodes.
         request.take_up().then_some((attempt, is_last))
     }
@@ -242,7 +242,7 @@ impl OfferRequests {
         (home, holder): (usize, &Token),
     ) {
         let is_unheard = |request: &Arc<OfferRequest>| {
-            request.claim.token() == holder && request.round.key_states().get(home) != KeyState::Holds
+            request.claim.token() == holder && request.votes.key_states().get(home) != KeyState::Holds
         };
         if let Some(lost) = self.open_requests.iter().position(is_unheard)
             && let Some(request) = self.open_requests.remove(lost)

@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use super::queue::WaitQueues;
 use super::recently_contended::Contended;
 use crate::node::{Hint, HintListener, Identity, Response, Vote};
-use crate::quorum::round::Round;
+use crate::quorum::round::Driven;
 use crate::runtime::{Mutex, clock::Clock};
-use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::machine::{Attempt, NodeSet};
 use quorlock_protocol::{
     Claim, InboxId, InboxMessage, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, WaiterId, is_fresh,
     offer_renamed_after,
@@ -183,8 +183,8 @@ pub(crate) struct OfferRequest {
     /// The runtime that gives back late offers.
     pub(super) runtime: Handle,
     pub(super) claim: Arc<Claim>,
-    /// The votes. The round sends nothing: they arrive unasked.
-    pub(super) round: Arc<Round>,
+    /// The votes: they arrive unasked.
+    pub(super) votes: Arc<Driven<Attempt>>,
     pub(super) life: Duration,
     /// When every offer for it has expired on the nodes, too.
     pub(super) forgotten: Moment,
@@ -203,7 +203,7 @@ pub(crate) struct OfferRequest {
 impl OfferRequest {
     /// Whether any node has offered the lock.
     pub(super) fn has_votes(&self) -> bool {
-        self.round.has_vote(&Vote::Granted)
+        self.votes.has_vote(&Vote::Granted)
     }
 
     /// Takes up what was offered. Returns whether it may be: not once the token was given up (rule O-6).
@@ -230,7 +230,7 @@ impl OfferRequest {
     fn offered(&self, node: usize, answer: Response, life: Duration, now: Moment) {
         let given_up = self.given_up.lock();
         if !*given_up && life >= self.life {
-            return self.round.offered(node, answer, now);
+            return self.votes.offered(node, answer, now);
         }
         drop(given_up);
         // It would keep other clients out until it expires (rule O-6).
@@ -287,7 +287,7 @@ impl HintListener for Inbox {
             }
             InboxMessage::Soon { token } => {
                 let Some(request) = offers.request(token) else { return };
-                if now.since(request.round.sent) >= offer_renamed_after(request.life) {
+                if now.since(request.votes.sent) >= offer_renamed_after(request.life) {
                     request.stale.store(true, Ordering::Relaxed);
                     queues.notify_offer(request.claim.key());
                 }
@@ -310,9 +310,9 @@ mod tests {
     use crate::node::max_ttls::MaxTtls;
     use crate::node::{Node, Responder, SharedRequest};
     use crate::quorum::members::Nodes;
-    use crate::quorum::round::Expect;
     use crate::runtime::clock::SystemClock;
     use crate::runtime::entropy::SystemEntropy;
+    use quorlock_protocol::machine::Wanted;
     use quorlock_protocol::{Drift, Quarantine, Quorum};
 
     const LIFE: Duration = Duration::from_secs(5);
@@ -354,7 +354,7 @@ mod tests {
     fn offered(request: &OfferRequest, node: usize) {
         let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO);
         let vote = Response::new(Vote::Granted, Arc::new(identity));
-        request.offered(node, vote, LIFE, request.round.sent);
+        request.offered(node, vote, LIFE, request.votes.sent);
     }
 
     /// In another order, as two threads may take: rule O-6 holds in each.
@@ -365,15 +365,17 @@ mod tests {
         let request = |random| {
             let token = Token::new(random, "");
             let engine: Weak<GivenBack> = Arc::downgrade(&given_back);
-            let round = Round::without_requests(&nodes, Expect::Hold, LIFE);
+            let claim = Arc::new(Claim::new("r".into(), token.clone()));
+            let wanted = Wanted { claim: claim.clone(), ttl: LIFE, fence_hint: None };
+            let votes = Driven::attempt(&nodes, Attempt::offered(&*nodes, nodes.clock.now(), wanted));
             let inbox = InboxId::new(1);
             OfferRequest {
                 engine,
                 runtime: Handle::current(),
-                claim: Arc::new(Claim::new("r".into(), token.clone())),
+                claim,
                 life: LIFE,
-                forgotten: round.sent + LIFE * 2,
-                round,
+                forgotten: votes.sent + LIFE * 2,
+                votes,
                 terms: Arc::new(OfferTerms { inbox, prefix_len: 0, life: LIFE, fenced: false, token }),
                 stale: AtomicBool::new(false),
                 repeated: AtomicBool::new(false),

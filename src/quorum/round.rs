@@ -1,7 +1,7 @@
 //! Drives a machine: sends requests to the nodes, and wakes who waits for the verdict on their responses.
 //!
-//! What is decided, the [`Machine`] decides, under the mutex of its driver: a round, or what takes a claim back.
-//! [`Round::start`] records every node as asked, and gives each its request together with a [`Responder`].
+//! What is decided, the [`Machine`] decides, under the mutex of its driver: a round, an attempt, or what takes a claim
+//! back. [`Round::start`] records every node as asked, and gives each its request together with a [`Responder`].
 //! The task that reads a node's response from the socket records it in the round and wakes the tasks that wait
 //! for it. A driver has no task of its own, and no task polls.
 //!
@@ -10,9 +10,9 @@
 //! | event | effect |
 //! |---|---|
 //! | response or error of a node | [`Driven::answered`]: recorded. If it is news, the waiting tasks are woken; the last response also notifies [`OnSettled`]. |
-//! | vote without a request | [`Round::offered`]: the same, for the votes of an offer. |
+//! | vote without a request | [`Driven::offered`]: the same, for the votes of an offer. |
 //! | timeout of a node | The waiting task wakes by its timer, lets the tasks that read sockets run (I-46), and then counts the silent node as unknown. |
-//! | [`Round::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
+//! | [`Driven::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
 //!
 //! # Cancel safety
 //!
@@ -32,18 +32,20 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::members::Nodes;
+use super::members::{NodeHandle, Nodes};
 use crate::node::{
     Collect, NodeError, QueueListing, ReceivedAt, Request, Responder, Response, SharedRequest, Vote,
 };
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
-use quorlock_protocol::machine::{self, Asked, Heard, KeyStates, Machine, Question, Undo};
+use quorlock_protocol::machine::{self, Address, Asked, Attempt, Heard, KeyStates, Machine, Question, Undo};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Moment, Quorum, Tally};
 
+pub(crate) use followed::Followed;
 pub(crate) use quorlock_protocol::machine::Expect;
 
+mod followed;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -108,50 +110,37 @@ impl Round {
         round
     }
 
-    /// Asks the node at `first` only. The others follow by [`ask_remaining`](Round::ask_remaining).
+    /// Asks one node only.
     pub(crate) fn start_at(
         nodes: &Arc<Nodes>,
         expect: Expect,
         ttl: Duration,
-        first: usize,
-        request: &SharedRequest,
+        node: usize,
+        request: SharedRequest,
     ) -> Arc<Round> {
-        let question = Question { expect, takes_free: false, ttl };
-        let round = machine::Round::new(&**nodes, question, nodes.clock.now(), |_| Asked::Later);
-        let round = Driven::drive(nodes, ttl, Op::of(Some(request)), round);
-        round.ask(first, request.clone());
+        let (question, now) = (Question { expect, takes_free: false, ttl }, nodes.clock.now());
+        let mut round = machine::Round::new(&**nodes, question, now, |_| Asked::Later);
+        round.ask(&**nodes, node, now);
+        let round = Driven::drive(nodes, ttl, Op::of(Some(&request)), round);
+        round.send(node, request);
         round
     }
+}
 
-    /// Asks all nodes that have not been asked yet.
-    pub(crate) fn ask_remaining(self: &Arc<Round>, request: &SharedRequest) {
-        for index in 0..self.nodes.members.len() {
-            let unasked = self.inner.lock().machine.is_unasked(index);
-            if unasked {
-                self.ask(index, request.clone());
-            }
-        }
+impl Driven<Attempt> {
+    /// Drives an attempt, and sends its first requests.
+    pub(crate) fn attempt(nodes: &Arc<Nodes>, attempt: Attempt) -> Arc<Driven<Attempt>> {
+        let driven = Driven::drive(nodes, attempt.round().ttl(), Op::ACQUIRE, attempt);
+        driven.send_due(driven.sent);
+        driven
     }
 
-    /// Creates a round that sends nothing: votes arrive [unasked](Round::offered). Its start and
-    /// its timeouts are as if all nodes were asked now for a key that lives for `life`.
-    pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
-        let round = machine::Round::offered(&**nodes, expect, nodes.clock.now(), life);
-        Driven::drive(nodes, life, Op::of(None), round)
-    }
-
-    /// Records an unasked vote of the node at `index`. Only its first vote counts.
-    pub(crate) fn offered(&self, index: usize, vote: Response, now: Moment) {
+    /// Records an unasked vote of a node. Only its first vote counts.
+    pub(crate) fn offered(&self, node: usize, vote: Response, now: Moment) {
         let mut inner = self.inner.lock();
-        if let Some(heard) = inner.machine.handle_offer(&*self.nodes, index, vote, now) {
+        if let Some(heard) = inner.machine.handle_offer(&*self.nodes, node, vote, now) {
             self.conclude(inner, heard);
         }
-    }
-
-    /// Asks a node that has not been asked.
-    pub(crate) fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
-        self.inner.lock().machine.ask(&*self.nodes, index, self.nodes.clock.now());
-        self.send(index, request);
     }
 }
 
@@ -161,6 +150,17 @@ impl Driven<Undo> {
         let driven = Driven::drive(nodes, ttl, Op::RELEASE, undo);
         driven.send_due(driven.sent);
         driven
+    }
+
+    /// Asks the nodes again that have failed, and whose pause is over.
+    pub(crate) fn ask_again(self: &Arc<Self>, now: Moment) {
+        while let Some((index, request)) = self.poll_request(now) {
+            if let Some((_, member)) = self.member(index) {
+                // It has failed before: its connection may be driven by a task that is not polled.
+                drop(member.node.ready());
+            }
+            self.send(index, request);
+        }
     }
 }
 
@@ -175,17 +175,13 @@ impl<M: Machine> Driven<M> {
 
     /// Sends what the machine wants sent at `now`.
     pub(crate) fn send_due(self: &Arc<Self>, now: Moment) {
-        loop {
-            let due = self.inner.lock().machine.poll_request(&*self.nodes, now);
-            let Some((index, request)) = due else { return };
-            if now > self.sent
-                && let Some(member) = self.nodes.members.get(index)
-            {
-                // It has failed before: its connection may be driven by a task that is not polled.
-                drop(member.node.ready());
-            }
+        while let Some((index, request)) = self.poll_request(now) {
             self.send(index, request);
         }
+    }
+
+    fn poll_request(&self, now: Moment) -> Option<(usize, SharedRequest)> {
+        self.inner.lock().machine.poll_request(&*self.nodes, now)
     }
 
     /// Reads or changes the machine.
@@ -193,20 +189,26 @@ impl<M: Machine> Driven<M> {
         work(&mut self.inner.lock().machine, &self.nodes)
     }
 
+    /// Returns the node of a request, and its round.
+    fn member(&self, index: usize) -> Option<(usize, &NodeHandle)> {
+        let Address { round, node } = Address::of(index, self.nodes.members.len());
+        Some((round, self.nodes.members.get(node)?))
+    }
+
     /// The node may respond before this returns.
     fn send(self: &Arc<Self>, index: usize, request: SharedRequest) {
-        let Some(member) = self.nodes.members.get(index) else { return };
+        let Some((_, member)) = self.member(index) else { return };
         member.node.ask(request, Responder::new(self.clone(), index));
     }
 
-    /// Records a response of the node at `index`, received at `now`.
+    /// Records the response to the request with this index, received at `now`.
     fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
-        let Some(member) = self.nodes.members.get(index) else { return };
+        let Some((round, member)) = self.member(index) else { return };
         let mut inner = self.inner.lock();
         // A node that was asked again has taken longer than a round trip.
-        if let Some(asked) = inner.machine.round().asked_at(index) {
+        if let Some(asked) = inner.machine.asked_at(index) {
             let took = now.since(asked);
-            member.meter.answered(self.op, &result, took);
+            member.meter.answered(if round == 0 { self.op } else { Op::WRITE_BACK }, &result, took);
             if result.is_ok() {
                 member.answered_after(took);
             }
@@ -306,7 +308,7 @@ impl<M: Machine> Driven<M> {
     /// Returns all responses so far, for people and for what a refused waiter does next.
     pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
-        self.inner.lock().machine.round().report(&*self.nodes, now)
+        self.inner.lock().machine.report(&*self.nodes, now)
     }
 }
 

@@ -78,7 +78,9 @@ impl NodeMeter {
 }
 
 impl Op {
+    pub(crate) const ACQUIRE: Op = Op;
     pub(crate) const RELEASE: Op = Op;
+    pub(crate) const WRITE_BACK: Op = Op;
 
     pub(crate) fn of(_: Option<&Request>) -> Op {
         Op

@@ -353,8 +353,12 @@ pub(crate) struct Op(usize);
 impl Op {
     const WORDS: &[&str] = &["acquire", "renew", "release", "other"];
 
+    /// That of an attempt.
+    pub(crate) const ACQUIRE: Op = Op(0);
     /// That of a clean-up.
     pub(crate) const RELEASE: Op = Op(2);
+    /// That of a number that is written back.
+    pub(crate) const WRITE_BACK: Op = Op(3);
 
     pub(crate) fn of(request: Option<&Request>) -> Op {
         Op(match request {

@@ -8,7 +8,7 @@ use crate::engine::cleanup::{Cleanup, CleanupOf};
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
-use crate::quorum::round::Round;
+use crate::quorum::round::Followed;
 use crate::telemetry::Loss;
 use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::votes::VoteReport;
@@ -106,7 +106,7 @@ impl Keeper {
 
     /// Gives up the latest rounds, and returns what they have left; nothing if there are none.
     pub(super) fn leave_rounds(&self) -> Option<KeyStates> {
-        let abandoned = |round: &Round| {
+        let abandoned = |round: &Followed| {
             round.abandon();
             round.key_states()
         };
@@ -115,7 +115,7 @@ impl Keeper {
             LastRound::InFlight(round) => Some(abandoned(&round)),
             LastRound::Settled(key_states) => Some(key_states),
         };
-        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
+        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&Followed::from(&renewing.round)));
         // A node that was not asked keeps its state: a request in flight is still in flight.
         latest.into_iter().chain(renewed).reduce(KeyStates::then)
     }

@@ -8,19 +8,18 @@ use tracing::debug;
 
 use super::ending::lost_before;
 use super::{Keeper, lease_env};
-use crate::engine::attempt::{clean_up, expect, new_claim};
+use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::{Ended, ReleaseReply};
 use crate::engine::context::EngineContext;
-use crate::engine::fencing;
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
-use crate::node::{Request, SharedRequest, Vote};
-use crate::quorum::round::Round;
+use crate::node::Vote;
+use crate::quorum::round::Driven;
 use crate::telemetry::Passed;
 use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::{KeyStates, was_lost};
+use quorlock_protocol::machine::{Attempt, KeyStates, Wanted, was_lost};
 use quorlock_protocol::{Moment, Verdict};
 
 /// Serves the waiters for a key in this process after a lease.
@@ -178,7 +177,7 @@ impl Keeper {
         );
         match last_round {
             LastRound::InFlight(round) => {
-                self.state.follow(&round);
+                self.state.follow(round);
             }
             LastRound::Settled(key_states) => self.keep.settle(Some(key_states)),
             LastRound::None => {}
@@ -210,16 +209,16 @@ impl Keeper {
         let before = self.settle();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is passed on");
         let ttl = next.ttl;
-        let request =
-            SharedRequest::from(Request::Transfer { from: from.clone(), to: to.clone(), ttl, fence_hint });
-        let round = Round::start(&self.engine.nodes, expect(fence_hint), ttl, |_| Some(request.clone()));
+        let (nodes, wanted) = (&self.engine.nodes, Wanted { claim: to.clone(), ttl, fence_hint });
+        let round =
+            Driven::attempt(nodes, Attempt::pass_on(&**nodes, self.engine.now(), wanted, from.clone()));
         async move {
             let next = &waiter.acquisition;
-            let decision = fencing::decide(&self.engine, &to, &round).await;
+            let verdict = decide(&self.engine, &round).await;
             let now = self.engine.now();
             let deadline = round.with(|round, nodes| round.deadline(nodes, self.engine.drift));
-            if decision.verdict != Verdict::Won {
-                self.not_confirmed(decision.round.report());
+            if verdict != Verdict::Won {
+                self.not_confirmed(round.report());
             }
             self.report_release(reply, before, &round, valid_until);
             // A node without the new token may still have the old one.
@@ -239,20 +238,18 @@ impl Keeper {
                 }
             };
             self.engine.tasks.spawn(rest, &self.runtime);
-            if decision.verdict == Verdict::Won && fencing::in_time(&self.engine, &round, now) {
+            if verdict == Verdict::Won && is_in_time(&self.engine, &round, now) {
                 next.meter.passed(Passed::ByRound);
-                let rounds = decision.rounds(&round);
+                let (rounds, fence) = round.with(|round, _| (round.rounds(), round.number()));
                 debug!(resource = %next.resource, token = %to.token().short(), "passed on");
-                let mut passed =
-                    Keeper::of(&self.engine, next, to, &round, decision.fence, (round.sent, deadline));
+                let mut passed = Keeper::of(&self.engine, next, to, &round, fence, (round.sent, deadline));
                 (passed.streak, passed.succession) = (self.streak, self.succession.take());
                 passed.deliver_to(waiter, rounds);
                 return None;
             }
             next.meter.passed(Passed::Failed);
-            debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
-            round.abandon();
-            clean_up(&self.engine, &self.runtime, &to, next.ttl, round.key_states(), CleanupOf::Lease);
+            debug!(resource = %self.state.resource, votes = %round.report(), "not passed on");
+            clean_up(&self.engine, &self.runtime, &to, next.ttl, give_up(&round), CleanupOf::Lease);
             // It was first in the queue, and stays first.
             self.engine.queues.put_back(&self.queue_key, waiter);
             self.engine.queues.clear_held(&self.queue_key);
@@ -266,7 +263,7 @@ impl Keeper {
         &self,
         reply: Option<ReleaseReply>,
         before: KeyStates,
-        round: &Arc<Round>,
+        round: &Arc<Driven<Attempt>>,
         valid_until: Moment,
     ) {
         let Some(reply) = reply else { return };
@@ -287,7 +284,7 @@ impl Keeper {
 }
 
 /// Counts the nodes that had lost the key of a lease before its `round`, which passes the lock on.
-fn had_lost(before: KeyStates, round: &Round) -> usize {
+fn had_lost(before: KeyStates, round: &Driven<Attempt>) -> usize {
     round.count_votes(|node, vote| {
         before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_) | Vote::Restored)
     })

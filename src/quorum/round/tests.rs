@@ -12,7 +12,7 @@ use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::SystemEntropy;
 use quorlock_protocol::KeyState;
 use quorlock_protocol::machine::{INSPECT_PATIENCE, LEAST_PATIENCE};
-use quorlock_protocol::{Claim, Drift, Quarantine, Token, Verdict};
+use quorlock_protocol::{Claim, Drift, FenceHint, Quarantine, Token, Verdict};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
@@ -237,11 +237,14 @@ async fn a_verdict_by_silence_changes_also_if_a_timeout_became_shorter() {
     bench.clock.pass(ms(300));
     let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
     let request = SharedRequest::from(Request::Acquire { claim, ttl: TTL, fence_hint: None });
-    bench.round = Round::start_at(&bench.members, Expect::Hold, TTL, 0, &request);
+    bench.round = Round::start_at(&bench.members, Expect::Hold, TTL, 0, request.clone());
     for reply in measured {
         reply.send(Ok(granted("any")));
     }
-    bench.round.ask_remaining(&request);
+    for node in 1..5 {
+        bench.round.with(|round, nodes| round.ask(nodes, node, bench.clock.now()));
+        bench.round.send(node, request.clone());
+    }
     (0..2).for_each(|node| bench.grant(node));
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
@@ -320,6 +323,44 @@ async fn the_preferred_node_is_not_waited_for_longer_than_it_should_need() {
     assert_eq!(bench.waiter(|round| async move { round.refuses(0).await }).look(), Some(true));
 }
 
+/// The first node is silent; the others are asked, answer, and have drawn different numbers.
+#[tokio::test]
+async fn an_attempt_is_woken_when_it_has_something_to_send_and_when_it_is_decided() {
+    let bench = Bench::with(None, 3, &[]);
+    let wanted = machine::Wanted {
+        claim: Arc::new(Claim::new("r".into(), Token::new(7, ""))),
+        ttl: TTL,
+        fence_hint: Some(FenceHint::at(Duration::from_secs(1), None, TTL)),
+    };
+    let attempt = Attempt::ask(&*bench.members, bench.clock.now(), wanted, Some(0));
+    let attempt = Driven::attempt(&bench.members, attempt);
+    let waiter = || {
+        let waited_for = attempt.clone();
+        Waiter { wait: Box::pin(async move { waited_for.decided().await }), woken: Arc::default() }
+    };
+    let mut first = waiter();
+    assert_eq!(first.look(), None);
+    bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
+    assert_eq!(first.look(), None);
+    bench.clock.pass(MOMENT);
+    assert_eq!(first.look(), Some(None), "the others are to be asked");
+    attempt.send_due(bench.clock.now());
+    let mut votes = waiter();
+    assert_eq!(votes.look(), None);
+    for node in 1..4 {
+        let number = FencingToken::new(u64::try_from(node).unwrap());
+        bench.reply(node).send(Ok(granted(&node.to_string()).with_fencing_token(number)));
+    }
+    assert_eq!((votes.rung(), votes.look()), (1, Some(None)), "the number is to be written back");
+    attempt.send_due(bench.clock.now());
+    let mut write_back = waiter();
+    assert_eq!(write_back.look(), None);
+    (0..3).for_each(|node| bench.grant(node));
+    assert_eq!((write_back.rung(), write_back.look()), (1, Some(Some(Verdict::Won))));
+    assert_eq!(waiter().look(), Some(Some(Verdict::Won)), "it stays");
+    assert_eq!(attempt.with(|attempt, _| (attempt.number(), attempt.rounds())), (FencingToken::new(4), 2));
+}
+
 #[tokio::test]
 async fn an_inspection_waits_briefly_for_silent_nodes_after_a_quorum() {
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
@@ -383,7 +424,7 @@ async fn a_node_that_is_asked_again_is_woken_and_measures_no_round_trip() {
     bench.fail(0);
     assert!(bench.nodes[0].0.lock().is_none(), "not immediately");
     bench.clock.pass(TTL / 2);
-    undo.send_due(bench.clock.now());
+    undo.ask_again(bench.clock.now());
     assert_eq!(bench.nodes[0].1.load(Ordering::Relaxed), 1);
     bench.grant(0);
     assert!(undo.with(|undo, _| undo.is_settled()));

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use super::{Driven, Inner};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timer;
-use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE, Machine};
+use quorlock_protocol::machine::{Attempt, Deployment, LEAST_PATIENCE, Machine};
 use quorlock_protocol::{Moment, Verdict};
 
 /// Tasks of silent nodes are woken after this fraction (a quarter) of the timeout.
@@ -17,6 +17,18 @@ const WAKE_AFTER: u32 = 4;
 /// How often other tasks run before silence counts as a timeout: once to read from the sockets of a
 /// single-threaded runtime, once to parse what was read.
 pub(super) const SILENCE_CHECKS: usize = 3;
+
+impl Driven<Attempt> {
+    /// Waits until the verdict is certain; returns `None` if something is to be sent before. Its driver then
+    /// [sends](Driven::send_due) it, and waits again.
+    pub(crate) async fn decided(&self) -> Option<Verdict> {
+        self.wait_for(None, |inner, now| {
+            let verdict = inner.machine.decide(&*self.nodes, now);
+            (verdict.is_some() || inner.machine.has_unsent()).then_some(verdict)
+        })
+        .await
+    }
+}
 
 impl<M: Machine> Driven<M> {
     /// Waits until the verdict is certain, or every silent node has timed out. Once the verdict can
@@ -63,7 +75,7 @@ impl<M: Machine> Driven<M> {
         .await
     }
 
-    /// Waits until `done` returns a value; it is also called at the nodes' timeouts and at `until`.
+    /// Waits until `done` returns a value; it is also called when silence may decide, and at `until`.
     async fn wait_for<T>(
         &self,
         until: Option<Moment>,
@@ -80,8 +92,7 @@ impl<M: Machine> Driven<M> {
                 if outcome.is_none() && wait.begun {
                     let present = self.nodes.clock.now();
                     let is_up = |time: Moment| now < time && time <= present;
-                    if inner.machine.round().poll_timeout(now).is_some_and(is_up) || until.is_some_and(is_up)
-                    {
+                    if inner.machine.poll_silence(now).is_some_and(is_up) || until.is_some_and(is_up) {
                         return Poll::Ready(None);
                     }
                     now = present;
@@ -92,15 +103,17 @@ impl<M: Machine> Driven<M> {
                 }
                 wait.begun = true;
                 inner.waiting.join(context);
-                let next = inner.machine.round().poll_timeout(now);
+                let (next, deciding) = (inner.machine.poll_silence(now), inner.machine.deciding());
+                let (sent, limit) = (deciding.sent(), deciding.poll_timeout(now));
                 drop(inner);
-                let wake_silent = next.filter(|_| !wait.woken).map(|limit| self.wakes_at(limit, now));
+                let wake_silent = limit.filter(|_| !wait.woken).map(|limit| self.wakes_at(sent, limit, now));
                 if wake_silent.is_some_and(|wake_silent| now >= wake_silent) {
                     wait.woken = true;
                     self.wake_silent();
                 }
-                let next = if wait.woken { next } else { wake_silent };
-                let at = next.into_iter().chain(until.filter(|until| *until > now)).min();
+                let wake_silent = wake_silent.filter(|_| !wait.woken);
+                let until = until.filter(|until| *until > now);
+                let at = next.into_iter().chain(wake_silent).chain(until).min();
                 if let Some(at) = at {
                     self.nodes.timers.set(&mut wait.timer, at, context);
                 }
@@ -122,24 +135,24 @@ impl<M: Machine> Driven<M> {
         }
     }
 
-    /// Returns when to wake the tasks of silent nodes that time out at `limit`: when the first node
+    /// Returns when to wake the tasks of silent nodes that were asked at `sent` and time out at `limit`: when the first node
     /// is overdue, or after a fraction of the timeout. Before that, returns when to check again:
     /// nearly all rounds are over by then and need not compute what is expected of their nodes.
-    fn wakes_at(&self, limit: Moment, now: Moment) -> Moment {
-        let part = limit.since(self.sent) / WAKE_AFTER;
-        let earliest = self.sent + part.min(LEAST_PATIENCE);
+    fn wakes_at(&self, sent: Moment, limit: Moment, now: Moment) -> Moment {
+        let part = limit.since(sent) / WAKE_AFTER;
+        let earliest = sent + part.min(LEAST_PATIENCE);
         if now < earliest {
             return earliest;
         }
         let overdue = |node| self.nodes.overdue_after(node, LEAST_PATIENCE, self.ttl);
-        self.sent + (0..self.nodes.members.len()).map(overdue).fold(part, Duration::min)
+        sent + (0..self.nodes.members.len()).map(overdue).fold(part, Duration::min)
     }
 
     /// Wakes the connections of silent nodes, whose task may have ended or belong to a runtime that
     /// is not driven.
     pub(crate) fn wake_silent(&self) {
         for (index, member) in self.nodes.members.iter().enumerate() {
-            let is_silent = self.inner.lock().machine.round().asked_at(index).is_some();
+            let is_silent = self.inner.lock().machine.deciding().asked_at(index).is_some();
             if is_silent {
                 drop(member.node.ready());
             }

@@ -153,7 +153,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         };
     }
 
-    /// Like `fencing::decide` in the library.
+    /// Like `machine::Attempt::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let Some(drawn) = FenceVotes::of(state.nodes.iter().filter_map(|node| node.counted(attempt))) else {
             return;

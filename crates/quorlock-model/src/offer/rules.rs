@@ -231,7 +231,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         is_won(self.quorum, nodes.iter().map(votes).sum())
     }
 
-    /// Like `fencing::decide` in the library.
+    /// Like `machine::Attempt::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let counted = state.nodes.iter().filter_map(|node| node.mail[attempt].vote.number());
         let Some(drawn) = FenceVotes::of(counted) else { return };
