@@ -64,7 +64,7 @@ use super::context::EngineContext;
 use super::hold::Hold;
 use super::lease_state::{LeaseKeeper, LeaseState};
 use super::options::AcquireRequest;
-use super::wait::{Handoff, HandoffStreak};
+use super::wait::Handoff;
 use crate::error::LossReason;
 use crate::node::{Capabilities, Expiry};
 use crate::quorum::round::Driven;
@@ -72,7 +72,7 @@ use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
-use quorlock_protocol::machine::{self, Due, Keep};
+use quorlock_protocol::machine::{self, Due, Keep, Streak};
 use quorlock_protocol::votes::Holder;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
@@ -103,7 +103,7 @@ pub(crate) struct Keeper {
     renewing: Option<Box<Renewing>>,
     timer: Timer,
     held: Held,
-    streak: HandoffStreak,
+    streak: Streak,
 }
 
 impl Keeper {
@@ -159,7 +159,7 @@ impl Keeper {
             renewing: None,
             timer: Timer::default(),
             held: acquisition.meter.held(begun),
-            streak: HandoffStreak::new(begun),
+            streak: Streak::new(begun),
             engine: engine.clone(),
         };
         let key_states = keeper.state.follow(round);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tracing::error;
 
+use quorlock_protocol::printable;
 use quorlock_protocol::votes::{Holder, taken};
-use quorlock_protocol::{Moment, printable};
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,26 +96,6 @@ impl Default for Handoff {
     /// 64 times and one TTL: other processes wait about as long as for one slow holder.
     fn default() -> Handoff {
         Handoff { times: 64, span: None }
-    }
-}
-
-/// A streak of leases passed between waiters of this process.
-#[derive(Clone, Copy)]
-pub(crate) struct HandoffStreak {
-    began: Moment,
-    passed: u32,
-}
-
-impl HandoffStreak {
-    pub(crate) fn new(now: Moment) -> HandoffStreak {
-        HandoffStreak { began: now, passed: 0 }
-    }
-
-    /// Whether another handoff may follow, given these limits.
-    pub(crate) fn goes_on(&mut self, (times, span): (u32, Duration), now: Moment) -> bool {
-        let goes_on = self.passed < times && now.since(self.began) < span;
-        self.passed += 1;
-        goes_on
     }
 }
 

@@ -22,6 +22,7 @@ use crate::votes::VoteReport;
 
 mod attempt;
 mod deployment;
+mod hand_over;
 mod keep;
 mod key_states;
 mod node_set;
@@ -33,6 +34,7 @@ pub mod wait;
 
 pub use attempt::{Attempt, Wanted};
 pub use deployment::Deployment;
+pub use hand_over::{Replaced, Retained, Retention, Streak, Successor, may_hand_over};
 pub use keep::{Due, Keep, Latest, Renewed};
 pub use key_states::KeyStates;
 pub use node_set::NodeSet;

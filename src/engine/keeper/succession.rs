@@ -15,11 +15,9 @@ use crate::engine::context::EngineContext;
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
-use crate::node::Vote;
 use crate::quorum::round::Driven;
 use crate::telemetry::Passed;
-use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::{Attempt, KeyStates, Wanted, was_lost};
+use quorlock_protocol::machine::{self, Attempt, Machine as _, Replaced, Wanted, may_hand_over};
 use quorlock_protocol::{Moment, Verdict};
 
 /// Serves the waiters for a key in this process after a lease.
@@ -122,7 +120,7 @@ impl Keeper {
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
         let span = self.handoff.span.unwrap_or(self.ttl());
-        let goes_on = self.streak.goes_on((self.handoff.times, span), self.engine.now());
+        let goes_on = self.streak.goes_on(self.handoff.times, span, self.engine.now());
         if goes_on { self.engine.queues.next(&self.queue_key) } else { None }
     }
 
@@ -136,23 +134,19 @@ impl Keeper {
     /// Hands the lock to the next local waiter without asking any node: the key stays on the nodes,
     /// and the new lease has the deadline of the old one (rule I-21). Otherwise returns the reply,
     /// which is still to be sent.
-    ///
-    /// Only without fencing, since both leases share what the nodes store; only with as much
-    /// validity left as a renewal leaves in the worst case; only to a waiter with the same TTL and
-    /// automatic renewal; and not while a renewal of the old lease is in flight.
     pub(super) fn handoff(
         &mut self,
         next: &Arc<AcquireRequest>,
         reply: Option<ReleaseReply>,
     ) -> Result<(), Option<ReleaseReply>> {
         let now = self.engine.now();
-        let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.runs_until(now).unwrap_or(now);
-        let lasts =
-            self.keep.schedule().due().is_some_and(|due| now < due) && end.since(now) >= self.ttl() / 2;
-        // A manually renewed lease has nothing due.
-        let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl();
-        if !(alike && lasts && self.renewing.is_none()) {
+        let successor = machine::Successor {
+            ttl: next.ttl,
+            is_fenced: next.fencing == Fencing::On,
+            is_renewed: next.renewal != Renewal::Manual,
+        };
+        if !may_hand_over(&self.keep, self.state.fence.is_some(), successor, (now, end)) {
             return Err(reply);
         }
         // The old lease ends before the new one begins.
@@ -206,7 +200,7 @@ impl Keeper {
         let next = &waiter.acquisition;
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
         let (from, to) = (self.claim.clone(), new_claim(&self.engine, next, fence_hint));
-        let before = self.settle();
+        let replaced = Replaced::new(self.settle());
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is passed on");
         let ttl = next.ttl;
         let (nodes, wanted) = (&self.engine.nodes, Wanted { claim: to.clone(), ttl, fence_hint });
@@ -220,7 +214,7 @@ impl Keeper {
             if verdict != Verdict::Won {
                 self.not_confirmed(round.report());
             }
-            self.report_release(reply, before, &round, valid_until);
+            self.report_release(reply, replaced, &round, valid_until);
             // A node without the new token may still have the old one.
             let rest = {
                 let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
@@ -232,7 +226,7 @@ impl Keeper {
                         &runtime,
                         &from,
                         ttl,
-                        left_behind(before, round.key_states()),
+                        replaced.left_behind(round.key_states()),
                         CleanupOf::Lease,
                     );
                 }
@@ -262,12 +256,12 @@ impl Keeper {
     fn report_release(
         &self,
         reply: Option<ReleaseReply>,
-        before: KeyStates,
+        replaced: Replaced,
         round: &Arc<Driven<Attempt>>,
         valid_until: Moment,
     ) {
         let Some(reply) = reply else { return };
-        if had_lost(before, round) == 0 {
+        if !round.with(|round, _| replaced.has_lost(round.round())) {
             drop(reply.send(Ok(())));
             return;
         }
@@ -275,22 +269,10 @@ impl Keeper {
         let (engine, round, state) = (self.engine.clone(), round.clone(), self.state.clone());
         let answer = async move {
             round.settled().await;
-            let times = (valid_until, engine.now());
-            let lost = was_lost(engine.nodes.quorum, before, had_lost(before, &round), times);
+            let now = engine.now();
+            let lost = round.with(|round, nodes| replaced.was_lost(nodes, round.round(), valid_until, now));
             drop(reply.send(if lost { Err(lost_before(&state)) } else { Ok(()) }));
         };
         self.engine.tasks.spawn(answer, &self.runtime);
     }
-}
-
-/// Counts the nodes that had lost the key of a lease before its `round`, which passes the lock on.
-fn had_lost(before: KeyStates, round: &Driven<Attempt>) -> usize {
-    round.count_votes(|node, vote| {
-        before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_) | Vote::Restored)
-    })
-}
-
-/// Where the old token may still be stored, or may yet arrive.
-fn left_behind(before: KeyStates, replaced: KeyStates) -> KeyStates {
-    before.with(replaced, KeyState::left_behind)
 }

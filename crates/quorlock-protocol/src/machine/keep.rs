@@ -114,6 +114,12 @@ impl Keep {
         &mut self.schedule
     }
 
+    /// Whether a renewal waits for its verdict.
+    #[must_use]
+    pub fn is_renewing(&self) -> bool {
+        self.is_renewing
+    }
+
     /// Returns what all rounds have left on each node, of which the latest has left `latest`. Without one, nothing has
     /// changed: a request in flight is still in flight.
     #[must_use]
