@@ -1,8 +1,9 @@
 //! The engine that ships: `quorlock_protocol::machine` asks nodes that keep the record that ships, in every order of
 //! requests, answers, losses, timeouts, crashes and calls that are given up.
 //!
-//! Nothing here decides what a vote means or what a claim leaves behind: [`Round`] and [`Undo`] do. What the engine
-//! still does around them is in `client`. A rule of the shipped code is broken by changing what goes in or out.
+//! Nothing here decides what a vote means, which number is written back, or what a claim leaves behind: [`Attempt`],
+//! [`Round`] and [`Undo`] do. What the engine still does around them is in `client`. A rule of the shipped code is broken
+//! by changing what goes in or out.
 //!
 //! A request is on its way for a few ticks at most. When its connection is lost, it may still arrive until then, in any
 //! order, or never, and the client learns of all of them simultaneously. A tombstone outlives them (rule I-5).
@@ -18,6 +19,7 @@
 //! | `digest` | when two states are the same |
 //! | `story` | steps as sentences |
 //!
+//! [`Attempt`]: quorlock_protocol::machine::Attempt
 //! [`Round`]: quorlock_protocol::machine::Round
 //! [`Undo`]: quorlock_protocol::machine::Undo
 

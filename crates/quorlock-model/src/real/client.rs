@@ -1,12 +1,12 @@
-//! What the engine does around its machines, as thinly as possible: an attempt, its number, the lease, renewals, and
-//! passing it on. It stands in for the part of the engine that is no machine yet, and goes when that is one.
+//! What the engine does around its machines, as thinly as possible: the lease, renewals, and what is taken back when. It
+//! stands in for the part of the engine that is no machine yet, and goes when that is one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock_protocol::machine::{
-    Asked, Deployment, Expect, Keep, KeyStates, Machine, NodeSet, Number, Of, Question, Renewed, Round,
-    Terms, Undo,
+    Asked, Attempt, Deployment, Expect, Keep, KeyStates, Machine, NodeSet, Of, Question, Renewed, Round,
+    Terms, Undo, Wanted,
 };
 use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, RenewalSchedule, Term, Verdict};
@@ -22,7 +22,7 @@ pub(super) struct Client {
     pub(super) goals: u8,
     /// The number of its claims so far.
     pub(super) drawn: u8,
-    /// The number of its rounds so far.
+    /// The number of its machines so far.
     began: u16,
     /// Rounds whose answers matter, in the order in which they began.
     pub(super) rounds: Vec<(u16, Round)>,
@@ -35,7 +35,7 @@ pub(super) struct Client {
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     Idle,
-    Asking(Asking),
+    Asking(Box<Asking>),
     Holding(Holding),
     Crashed,
 }
@@ -43,9 +43,8 @@ pub(super) enum Phase {
 /// An attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    pub(super) claim: Arc<Claim>,
-    pub(super) votes: u16,
-    pub(super) write_back: Option<(u16, FencingToken)>,
+    pub(super) no: u16,
+    pub(super) attempt: Attempt,
     /// The claim that it replaces, and where that is stored.
     pub(super) from: Option<(Arc<Claim>, KeyStates)>,
     /// Until when the lease that it replaces goes on: it has ended, unless that rule is broken.
@@ -99,12 +98,15 @@ pub(super) struct Ended {
     pub(super) since: u16,
 }
 
+/// Whose a request is: of which attempt, round or undo, and its index there.
+pub(super) type To = (u16, usize);
+
 /// One input of a client, and what comes of it.
 pub(super) struct Cx<'a> {
     pub(super) model: &'a Real,
     pub(super) now: u16,
-    /// The requests that leave, in order: of which round, and to which node.
-    pub(super) sent: Vec<(u16, usize, SharedRequest)>,
+    /// The requests that leave, in order.
+    pub(super) sent: Vec<(To, SharedRequest)>,
     pub(super) granted: Option<FencingToken>,
     pub(super) violated: Option<&'static str>,
 }
@@ -114,16 +116,12 @@ impl Cx<'_> {
         moment(self.now)
     }
 
-    fn question(&self, expect: Expect, takes_free: bool) -> Question {
-        Question { expect, takes_free, ttl: self.model.ttl() }
-    }
-
-    fn verdict(&self, round: &mut Round, passes: bool) -> Option<Verdict> {
-        let verdict = round.decide(self.model, self.moment());
-        let granted = || round.tally(self.model, self.moment()).granted();
+    /// Returns the verdict, or that where one vote less is enough.
+    fn verdict(&self, verdict: Verdict, round: &Round, passes: bool) -> Verdict {
         let few = self.model.scheme == Scheme::FewConfirm && passes;
-        let is_small = (self.model.scheme == Scheme::SmallQuorum || few) && verdict.is_some();
-        if is_small && granted() + 1 >= self.model.quorum().needed() { Some(Verdict::Won) } else { verdict }
+        let granted = || round.tally(self.model, self.moment()).granted();
+        let is_small = self.model.scheme == Scheme::SmallQuorum || few;
+        if is_small && granted() + 1 >= self.model.quorum().needed() { Verdict::Won } else { verdict }
     }
 
     /// As if the keys had been stored now.
@@ -171,10 +169,9 @@ impl Client {
         match &mut self.phase {
             // The lease is dropped when it is delivered.
             Phase::Asking(asking) if asking.from.is_some() => asking.is_wanted = false,
-            Phase::Asking(Asking { claim, votes, .. }) => {
-                let (claim, votes) = (claim.clone(), *votes);
+            Phase::Asking(asking) => {
+                let (claim, states) = (asking.attempt.claim().clone(), asking.attempt.give_up());
                 self.phase = Phase::Idle;
-                let states = self.round(votes).key_states();
                 let forgets = cx.model.scheme == Scheme::NoUndo;
                 self.take_back(cx, &claim, if forgets { KeyStates::default() } else { states }, Of::Attempt);
             }
@@ -199,7 +196,7 @@ impl Client {
         held.keep.renew(latest, cx.moment());
         let (claim, ttl, fencing_token) = (held.claim.clone(), cx.model.ttl(), Some(held.number));
         let request = Request::Renew { claim, ttl, fencing_token };
-        let round = self.begin(cx, cx.question(Expect::Hold, false), request);
+        let round = self.begin(cx, request);
         (held.latest, held.renewing) = (None, Some(round));
         self.phase = Phase::Holding(held);
     }
@@ -217,9 +214,14 @@ impl Client {
 /// What happens to it.
 impl Client {
     /// A node answers, or fails. The rest is up to [`advance`](Client::advance).
-    pub(super) fn hear(&mut self, cx: &Cx<'_>, no: u16, node: usize, result: Result<Response, NodeError>) {
+    pub(super) fn hear(&mut self, cx: &Cx<'_>, (no, node): To, result: Result<Response, NodeError>) {
         let now = cx.moment();
-        if let Some((_, round)) = self.rounds.iter_mut().find(|(other, _)| *other == no) {
+        if let Phase::Asking(asking) = &mut self.phase
+            && asking.no == no
+        {
+            asking.attempt.handle_response(cx.model, node, result, now);
+        } else if let Some((_, round)) = self.rounds.iter_mut().find(|(other, _)| *other == no) {
+            // It ignores what comes to the write-back of an attempt that was decided.
             round.handle_response(cx.model, node, result, now);
         } else if let Some(undoing) = self.undos.iter_mut().find(|undoing| undoing.no == no) {
             match &result {
@@ -238,14 +240,9 @@ impl Client {
         while self.decide(cx) || self.decide_renewal(cx) || self.expire(cx) || self.clean_up_passed(cx) {}
         self.undo(cx);
         let (phase, passed) = (&self.phase, &self.passed);
-        let is_of_phase = |no: u16| match phase {
-            Phase::Asking(asking) => {
-                no == asking.votes || asking.write_back.is_some_and(|(other, _)| no == other)
-            }
-            Phase::Holding(held) => held.latest == Some(no) || held.renewing == Some(no),
-            Phase::Idle | Phase::Crashed => false,
-        };
-        self.rounds.retain(|(no, _)| is_of_phase(*no) || passed.iter().any(|passed| passed.round == *no));
+        let is_of_lease =
+            |no| matches!(phase, Phase::Holding(held) if [held.latest, held.renewing].contains(&Some(no)));
+        self.rounds.retain(|(no, _)| is_of_lease(*no) || passed.iter().any(|passed| passed.round == *no));
         if self.is_due(cx.now) {
             cx.violated = Some(GOES_ON);
         }
@@ -256,7 +253,7 @@ impl Client {
         let now = moment(now);
         let is_silent = |no| self.round(no).poll_timeout(now).is_none();
         let phase = match &self.phase {
-            Phase::Asking(asking) => is_silent(asking.write_back.map_or(asking.votes, |(no, _)| no)),
+            Phase::Asking(asking) => asking.attempt.poll_silence(now).is_none(),
             Phase::Holding(held) => held.deadline <= now || held.renewing.is_some_and(is_silent),
             Phase::Idle | Phase::Crashed => false,
         };
@@ -293,11 +290,6 @@ impl Client {
         let found = self.rounds.iter().find(|(other, _)| *other == no);
         found.map_or_else(|| unreachable!("round {no} was forgotten"), |(_, round)| round)
     }
-
-    fn round_mut(&mut self, no: u16) -> &mut Round {
-        let found = self.rounds.iter_mut().find(|(other, _)| *other == no);
-        found.map_or_else(|| unreachable!("round {no} was forgotten"), |(_, round)| round)
-    }
 }
 
 /// What the engine decides.
@@ -314,69 +306,76 @@ impl Client {
         self.drawn += 1;
         let claim = Arc::new(Claim::new(KEY.into(), token(self.index * 16 + self.drawn)));
         let fence_hint = Some(FenceHint::at(cx.model.wall(cx.now), seen, Duration::MAX));
-        let ttl = cx.model.ttl();
-        let request = match &from {
-            None => Request::Acquire { claim: claim.clone(), ttl, fence_hint },
-            Some((from, _)) => Request::Transfer { from: from.clone(), to: claim.clone(), ttl, fence_hint },
+        let (wanted, now) = (Wanted { claim, ttl: cx.model.ttl(), fence_hint }, cx.moment());
+        let attempt = match &from {
+            None => Attempt::ask(cx.model, now, wanted, None),
+            Some((from, _)) => Attempt::pass_on(cx.model, now, wanted, from.clone()),
         };
-        let votes = self.begin(cx, cx.question(Expect::Number, from.is_some()), request);
-        self.phase =
-            Phase::Asking(Asking { claim, votes, write_back: None, from, before_until, is_wanted: true });
+        let asking = Asking { no: self.next_no(), attempt, from, before_until, is_wanted: true };
+        self.phase = Phase::Asking(Box::new(asking));
+        self.send_due(cx);
     }
 
-    fn begin(&mut self, cx: &mut Cx<'_>, question: Question, request: Request) -> u16 {
-        let (no, request) = (self.began, SharedRequest::from(request));
+    fn next_no(&mut self) -> u16 {
         self.began += 1;
+        self.began
+    }
+
+    /// Sends what the attempt wants sent. Returns whether there was anything.
+    fn send_due(&mut self, cx: &mut Cx<'_>) -> bool {
+        let mut is_any = false;
+        while let Phase::Asking(asking) = &mut self.phase
+            && let Some((index, request)) = asking.attempt.poll_request(cx.model, cx.moment())
+        {
+            let to = (asking.no, index);
+            self.send(cx, to, request);
+            is_any = true;
+        }
+        is_any
+    }
+
+    fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> u16 {
+        let (no, request) = (self.next_no(), SharedRequest::from(request));
+        let question = Question { expect: Expect::Hold, takes_free: false, ttl: cx.model.ttl() };
         self.rounds.push((no, Round::new(cx.model, question, cx.moment(), |_| Asked::Now)));
-        (0..cx.model.nodes).for_each(|node| self.send(cx, no, node, request.clone()));
+        (0..cx.model.nodes).for_each(|node| self.send(cx, (no, node), request.clone()));
         no
     }
 
-    fn send(&self, cx: &mut Cx<'_>, no: u16, node: usize, request: SharedRequest) {
+    fn send(&self, cx: &mut Cx<'_>, to: To, request: SharedRequest) {
         let What { claim, stores, .. } = what(&request);
         let mut undone = self.undos.iter().map(|undoing| name(undoing.undo.claim()));
         if stores && (undone.any(|name| name == claim) || self.ended.iter().any(|ended| ended.name == claim))
         {
             cx.violated = Some(BEHIND);
         }
-        cx.sent.push((no, node, request));
+        cx.sent.push((to, request));
     }
 
-    /// Like `fencing::decide`, and what follows.
+    /// Like what follows a verdict in `Contender::contend` and `Keeper::pass_on`.
     fn decide(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Phase::Asking(asking) = &self.phase else { return false };
-        let Asking { claim, votes, write_back, from, before_until, is_wanted } = asking.clone();
-        let no = write_back.map_or(votes, |(no, _)| no);
-        let Some(verdict) = cx.verdict(self.round_mut(no), from.is_some()) else { return false };
-        let model = cx.model;
-        let is_written = write_back.is_some()
-            || matches!(model.scheme, Scheme::NoWriteBack | Scheme::SmallQuorum | Scheme::FewConfirm);
-        let number = match (self.round(votes).number(model, verdict), write_back) {
-            (_, Some((_, number))) => Some(number),
-            (Number::Drawn(number), None) => number,
-            (Number::WriteBack(number), None) if is_written => Some(number),
-            (Number::WriteBack(fencing_token), None) => {
-                let request = Request::WriteBack { claim, fencing_token };
-                let no = self.begin(cx, cx.question(Expect::Hold, false), request);
-                if let Phase::Asking(asking) = &mut self.phase {
-                    asking.write_back = Some((no, fencing_token));
-                }
-                return true;
-            }
-        };
-        let (round, now) = (self.round(votes), cx.moment());
-        let in_time = round.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
+        let Phase::Asking(asking) = &mut self.phase else { return false };
+        let (model, now) = (cx.model, cx.moment());
+        let decided = asking.attempt.decide(model, now);
+        let skips = model.scheme == Scheme::NoWriteBack && asking.attempt.unwritten().is_some();
+        let Some(verdict) = decided.or(skips.then_some(Verdict::Won)) else { return self.send_due(cx) };
+        let Asking { no, mut attempt, from, before_until, is_wanted } = Asking::clone(asking);
+        let verdict = cx.verdict(verdict, attempt.round(), from.is_some());
+        let number = attempt.number().or_else(|| attempt.round().largest_number(model));
+        let claim = attempt.claim().clone();
+        let in_time = attempt.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
         let is_next = model.scheme == Scheme::PassedFromVotes && from.is_some();
         let late = model.scheme == Scheme::FromVotes || is_next;
-        let deadline = if late { cx.late_deadline() } else { round.deadline(model, Real::drift()) };
+        let deadline = if late { cx.late_deadline() } else { attempt.deadline(model, Real::drift()) };
         let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
         self.phase = Phase::Idle;
-        self.passed.extend(from.map(|(claim, before)| Passed { claim, before, round: votes }));
+        self.rounds.push((no, attempt.round().clone()));
+        self.passed.extend(from.map(|(claim, before)| Passed { claim, before, round: no }));
         if let (Verdict::Won, true, Some(number)) = (verdict, in_time, number) {
             self.phase = Phase::Holding(Holding {
                 claim,
                 keep: cx.keep(),
-                latest: Some(votes),
+                latest: Some(no),
                 renewing: None,
                 deadline,
                 before_until,
@@ -390,8 +389,7 @@ impl Client {
                 self.release(cx);
             }
         } else {
-            let states = self.round(votes).key_states();
-            self.take_back(cx, &claim, states, of);
+            self.take_back(cx, &claim, attempt.give_up(), of);
         }
         true
     }
@@ -399,8 +397,10 @@ impl Client {
     /// Like `Keeper::apply_verdict`.
     fn decide_renewal(&mut self, cx: &mut Cx<'_>) -> bool {
         let Phase::Holding(Holding { renewing: Some(no), .. }) = self.phase else { return false };
-        let Some(verdict) = cx.verdict(self.round_mut(no), false) else { return false };
-        let (now, round) = (cx.moment(), self.round(no).clone());
+        let (now, found) = (cx.moment(), self.rounds.iter_mut().find(|(other, _)| *other == no));
+        let decided = found.and_then(|(_, round)| Some((round.decide(cx.model, now)?, round.clone())));
+        let Some((verdict, round)) = decided else { return false };
+        let verdict = cx.verdict(verdict, &round, false);
         let Phase::Holding(held) = &mut self.phase else { return false };
         (held.latest, held.renewing) = (Some(no), None);
         let (term, never) = (Term::until(held.deadline), Moment::from_nanos(u64::MAX));
@@ -458,8 +458,7 @@ impl Client {
         let (ttl, linger) = (cx.model.ttl(), cx.model.max_ttl());
         let terms = Terms { of, ttl, linger, drift: Real::drift(), is_wanted: false, offer: None };
         let gone = (0..cx.model.nodes).filter(|node| states.get(*node) == KeyState::Without).collect();
-        let (no, since) = (self.began, cx.now);
-        self.began += 1;
+        let (no, since) = (self.next_no(), cx.now);
         match Undo::start(cx.model, cx.moment(), claim, states, terms) {
             None => self.ended.push(Ended { name: name(claim), gone, since }),
             Some(undo) => self.undos.push(Undoing { no, undo, since, gone, failed: Vec::new() }),
@@ -481,7 +480,7 @@ impl Client {
                     }
                     _ => request,
                 };
-                self.send(cx, undoing.no, node, request);
+                self.send(cx, (undoing.no, node), request);
             }
         }
         undos.retain(|Undoing { undo, gone, since, .. }| {

@@ -4,10 +4,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
 
 use quorlock_protocol::FencingToken;
-use quorlock_protocol::machine::{Deployment, KeyStates, Machine, NodeSet, Round};
+use quorlock_protocol::machine::{Address, Deployment, KeyStates, Machine, NodeSet, Round};
 use quorlock_protocol::node::{Request, Response};
 
-use super::client::{Client, Phase};
+use super::client::{Client, Phase, To};
 use super::node::{Node, micros_at, name, name_of, what};
 use super::steps::Link;
 use super::{LONG_AGO, Real, State, moment};
@@ -97,17 +97,19 @@ impl Parts<'_> {
 
     fn link(&mut self, node: usize, client: &Client, link: &Link) {
         // Whose it is: the place of the round or undo, as far as its answer matters.
-        let owner = |no: u16| {
-            let rounds = client.rounds.iter().map(|(other, _)| *other);
-            rounds.chain(client.undos.iter().map(|undoing| undoing.no)).position(|other| other == no)
+        let owner = |(no, index): To| {
+            let asking = if let Phase::Asking(asking) = &client.phase { Some(asking.no) } else { None };
+            let rounds = asking.into_iter().chain(client.rounds.iter().map(|(other, _)| *other));
+            let mut all = rounds.chain(client.undos.iter().map(|undoing| undoing.no));
+            all.position(|other| other == no).map(|place| (place, Address::of(index, self.model.nodes).round))
         };
         for sent in &link.requests {
             let request = self.request(&sent.request);
-            (owner(sent.no), self.now - sent.at, request).hash(&mut self.nodes[node]);
+            (owner(sent.to), self.now - sent.at, request).hash(&mut self.nodes[node]);
         }
         self.nodes[node].write_u8(END);
-        for (no, answer) in &link.answers {
-            let what = (owner(*no), discriminant(&answer.vote), self.token(answer.fencing_token));
+        for (to, answer) in &link.answers {
+            let what = (owner(*to), discriminant(&answer.vote), self.token(answer.fencing_token));
             what.hash(&mut self.nodes[node]);
         }
         self.nodes[node].write_u8(END);
@@ -116,16 +118,17 @@ impl Parts<'_> {
     fn client(&mut self, client: &Client) {
         (client.goals, client.drawn, client.rounds.len(), client.undos.len()).hash(&mut self.rest);
         for (no, round) in &client.rounds {
-            let is_asked = matches!(&client.phase, Phase::Asking(asking) if asking.votes == *no)
-                || matches!(&client.phase, Phase::Holding(held) if held.renewing == Some(*no))
-                || matches!(&client.phase, Phase::Asking(asking) if asking.write_back.is_some_and(|(other, _)| other == *no));
-            self.round(round, is_asked);
+            let is_open = matches!(&client.phase, Phase::Holding(held) if held.renewing == Some(*no));
+            self.round(round, is_open);
         }
         match &client.phase {
             Phase::Idle => 0.hash(&mut self.rest),
             Phase::Crashed => 1.hash(&mut self.rest),
             Phase::Asking(asking) => {
-                let number = self.token(asking.write_back.map(|(_, number)| number));
+                let attempt = &asking.attempt;
+                self.round(attempt.round(), true);
+                attempt.write_back().into_iter().for_each(|round| self.round(round, true));
+                let number = (attempt.rounds(), self.token(attempt.number()));
                 let before = asking.before_until.since(moment(self.now)).as_millis();
                 (2, number, asking.is_wanted, asking.from.is_some(), before).hash(&mut self.rest);
                 if let Some((_, before)) = &asking.from {

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use quorlock_protocol::machine::Address;
 use quorlock_protocol::node::record::Record;
 use quorlock_protocol::node::{NodeError, Response, SharedRequest};
 
-use super::client::{Client, Cx, Phase};
+use super::client::{Client, Cx, Phase, To};
 use super::node::micros_at;
 use super::{IN_ORDER, Real, Scheme, Server, State};
 
@@ -67,13 +68,12 @@ pub(crate) enum Step {
 pub(crate) struct Link {
     /// In flight, in order.
     pub(super) requests: VecDeque<Sent>,
-    pub(super) answers: VecDeque<(u16, Response)>,
+    pub(super) answers: VecDeque<(To, Response)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
-    /// Whose it is: a round, or an undo.
-    pub(super) no: u16,
+    pub(super) to: To,
     pub(super) request: SharedRequest,
     pub(super) at: u16,
 }
@@ -219,35 +219,35 @@ impl Real {
 
     fn execute(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
         let link = &mut state.links[client * self.nodes + node];
-        let Sent { no, request, .. } = link.requests.pop_front()?;
+        let Sent { to, request, .. } = link.requests.pop_front()?;
         let response = Arc::make_mut(&mut state.nodes[node]).execute(self, &request, state.now);
-        link.answers.push_back((no, response));
+        link.answers.push_back((to, response));
         Some(())
     }
 
     fn answer(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
-        let (no, response) = state.links[client * self.nodes + node].answers.pop_front()?;
-        self.input(state, client, |client, cx| client.hear(cx, no, node, Ok(response)));
+        let (to, response) = state.links[client * self.nodes + node].answers.pop_front()?;
+        self.input(state, client, |client, cx| client.hear(cx, to, Ok(response)));
         Some(())
     }
 
     /// A connection is lost, with everything on it; requests `may_arrive` later.
     fn lose(&self, state: &mut State, client: usize, node: usize, may_arrive: bool) {
         let Link { requests, answers } = std::mem::take(&mut state.links[client * self.nodes + node]);
-        let unanswered = answers.iter().map(|(no, _)| *no).chain(requests.iter().map(|sent| sent.no));
-        let unanswered: Vec<u16> = unanswered.collect();
+        let unanswered = answers.iter().map(|(to, _)| *to).chain(requests.iter().map(|sent| sent.to));
+        let unanswered: Vec<To> = unanswered.collect();
         if may_arrive {
             state.strays.extend(requests.into_iter().map(|sent| Stray { client, node, sent }));
         }
         let error = || Err(NodeError::Disconnected { reason: "it was reset".into() });
         if self.scheme == Scheme::OneByOne {
-            for no in unanswered {
-                self.input(state, client, |client, cx| client.hear(cx, no, node, error()));
+            for to in unanswered {
+                self.input(state, client, |client, cx| client.hear(cx, to, error()));
             }
         } else if !unanswered.is_empty() {
             self.input(state, client, |client, cx| {
-                for no in unanswered {
-                    client.hear(cx, no, node, error());
+                for to in unanswered {
+                    client.hear(cx, to, error());
                 }
             });
         }
@@ -262,11 +262,12 @@ impl Real {
         one.advance(&mut cx);
         let Cx { sent, granted, violated, .. } = cx;
         state.violated = violated;
-        for (no, node, request) in sent {
+        for (to, request) in sent {
+            let node = Address::of(to.1, self.nodes).node;
             if self.server == Server::EndsEarlier {
                 state.strays.retain(|stray| (stray.client, stray.node) != (client, node));
             }
-            let sent = Sent { no, request, at: state.now };
+            let sent = Sent { to, request, at: state.now };
             state.links[client * self.nodes + node].requests.push_back(sent);
         }
         let Some(number) = granted.map(u64::from) else { return };
