@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock_protocol::machine::{
-    Asked, Attempt, Deployment, Expect, Keep, KeyStates, Machine, NodeSet, Of, Question, Renewed, Round,
-    Terms, Undo, Wanted,
+    Asked, Attempt, Deployment, Expect, Keep, KeyStates, Machine, NodeSet, Of, Question, Renewed, Replaced,
+    Round, Terms, Undo, Wanted,
 };
 use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, RenewalSchedule, Term, Verdict};
@@ -429,14 +429,12 @@ impl Client {
         let is_settled = |passed: &Passed| self.round(passed.round).poll_timeout(cx.moment()).is_none();
         let Some(at) = self.passed.iter().position(is_settled) else { return false };
         let Passed { claim, before, round } = self.passed.remove(at);
-        let settles = cx.model.scheme == Scheme::TransferSettles;
-        let left = before.with(self.round(round).key_states(), |before, replaced| {
-            if settles && replaced == KeyState::Holds {
-                KeyState::Without
-            } else {
-                before.left_behind(replaced)
-            }
-        });
+        let states = self.round(round).key_states();
+        let mut left = Replaced::new(before).left_behind(states);
+        if cx.model.scheme == Scheme::TransferSettles {
+            let settled = |left, state| if state == KeyState::Holds { KeyState::Without } else { left };
+            left = left.with(states, settled);
+        }
         self.take_back(cx, &claim, left, Of::Lease);
         true
     }
