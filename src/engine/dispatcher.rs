@@ -82,13 +82,9 @@ impl Dispatcher {
 
     /// Stops serving while the lock is held. The keeper resumes the returned succession after the
     /// lease.
-    fn into_succession(mut self) -> Box<dyn Succession> {
+    fn into_succession(mut self) -> Succession {
         self.by = ServedBy::None;
-        match self.contender.take() {
-            Some(contender) => contender,
-            // Zero-sized, so the box does not allocate.
-            None => Box::new(Uncontended),
-        }
+        Succession { serve: Dispatcher::resumed, contender: self.contender.take() }
     }
 
     /// Serves the queue of `key` after an exclusive lease. Readers do not pause: a task serves
@@ -147,32 +143,6 @@ impl Dispatcher {
             self.by = ServedBy::None;
         }
         next
-    }
-}
-
-/// Continues after the lease with what was learnt about the contention.
-impl Succession for Contender {
-    fn serve(
-        self: Box<Self>,
-        engine: Arc<EngineContext>,
-        key: Arc<str>,
-        first: Waiter,
-    ) -> BoxFuture<'static, ()> {
-        Dispatcher::resumed(engine, key, Some(self), first)
-    }
-}
-
-/// A key without contention.
-struct Uncontended;
-
-impl Succession for Uncontended {
-    fn serve(
-        self: Box<Self>,
-        engine: Arc<EngineContext>,
-        key: Arc<str>,
-        first: Waiter,
-    ) -> BoxFuture<'static, ()> {
-        Dispatcher::resumed(engine, key, None, first)
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) struct Keeper {
     /// The key of the wait queue in this process.
     queue_key: Arc<str>,
     /// Serves the waiters after the lease, unless this lease keeps out no waiter of this process.
-    succession: Option<Box<dyn Succession>>,
+    succession: Option<Succession>,
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
     handoff: Handoff,
@@ -127,7 +127,7 @@ impl Keeper {
     }
 
     /// Sets what serves the waiters of this process after the lease.
-    pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Box<dyn Succession>) -> Box<Keeper> {
+    pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Succession) -> Box<Keeper> {
         self.succession = Some(succession);
         self
     }

@@ -11,6 +11,7 @@ use super::{Keeper, lease_env};
 use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::{Ended, ReleaseReply};
+use crate::engine::contender::Contender;
 use crate::engine::context::EngineContext;
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
@@ -20,32 +21,33 @@ use crate::telemetry::Passed;
 use quorlock_protocol::machine::{self, Attempt, Machine as _, Replaced, Wanted, may_hand_over};
 use quorlock_protocol::{Moment, Verdict};
 
-/// Serves the waiters for a key in this process after a lease.
-pub(crate) trait Succession: Send {
-    /// Serves `first`, which was taken from the queue of `key`, and all waiters behind it.
-    fn serve(
-        self: Box<Self>,
-        engine: Arc<EngineContext>,
-        key: Arc<str>,
-        first: Waiter,
-    ) -> BoxFuture<'static, ()>;
+/// Serves the waiters for a key in this process after a lease: the first, which was taken from the queue of the key, and all
+/// behind it.
+type Serve =
+    fn(Arc<EngineContext>, Arc<str>, Option<Box<Contender>>, first: Waiter) -> BoxFuture<'static, ()>;
+
+/// What serves the waiters after a lease.
+pub(crate) struct Succession {
+    pub(crate) serve: Serve,
+    /// What is known of contention with other clients, if there was any.
+    pub(crate) contender: Option<Box<Contender>>,
 }
 
 /// A succession that is due: dropped, it runs in a task, or closes the queue if that is empty.
 pub(super) struct Successor {
     engine: Arc<EngineContext>,
     key: Arc<str>,
-    succession: Option<Box<dyn Succession>>,
+    succession: Option<Succession>,
 }
 
 impl Successor {
     /// Takes the first waiter, on whose runtime to serve. Returns `None` if the queue was empty and
     /// is now closed.
     fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
-        let succession = self.succession.take()?;
+        let Succession { serve, contender } = self.succession.take()?;
         let first = self.engine.queues.next_or_end(&self.key)?;
         let runtime = first.runtime.clone();
-        Some((runtime, succession.serve(self.engine.clone(), self.key.clone(), first)))
+        Some((runtime, serve(self.engine.clone(), self.key.clone(), contender, first)))
     }
 }
 
