@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use crate::engine::key_watch::{Count, KeyWatch};
+use crate::engine::key_watch::KeyWatch;
 use crate::lock::Lock;
 use crate::node::Expiry;
+use quorlock_protocol::machine::wait::Count;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Token};
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{Lock, Single};
-use crate::engine::key_watch::{Count, KeyWatch};
+use crate::engine::key_watch::KeyWatch;
 use crate::engine::wait::Wait;
 use crate::error::AcquireError;
+use quorlock_protocol::machine::wait::Count;
 
 impl<F> Lock<Single, F> {
     /// As [`until_free`](Lock::until_free), for this long; without a wait it asks once.

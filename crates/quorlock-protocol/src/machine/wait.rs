@@ -8,6 +8,7 @@
 //! | in which queue to wait, and what to believe of its node | [`Places`], [`Place`] |
 //! | when a reader, or a caller of several locks, asks for its places, and keeps a turn | [`OpenPlace`] |
 //! | when a writer keeps new readers out | [`Intent`] |
+//! | when an observer looks at a key again | [`Watch`] |
 
 mod contest;
 mod intent;
@@ -15,6 +16,7 @@ mod learn;
 mod open_place;
 mod pause;
 mod place;
+mod watch;
 
 pub use contest::{Contest, Lost, Patience, Step, Then, WaitsBy};
 pub use intent::Intent;
@@ -22,3 +24,4 @@ pub use learn::{AskOrder, Learnt, Preference};
 pub use open_place::{OpenPlace, PlaceAnswer, PlaceDue};
 pub use pause::{ASKED_AGAIN, Pause};
 pub use place::{Doubt, Next, Notices, OTHER_NODE_EVERY, Place, Places};
+pub use watch::{Count, Look, Watch};
