@@ -179,8 +179,13 @@ impl Retention {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::RenewalSchedule;
+    use crate::machine::tests::FIVE;
+    use crate::machine::{Asked, Expect, Machine as _, Question};
+    use crate::node::{Expiry, Holding, Identity, Response};
+    use crate::{RenewalSchedule, Token};
 
     const TTL: Duration = Duration::from_secs(30);
 
@@ -228,6 +233,27 @@ mod tests {
         assert_eq!(replaced.left_behind(passed), states([Without, Unknown, Unknown, Without, Holds]));
         let come_back = states([Without, Unknown, Without, Without, Without]);
         assert_eq!(replaced.may_come_back(passed), come_back, "r13: elsewhere it keeps others out");
+    }
+
+    #[test]
+    fn i11_an_old_token_was_lost_if_enough_of_the_nodes_that_had_it_say_so_in_time() {
+        use KeyState::{Holds, Without};
+        let question = Question { expect: Expect::Hold, takes_free: true, ttl: TTL };
+        let mut round = Round::new(&FIVE, question, at(0), |_| Asked::Now);
+        let replaced = Replaced::new(states([Holds, Holds, Holds, Without, Holds]));
+        let hear = |round: &mut Round, node: usize, vote| {
+            let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO);
+            round.handle_response(&FIVE, node, Ok(Response::new(vote, Arc::new(identity))), at(1));
+        };
+        let lost = |round: &Round, now| replaced.was_lost(&FIVE, round, at(20), now);
+        hear(&mut round, 3, Vote::Restored);
+        hear(&mut round, 4, Vote::Granted);
+        assert!(!replaced.has_lost(&round), "one never had it, and one has it");
+        hear(&mut round, 0, Vote::Restored);
+        assert!(replaced.has_lost(&round) && !lost(&round, at(2)), "two of five are without it");
+        hear(&mut round, 1, Holding::new(Token::new(9, ""), Expiry::In(TTL)).into());
+        assert!(lost(&round, at(2)), "three are a quorum for another client");
+        assert!(!lost(&round, at(20)), "it may have expired");
     }
 
     #[test]

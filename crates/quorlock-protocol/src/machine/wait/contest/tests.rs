@@ -78,6 +78,14 @@ fn a_waiter_that_no_node_queued_asks_for_a_place_again_a_second_later() {
 }
 
 #[test]
+fn a_process_that_was_asked_to_let_others_go_first_takes_the_lock_for_wanted() {
+    let mut contest = contest(WaitsBy::Places, Patience::Endless);
+    assert_eq!((contest.is_contended(), contest.order(true)), (false, AskOrder::AllAtOnce));
+    contest.back_off();
+    assert!(contest.is_contended() && matches!(contest.order(true), AskOrder::PreferredFirst(_)));
+}
+
+#[test]
 fn only_a_waiter_in_no_queue_announces_a_writer() {
     let announces = |waits_by, patience, has_queue| contest(waits_by, patience).announces_writer(has_queue);
     assert!(announces(WaitsBy::Queue, Patience::Endless, false));
