@@ -10,7 +10,8 @@
 //! | [`Attempt`] | whether one node is asked first, the number and its write-back, whether the verdict is in time | `engine/attempt.rs` |
 //! | [`Undo`] | which request takes a claim back at which node, and when one that failed is asked again | `engine/cleanup.rs` |
 //! | [`Keep`] | when a lease is renewed, what the verdict means, which nodes are repaired | `engine/keeper.rs` |
-//! | [`wait`] | which node to ask first, where to wait and what to believe of its node, when to ask again | `engine/contender.rs`, `engine/node_queue.rs` |
+//! | [`may_hand_over`], [`Streak`], [`Replaced`], [`Retention`] | how a lock goes to the next waiter of the process, what is left of the old token, how a lock stays taken | `engine/keeper/` |
+//! | [`wait`] | what a waiter does next, where it waits and what it believes of its node, when to ask again | `engine/contender.rs`, `engine/node_queue.rs`, `engine/key_watch.rs` |
 //!
 //! `crates/quorlock-model` runs them in every order of events: see its module `real`.
 

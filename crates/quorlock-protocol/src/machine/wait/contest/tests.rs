@@ -112,10 +112,10 @@ fn a_caller_that_asks_once_repeats_a_split_vote_five_times_and_asks_all_nodes() 
     assert_eq!(contest.next(false, true, NOW), Step::Ask, "it queues nowhere");
     for repeated in 0..5 {
         assert_eq!(contest.order(true), AskOrder::AllAtOnce);
-        assert_eq!(contest.lost(&split(), None, (NOW, at(20))), Lost::GoesOn, "{repeated}");
+        assert_eq!(contest.lost(&split(), None, (NOW, at(40))), Lost::GoesOn, "{repeated}");
         let mut rest = pause(&mut contest, &split());
         assert_eq!(contest.then(Verdict::Contended, true, &mut rest, NOW), Then::Pause);
-        let longest = Duration::from_millis(100).min(Duration::from_millis(20) * (1 << repeated));
+        let longest = Duration::from_millis(160).min(Duration::from_millis(40) * (1 << repeated));
         assert_eq!(rest.until, NOW + longest, "longer than the votes were in flight");
     }
     assert_eq!(contest.lost(&split(), None, (NOW, NOW)), Lost::InVain);
@@ -132,6 +132,19 @@ fn waiting_is_in_vain_if_too_few_nodes_may_vote_before_it_ends() {
     assert_eq!(lost(Patience::Endless), Lost::GoesOn);
     let mut split_waits = contest(WaitsBy::Queue, Patience::Until(at(1)));
     assert_eq!(split_waits.lost(&split(), None, (NOW, NOW)), Lost::GoesOn, "it may be free soon");
+}
+
+#[test]
+fn what_the_votes_have_taught_holds_for_the_next_waiter() {
+    let mut contest = contest(WaitsBy::Queue, Patience::Endless);
+    let set = |node: usize| [node].into_iter().collect::<NodeSet>();
+    contest.lost(&report([by(7), by(7), by(7), by(7), by(9)]), None, (NOW, NOW));
+    assert_eq!(contest.outliers(), set(4), "it holds what no quorum holds");
+    let granted = || VoteOutcome::Granted;
+    contest.won(Some((report([by(9), granted(), granted(), granted(), granted()]), FencingToken::new(9))));
+    contest.begin(WaitsBy::Places, Patience::Endless);
+    assert_eq!((contest.outliers(), contest.seen()), (set(0), FencingToken::new(9)));
+    assert!(matches!(contest.order(true), AskOrder::PreferredFirst(_)));
 }
 
 #[test]
