@@ -11,7 +11,7 @@ use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
 use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::SystemEntropy;
 use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::{INSPECT_PATIENCE, LEAST_PATIENCE};
+use quorlock_protocol::machine::LEAST_PATIENCE;
 use quorlock_protocol::{Claim, Drift, FenceHint, Quarantine, Token, Verdict};
 
 const LIMIT: Duration = Duration::from_millis(50);
@@ -200,16 +200,6 @@ async fn only_the_last_answer_wakes_a_task_waiting_for_all() {
 }
 
 #[tokio::test]
-async fn after_a_node_times_out_each_answer_counts() {
-    let bench = Bench::new();
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    bench.clock.pass(LIMIT);
-    bench.grant(0);
-    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)), "four timed out");
-}
-
-#[tokio::test]
 async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
     let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     (0..4).for_each(|node| bench.grant(node));
@@ -223,36 +213,6 @@ async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
     assert_eq!(settled.look(), None, "the other is distant, and has a longer timeout");
     bench.grant(4);
     assert_eq!((settled.rung(), settled.look()), (1, Some(())));
-}
-
-/// The estimate of their round trips has become better since the round began.
-#[tokio::test]
-async fn a_verdict_by_silence_changes_also_if_a_timeout_became_shorter() {
-    let ms = Duration::from_millis;
-    let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
-    bench.clock.pass(ms(300));
-    (0..5).for_each(|node| bench.grant(node));
-    drop(Bench::ask(&bench.members, &[0, 1, 2, 3, 4]));
-    let measured: Vec<Responder> = (0..5).map(|node| bench.reply(node)).collect();
-    bench.clock.pass(ms(300));
-    let claim = Arc::new(Claim::new("r".into(), Token::new(7, "")));
-    let request = SharedRequest::from(Request::Acquire { claim, ttl: TTL, fence_hint: None });
-    bench.round = Round::start_at(&bench.members, Expect::Hold, TTL, 0, request.clone());
-    for reply in measured {
-        reply.send(Ok(granted("any")));
-    }
-    for node in 1..5 {
-        bench.round.with(|round, nodes| round.ask(nodes, node, bench.clock.now()));
-        bench.round.send(node, request.clone());
-    }
-    (0..2).for_each(|node| bench.grant(node));
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    bench.clock.pass(ms(1_700));
-    bench.refuse(2);
-    assert_eq!(verdict.look(), Some(Verdict::Contended));
-    bench.grant(3);
-    assert_eq!(bench.verdict().look(), Some(Verdict::Won));
 }
 
 #[tokio::test]
@@ -359,28 +319,6 @@ async fn an_attempt_is_woken_when_it_has_something_to_send_and_when_it_is_decide
     assert_eq!((write_back.rung(), write_back.look()), (1, Some(Some(Verdict::Won))));
     assert_eq!(waiter().look(), Some(Some(Verdict::Won)), "it stays");
     assert_eq!(attempt.with(|attempt, _| (attempt.number(), attempt.rounds())), (FencingToken::new(4), 2));
-}
-
-#[tokio::test]
-async fn an_inspection_waits_briefly_for_silent_nodes_after_a_quorum() {
-    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
-    let mut settled = bench.waiter(|round| async move { round.settled().await });
-    assert_eq!(settled.look(), None);
-    let hear = Round::start(&bench.members, Expect::AnyAnswer, TTL, |_| {
-        Some(SharedRequest::from(Request::inspect("r")))
-    });
-    let mut heard = Waiter {
-        wait: Box::pin({
-            let hear = hear.clone();
-            async move { hear.settled().await }
-        }),
-        woken: Arc::default(),
-    };
-    (0..3).for_each(|node| bench.refuse(node));
-    bench.clock.pass(INSPECT_PATIENCE.saturating_sub(MOMENT));
-    assert_eq!(heard.look(), None);
-    bench.clock.pass(MOMENT);
-    assert_eq!(heard.look(), Some(()));
 }
 
 #[tokio::test]
