@@ -101,6 +101,7 @@ mod tests {
         assert!(intent.is_none());
         let readers = report(Token::found(SHARED_MARKER.as_bytes()), None);
         assert_eq!(sent(&mut intent, &readers, NOW), ["announce r"]);
+        assert!(!intent.is_none());
         assert_eq!(sent(&mut intent, &readers, NOW + INTENT_AGE / 2), [""; 0]);
         assert_eq!(sent(&mut intent, &readers, NOW + INTENT_AGE), ["announce r"]);
         assert!(INTENT_AGE < INTENT_PATIENCE, "a node forgets it no sooner");

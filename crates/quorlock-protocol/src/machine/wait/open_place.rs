@@ -223,5 +223,7 @@ mod tests {
         let mut open = OpenPlace::new(at(0));
         open.is_unanswered(at(5));
         assert_eq!(open.next(), at(1_005));
+        open.ask_at(at(7));
+        assert_eq!(open.due(WAITED, false, at(7)), PlaceDue::Ask);
     }
 }

@@ -452,6 +452,7 @@ mod tests {
         assert_eq!(next(&first, changed(&[0, 1, 2])), Next::AskAgain);
         assert_eq!(next(&second, changed(&[3])), Next::WaitForTurn, "the first has its turn now");
         assert_eq!(next(&far, changed(&[0, 1, 2, 3])), Next::Wait);
+        assert_eq!(next(&queued(2, None), changed(&[3])), Next::Wait, "the third");
         assert_eq!(next(&far, Notices { is_soon_first: true, ..nothing }), Next::AskAgain);
         assert_eq!(next(&far, Notices { is_cut_off: true, ..nothing }), Next::WaitForTurn);
         let all = Notices { has_turn: true, is_soon_first: true, is_cut_off: true, ..changed(&[3]) };
