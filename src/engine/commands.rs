@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::{LossReason, Lost, RenewError, RetainError};
@@ -22,10 +23,12 @@ pub(crate) enum Event {
     Downgrade(RenewReply),
     /// The verdict on the renewal that asked in this round.
     Verdict(Arc<Round>, Verdict),
-    /// Something may be due: it is time, the last answer has arrived, or the coordinator is being closed.
+    /// Something may be due: it is time, or the coordinator is being closed.
     Look,
-    /// A task of a runtime that is driven looks after it from now on.
-    Adopt,
+    /// The last answer of the latest round has arrived, and too few nodes have the key. A node may be reporting it.
+    Settled,
+    /// This runtime, which is driven, has its timer from now on.
+    Adopt(Handle),
     /// The holder gives it up.
     End(Ended),
 }

@@ -235,6 +235,7 @@ impl Contender {
         acquisition: &Arc<AcquireRequest>,
         subscription: &Subscription,
     ) -> Option<Attempt> {
+        let order = self.contest.order(!self.queue.closed);
         if offered.is_some() {
             return offered;
         }
@@ -243,7 +244,6 @@ impl Contender {
             return None;
         }
         subscription.clear_hints();
-        let order = self.contest.order(!self.queue.closed);
         Some(Attempt::start(&self.engine, acquisition, order, (self.contest.seen(), self.place())))
     }
 

@@ -1,5 +1,6 @@
 //! The hold that a caller receives with an acquired lock.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -43,7 +44,8 @@ impl HoldGuard {
 impl Drop for HoldGuard {
     fn drop(&mut self) {
         if let Some(state) = self.give_up() {
-            state.handle(Event::End(Ended::Released(None)));
+            // Not even a node that panics when it is asked makes a drop panic.
+            drop(catch_unwind(AssertUnwindSafe(|| state.handle(Event::End(Ended::Released(None))))));
         }
     }
 }

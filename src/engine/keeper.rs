@@ -55,7 +55,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Wake as _, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{EnterGuard, Handle};
 use tracing::debug;
 
 use super::attempt::Attempt;
@@ -216,6 +216,13 @@ impl Keeper {
         self.engine.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
+    /// Has a task set the timer, on a runtime that is driven.
+    fn move_to_task(&self) {
+        let state = self.state.clone();
+        let adopt = async move { state.handle(Event::Adopt(Handle::current())) };
+        self.engine.tasks.spawn(adopt, &self.runtime);
+    }
+
     /// Does what is due at `now`. Returns whether anything was.
     fn look(&mut self, now: Moment) -> Result<bool, LossReason> {
         if self.engine.closing.is_cancelled() {
@@ -225,12 +232,6 @@ impl Keeper {
         let wake = self.wake(now);
         if now < wake {
             return Ok(planned);
-        }
-        if now.back(LATE) >= wake
-            && let Ok(here) = Handle::try_current()
-        {
-            // Nothing woke it in time, so its runtime is not driven.
-            self.runtime = here;
         }
         if self.state.runs_until(now).is_none() {
             return Err(self.state.lapsed(now));
@@ -266,11 +267,19 @@ fn lease_env(engine: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilit
 impl LeaseKeeper for Keeper {
     fn handle(&mut self, event: Event) -> Option<Ended> {
         let now = self.engine.now();
-        let is_over =
-            matches!(event, Event::Renew(_) | Event::Downgrade(_)) && self.state.runs_until(now).is_none();
+        if now.back(LATE) >= self.wake(now)
+            && let Ok(here) = Handle::try_current()
+        {
+            // Nothing woke it in time, so its runtime is not driven.
+            self.runtime = here;
+        }
+        let runtime = self.runtime.clone();
+        let _entered = enter(&runtime);
         let outcome = match event {
             Event::End(ended) => return Some(ended),
-            Event::Renew(_) | Event::Downgrade(_) if is_over => Err(self.state.lapsed(now)),
+            Event::Renew(_) | Event::Downgrade(_) if self.state.runs_until(now).is_none() => {
+                Err(self.state.lapsed(now))
+            }
             Event::Verdict(round, verdict) => self.apply_verdict(&round, verdict, now),
             Event::Renew(reply) => {
                 self.renew(Some(reply));
@@ -280,15 +289,22 @@ impl LeaseKeeper for Keeper {
                 self.downgrade(reply);
                 Ok(())
             }
-            Event::Adopt => {
-                self.runtime = Handle::current();
+            Event::Adopt(runtime) => {
+                self.runtime = runtime;
                 Ok(())
+            }
+            Event::Settled => {
+                self.check_late_answers();
+                self.set_timer(now);
+                if self.engine.closing.is_cancelled() {
+                    self.move_to_task();
+                }
+                return None;
             }
             Event::Look => match self.look(now) {
                 Ok(false) => {
                     // Woken for nothing: its runtime has shut down, where a timer would fire at once again.
-                    let state = self.state.clone();
-                    self.engine.tasks.spawn(async move { state.handle(Event::Adopt) }, &self.runtime);
+                    self.move_to_task();
                     return None;
                 }
                 outcome => outcome.map(|_| ()),
@@ -297,7 +313,8 @@ impl LeaseKeeper for Keeper {
         match outcome {
             Ok(()) => {
                 self.set_timer(now);
-                None
+                // Checked after the timer is set: closing the coordinator fires all timers.
+                self.engine.closing.is_cancelled().then_some(Ended::Lost(LossReason::Closed))
             }
             Err(reason) => Some(Ended::Lost(reason)),
         }
@@ -305,16 +322,21 @@ impl LeaseKeeper for Keeper {
 
     fn conclude(self: Box<Self>, ended: Ended, is_waiting: bool) -> Option<FinishInBackground> {
         let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-        // What it asks the nodes may need one.
-        let _entered = Handle::try_current().is_err().then(|| runtime.enter());
+        let _entered = enter(&runtime);
         let is_waited_for = self.succession.is_some() && engine.queues.is_waited_for(&self.queue_key);
-        let rest = self.give_up(ended)?;
-        if is_waiting && !is_waited_for {
+        let (rest, passes_on) = self.give_up(ended)?;
+        // No waiter depends on a holder that has stopped to poll its release.
+        if is_waiting && !is_waited_for && !passes_on {
             return Some(FinishInBackground::new(rest, &engine.tasks, runtime.clone()));
         }
         engine.tasks.spawn(rest, &runtime);
         None
     }
+}
+
+/// Enters the runtime, unless the caller is in one: a node may need it to be asked.
+fn enter(runtime: &Handle) -> Option<EnterGuard<'_>> {
+    Handle::try_current().is_err_and(|error| error.is_missing_context()).then(|| runtime.enter())
 }
 
 /// A driven runtime fires a timer far sooner than this, unless the process was suspended.

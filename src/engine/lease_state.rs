@@ -306,6 +306,10 @@ impl LeaseState {
     fn work(&self, mut next: Option<(Box<dyn LeaseKeeper>, Event)>) {
         while let Some((mut keeper, event)) = next {
             if let Some(ended) = keeper.handle(event) {
+                if let Ended::Lost(reason) = &ended {
+                    // Before callers hear of it that have come meanwhile.
+                    drop(self.lost_for(*reason));
+                }
                 self.close_slot();
                 drop(keeper.conclude(ended, false));
                 return;
@@ -345,7 +349,7 @@ impl LeaseState {
         keeper.conclude(ended, true)
     }
 
-    /// Waits for the keeper, and lets this runtime drive the task that may own it.
+    /// Waits for the keeper, and lets this runtime drive the tasks that it may wait for.
     pub(crate) fn helped<F>(&self, wait: F) -> Helped<F> {
         Helped::new(self.registry.clone(), wait)
     }
@@ -440,7 +444,7 @@ impl Wake for LeaseState {
 impl OnSettled for LeaseState {
     fn settled(self: Arc<Self>, round: *const (), quorum: Quorum, key_states: KeyStates) {
         if self.keep(round, key_states) && self.wants_repair() && Keep::is_short(quorum, key_states) {
-            self.wake();
+            self.handle(Event::Settled);
         }
     }
 }

@@ -233,7 +233,7 @@ fn i32_a_lease_that_came_from_another_runtime_lives_in_that_of_its_holder() {
             let bench = bench();
             let (one, two) = (runtime(), runtime());
             let lease = passed(&bench, fencing, &one, &two);
-            let still = if ends { None } else { Some(one) };
+            let still = (!ends).then_some(one);
             two.block_on(async {
                 for tenth in 0..30 {
                     bench.clock.pass(TTL / 10).await;
@@ -244,6 +244,27 @@ fn i32_a_lease_that_came_from_another_runtime_lives_in_that_of_its_holder() {
             assert_free(&bench.nodes);
             drop(still);
         }
+    }
+}
+
+#[test]
+fn i32_a_lease_that_its_holder_renews_from_another_runtime_lives_there_if_its_own_is_not_driven() {
+    for ends in [true, false] {
+        let bench = bench();
+        let (one, two) = (runtime(), runtime());
+        let lease = one.block_on(bench.coordinator.lock("r").acquire()).unwrap();
+        let still = (!ends).then_some(one);
+        two.block_on(async {
+            bench.clock.pass(TTL / 2).await;
+            lease.renew().await.unwrap();
+            for tenth in 0..30 {
+                bench.clock.pass(TTL / 10).await;
+                assert_eq!(lease.check(), Ok(()), "after {tenth} tenths of the TTL, ends: {ends}");
+            }
+            lease.release().await.unwrap();
+        });
+        assert_free(&bench.nodes);
+        drop(still);
     }
 }
 
@@ -260,7 +281,7 @@ fn i33_a_lease_of_a_stalled_or_ended_runtime_is_released_elsewhere() {
                 assert!(poll!(waiting.as_mut()).is_pending());
                 settle().await;
             });
-            let still = if ends { None } else { Some(first) };
+            let still = (!ends).then_some(first);
             driven.block_on(async {
                 if drops {
                     drop(lease);
@@ -305,7 +326,7 @@ fn i33_the_work_of_a_stalled_runtime_is_done_by_another() {
         bench.nodes.iter().for_each(MemoryNode::hang);
         first.block_on(bench.clock.pass(TTL / 2));
         bench.nodes.iter().for_each(MemoryNode::resume);
-        let still = if ends { None } else { Some(first) };
+        let still = (!ends).then_some(first);
         driven.block_on(async {
             let mut release = Box::pin(lease.release());
             settle_with(&mut release).await.expect("it does not hang").unwrap();
@@ -385,7 +406,7 @@ fn a_coordinator_is_closed_from_another_runtime_than_that_of_its_leases() {
         let Bench { coordinator, nodes, .. } = bench();
         let (first, driven) = (runtime(), runtime());
         let lease = first.block_on(coordinator.lock("r").acquire()).unwrap();
-        let still = if ends { None } else { Some(first) };
+        let still = (!ends).then_some(first);
         driven.block_on(async {
             let mut close = Box::pin(coordinator.close(TTL));
             settle_with(&mut close).await.expect("without patience");

@@ -1,5 +1,5 @@
 //! Renews a lease, and decides by the verdict whether it is lost ([`Keeper::apply_verdict`]). When a renewal is due, or tried
-//! again, is decided in `quorlock_protocol::renewal`, and which nodes are asked again in `machine::keep`; that its deadline has passed, in `Keeper::handle_events`.
+//! again, is decided in `quorlock_protocol::renewal`, and which nodes are asked again in `machine::keep`; that its deadline has passed, in `Keeper::handle`.
 
 use std::sync::Arc;
 
@@ -22,8 +22,7 @@ use quorlock_protocol::{Claim, Moment, Verdict};
 pub(super) struct Renewing {
     pub(super) round: Arc<Round>,
     asked_by: Vec<RenewReply>,
-    /// Ends the task that waits for the verdict.
-    #[expect(dead_code, reason = "counts by being dropped")]
+    /// Dropped, it ends the task that waits for the verdict.
     wanted: oneshot::Sender<()>,
     /// Counts the renewal until it is dropped.
     #[expect(dead_code, reason = "counts until it is dropped")]
@@ -66,8 +65,12 @@ impl Keeper {
     /// So a lease that is held for long survives restarts of the nodes, one after the other.
     pub(super) fn renew(&mut self, asked_by: Option<RenewReply>) {
         if let Some(renewing) = &mut self.renewing {
-            renewing.asked_by.extend(asked_by);
-            return;
+            if !renewing.wanted.is_closed() {
+                renewing.asked_by.extend(asked_by);
+                return;
+            }
+            // Its task has gone with a runtime, and with the coordinator that would have another one drive it.
+            self.keep.abandon();
         }
         // Abandon the previous round so that an unsent request cannot follow a release.
         let latest = self.leave_rounds();

@@ -68,14 +68,15 @@ impl Keeper {
     }
 
     /// Gives the lock up: passes it to the next local waiter, releases it, or leaves it taken. What that asks the nodes has
-    /// left before this returns, except where the lock is left taken. Returns what is still to be done.
-    pub(super) fn give_up(mut self: Box<Self>, ended: Ended) -> Option<BoxFuture<'static, ()>> {
+    /// left before this returns, except where the lock is left taken. Returns what is still to be done, and whether the lock
+    /// is being passed on.
+    pub(super) fn give_up(mut self: Box<Self>, ended: Ended) -> Option<(BoxFuture<'static, ()>, bool)> {
         let now = self.engine.now();
         if self.state.runs_until(now).is_none() {
             self.end_lapsed(ended, now);
             return None;
         }
-        Some(match ended {
+        let rest: BoxFuture<'static, ()> = match ended {
             Ended::Lost(reason) => {
                 self.lose(reason);
                 return None;
@@ -101,10 +102,11 @@ impl Keeper {
                         return None;
                     }
                     // Dropped, the successor serves the waiters in a task.
-                    Err(reply) => Box::pin(self.pass_on(next, reply).map(drop)),
+                    Err(reply) => return Some((Box::pin(self.pass_on(next, reply).map(drop)), true)),
                 },
             },
-        })
+        };
+        Some((rest, false))
     }
 
     /// Ends a lease that was over when its holder gave it up.
