@@ -112,8 +112,10 @@ impl Worker {
         self.recorder.over(operation);
     }
 
+    /// Each of the others may have the lock before, for two TTLs.
     fn bound(&self) -> Duration {
-        self.plan.max_ttl * 4 + Duration::from_secs(40)
+        let others = u32::try_from(self.plan.clients * self.plan.workers).unwrap_or(u32::MAX);
+        self.plan.max_ttl * (4 + 2 * others) + Duration::from_secs(40)
     }
 
     fn lock(&self, resource: usize, operation: usize, mode: Mode) -> Lock {
