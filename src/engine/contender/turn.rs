@@ -12,7 +12,7 @@ use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
 use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::machine::NodeSet;
-use quorlock_protocol::machine::wait::{Next, Notices, Place};
+use quorlock_protocol::machine::wait::{Next, Notice, Place};
 use quorlock_protocol::{Mode, Moment, Verdict, least_left};
 
 /// The outcome of waiting in a queue.
@@ -103,18 +103,10 @@ impl Contender {
         // Created before the first check, so that no hint is missed.
         let bell = subscription.bell();
         loop {
-            let has_offers = self.queue.has_offers();
-            let turns = if has_offers { NodeSet::default() } else { self.turns(subscription) };
-            self.queue.note_turns(turns);
+            let notice = self.notice(subscription);
             let hints = subscription.hints(&[]);
-            let notices = Notices {
-                has_offers,
-                has_turn: !turns.is_empty(),
-                is_soon_first: !has_offers && turns.is_empty() && self.queue.is_soon_first(),
-                changed: hints.changed,
-                is_cut_off: is_subscribed && hints.hearing(home) == 0,
-            };
-            match place.next(notices, self.engine.nodes.quorum.needed()) {
+            let is_cut_off = is_subscribed && hints.hearing(home) == 0;
+            match place.next(notice, hints.changed, is_cut_off, self.engine.nodes.quorum.needed()) {
                 Next::Wait => {}
                 Next::WaitForTurn => {
                     subscription.clear_hints();
@@ -129,6 +121,19 @@ impl Contender {
                 () = self.engine.wait_until(until) => return Ok(Next::AskAgain),
             }
         }
+    }
+
+    /// Returns the most urgent of what has come.
+    fn notice(&mut self, subscription: &Subscription) -> Notice {
+        if self.queue.has_offers() {
+            return Notice::Offer;
+        }
+        let turns = self.turns(subscription);
+        if !turns.is_empty() {
+            self.queue.note_turns(turns);
+            return Notice::Turn;
+        }
+        if self.queue.is_soon_first() { Notice::SoonFirst } else { Notice::None }
     }
 
     /// Returns the nodes that have announced our turn since the last call.

@@ -93,11 +93,11 @@ impl Replaced {
 
     /// Whether a node had lost the old token, as far as the nodes have answered.
     #[must_use]
-    pub fn has_lost(&self, round: &Round) -> bool {
+    pub fn has_lost(self, round: &Round) -> bool {
         self.count_lost(round) > 0
     }
 
-    fn count_lost(&self, round: &Round) -> usize {
+    fn count_lost(self, round: &Round) -> usize {
         round.count_votes(|node, vote| {
             self.before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_) | Vote::Restored)
         })
@@ -110,14 +110,14 @@ impl Replaced {
 
     /// Returns where the old token may still be stored, or may yet arrive, after the lock was passed on.
     #[must_use]
-    pub fn left_behind(&self, replaced: KeyStates) -> KeyStates {
+    pub fn left_behind(self, replaced: KeyStates) -> KeyStates {
         self.before.with(replaced, KeyState::left_behind)
     }
 
     /// Returns where a renewal may still arrive after the lock was retained: it would store the old token again once the new
     /// one has expired (rule R-13). Nothing is taken back from nodes not known to have stored the new token.
     #[must_use]
-    pub fn may_come_back(&self, replaced: KeyStates) -> KeyStates {
+    pub fn may_come_back(self, replaced: KeyStates) -> KeyStates {
         self.before.with(replaced, |before, replaced| match (before, replaced) {
             (KeyState::Unknown, KeyState::Holds) => KeyState::Unknown,
             _ => KeyState::Without,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn states(states: [KeyState; 5]) -> KeyStates {
-        KeyStates::of(states.into_iter())
+        KeyStates::of(states)
     }
 
     #[test]

@@ -23,5 +23,5 @@ pub use intent::Intent;
 pub use learn::{AskOrder, Learnt, Preference};
 pub use open_place::{OpenPlace, PlaceAnswer, PlaceDue};
 pub use pause::{ASKED_AGAIN, Pause};
-pub use place::{Doubt, Next, Notices, OTHER_NODE_EVERY, Place, Places};
+pub use place::{Doubt, Next, Notice, OTHER_NODE_EVERY, Place, Places};
 pub use watch::{Count, Look, Watch};

@@ -82,10 +82,14 @@ mod tests {
     }
 
     fn sent(intent: &mut Intent, report: &VoteReport, now: Moment) -> Vec<String> {
-        let text = |request| match request {
-            Request::AnnounceWriter { key, .. } => format!("announce {key}"),
-            Request::WithdrawWriter { key, .. } => format!("withdraw {key}"),
-            other => format!("{other:?}"),
+        let text = |request| {
+            if let Request::AnnounceWriter { key, .. } = &request {
+                format!("announce {key}")
+            } else if let Request::WithdrawWriter { key, .. } = &request {
+                format!("withdraw {key}")
+            } else {
+                format!("{request:?}")
+            }
         };
         intent.refused((&"r".into(), report), WaiterId::new(1), now).map(text).collect()
     }

@@ -55,20 +55,18 @@ pub struct Place {
     pub turn: Duration,
 }
 
-/// What has come since a waiter asked for its place.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "the engine fills it in")]
-pub struct Notices {
+/// The most urgent of what a waiter has heard since it asked for its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "complete")]
+pub enum Notice {
     /// A node has offered the lock.
-    pub has_offers: bool,
+    Offer,
     /// A node has announced our turn.
-    pub has_turn: bool,
+    Turn,
     /// An offer is about to come, to other terms than were asked last.
-    pub is_soon_first: bool,
-    /// The nodes that have hinted at a change.
-    pub changed: NodeSet,
-    /// Whether the home has ceased to send hints.
-    pub is_cut_off: bool,
+    SoonFirst,
+    /// Nothing.
+    None,
 }
 
 /// What a waiter in a queue does next.
@@ -113,25 +111,22 @@ impl Place {
         self.ahead() == 0 && self.is_held()
     }
 
-    /// Returns what to do next in the queue, where `needed` nodes are a quorum.
+    /// Returns what to do next in the queue, where these nodes have hinted at a change, of which `needed` are a quorum, and the
+    /// home `is_cut_off` if it has ceased to send hints.
     #[must_use]
-    pub fn next(&self, notices: Notices, needed: usize) -> Next {
-        let Notices { has_offers, has_turn, is_soon_first, changed, is_cut_off } = notices;
+    pub fn next(&self, notice: Notice, changed: NodeSet, is_cut_off: bool, needed: usize) -> Next {
         let at_home = changed.contains(self.home);
         let elsewhere = changed.intersection(NodeSet::of(self.home).complement()).len();
-        if has_offers {
-            Next::TakeOffer
-        } else if has_turn {
-            Next::Try
-        } else if is_soon_first || ((at_home || elsewhere >= needed) && self.is_first_behind_holder()) {
-            Next::AskAgain
-        } else if self.queued.is_none() && elsewhere > 0 {
+        let matters = (at_home || elsewhere >= needed) && self.is_first_behind_holder();
+        match notice {
+            Notice::Offer => Next::TakeOffer,
+            Notice::Turn => Next::Try,
+            Notice::SoonFirst => Next::AskAgain,
+            Notice::None if matters => Next::AskAgain,
             // It is our turn; the node that said otherwise may have lagged.
-            Next::Try
-        } else if is_cut_off || (at_home && self.is_near()) {
-            Next::WaitForTurn
-        } else {
-            Next::Wait
+            Notice::None if self.queued.is_none() && elsewhere > 0 => Next::Try,
+            Notice::None if is_cut_off || (at_home && self.is_near()) => Next::WaitForTurn,
+            Notice::None => Next::Wait,
         }
     }
 }
@@ -436,29 +431,25 @@ mod tests {
         let report = VoteReport::new(Quorum::majority(1), vec![vote]);
         let place =
             |queued| Place { home: 3, queued, report: report.clone(), turn: Duration::from_millis(25) };
-        let nothing = Notices {
-            has_offers: false,
-            has_turn: false,
-            is_soon_first: false,
-            changed: NodeSet::default(),
-            is_cut_off: false,
-        };
-        let changed = |nodes| Notices { changed: set(nodes), ..nothing };
         let (first, second, far) = (queued(0, Some(7)), queued(1, Some(7)), queued(5, None));
-        let next = |queued: &Queued, notices| place(Some(queued.clone())).next(notices, 3);
-        assert_eq!(next(&first, nothing), Next::Wait);
-        assert_eq!(next(&first, changed(&[3])), Next::AskAgain, "its holder has changed the lock");
-        assert_eq!(next(&first, changed(&[0, 1])), Next::Wait, "two others are no quorum");
-        assert_eq!(next(&first, changed(&[0, 1, 2])), Next::AskAgain);
-        assert_eq!(next(&second, changed(&[3])), Next::WaitForTurn, "the first has its turn now");
-        assert_eq!(next(&far, changed(&[0, 1, 2, 3])), Next::Wait);
-        assert_eq!(next(&queued(2, None), changed(&[3])), Next::Wait, "the third");
-        assert_eq!(next(&far, Notices { is_soon_first: true, ..nothing }), Next::AskAgain);
-        assert_eq!(next(&far, Notices { is_cut_off: true, ..nothing }), Next::WaitForTurn);
-        let all = Notices { has_turn: true, is_soon_first: true, is_cut_off: true, ..changed(&[3]) };
-        assert_eq!(next(&first, all), Next::Try);
-        assert_eq!(next(&first, Notices { has_offers: true, ..all }), Next::TakeOffer);
-        assert_eq!(place(None).next(changed(&[3]), 3), Next::Wait, "our own turn");
-        assert_eq!(place(None).next(changed(&[1]), 3), Next::Try, "its node may have lagged");
+        let heard = |queued: &Queued, notice, is_cut_off| {
+            place(Some(queued.clone())).next(notice, NodeSet::default(), is_cut_off, 3)
+        };
+        let next = |queued: Option<&Queued>, changed: &[usize]| {
+            place(queued.cloned()).next(Notice::None, set(changed), false, 3)
+        };
+        assert_eq!(next(Some(&first), &[]), Next::Wait);
+        assert_eq!(next(Some(&first), &[3]), Next::AskAgain, "its holder has changed the lock");
+        assert_eq!(next(Some(&first), &[0, 1]), Next::Wait, "two others are no quorum");
+        assert_eq!(next(Some(&first), &[0, 1, 2]), Next::AskAgain);
+        assert_eq!(next(Some(&second), &[3]), Next::WaitForTurn, "the first has its turn now");
+        assert_eq!(next(Some(&queued(2, None)), &[3]), Next::Wait, "the third");
+        assert_eq!(next(Some(&far), &[0, 1, 2, 3]), Next::Wait);
+        assert_eq!(next(None, &[3]), Next::Wait, "our own turn");
+        assert_eq!(next(None, &[1]), Next::Try, "its node may have lagged");
+        assert_eq!(heard(&far, Notice::None, true), Next::WaitForTurn);
+        let notices = [Notice::Offer, Notice::Turn, Notice::SoonFirst];
+        let urgent = notices.map(|notice| heard(&far, notice, true));
+        assert_eq!(urgent, [Next::TakeOffer, Next::Try, Next::AskAgain]);
     }
 }
