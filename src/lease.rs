@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::commands::{Ended, Event, Retention};
 use crate::engine::hold::{Hold, HoldGuard};
+use crate::engine::lease_state::Releasing;
 use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
 use crate::node::Capability;
@@ -169,12 +170,13 @@ impl<K, F> Lease<K, F> {
         self.watch.check()?;
         // Its owner may hold it more than once: the last release gives the lock back.
         let Some(state) = self.guard.give_up() else { return Ok(()) };
-        let (reply, replied) = oneshot::channel();
-        if let Some(work) = state.conclude(Ended::Released(Some(reply))) {
-            work.await;
+        match state.release() {
+            Releasing::Here(released) => released.await,
+            Releasing::Elsewhere(replied) => {
+                let released = state.helped(replied).await;
+                released.unwrap_or_else(|_| Err(state.end_without_keeper()))
+            }
         }
-        let waited = state.helped(replied).await;
-        waited.unwrap_or_else(|_| Err(state.end_without_keeper()))
     }
 
     /// Returns whether the lock is held exclusively, or shared with other readers.
@@ -285,9 +287,7 @@ impl<F> Lease<Single, F> {
         };
         let (reply, replied) = oneshot::channel();
         let wanted = Retention::new(state.timers.now() + time, note, reply);
-        if let Some(work) = state.conclude(Ended::Retained(wanted)) {
-            work.await;
-        }
+        state.handle(Event::End(Ended::Retained(wanted)));
         state.helped(replied).await.unwrap_or_else(|_| Err(state.end_without_keeper().into()))
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct Dispatcher {
     mode: Mode,
     by: ServedBy,
     /// What is known of contention with other clients, if there was any.
-    contender: Option<Box<Contender>>,
+    contender: Option<Contender>,
 }
 
 /// What serves a queue.
@@ -84,7 +84,7 @@ impl Dispatcher {
     /// lease.
     fn into_succession(mut self) -> Succession {
         self.by = ServedBy::None;
-        Succession { serve: Dispatcher::resumed, contender: self.contender.take() }
+        Succession { serve: Dispatcher::resumed, contender: self.contender.take().map(Box::new) }
     }
 
     /// Serves the queue of `key` after an exclusive lease. Readers do not pause: a task serves
@@ -96,7 +96,8 @@ impl Dispatcher {
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
         // Built before the future is polled, so that dropping the future closes the queue.
-        let dispatcher = Dispatcher { engine, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
+        let (mode, contender) = (Mode::Exclusive, contender.map(|contender| *contender));
+        let dispatcher = Dispatcher { engine, key, mode, by: ServedBy::Task, contender };
         Box::pin(serve(dispatcher, first))
     }
 
@@ -123,7 +124,7 @@ impl Dispatcher {
     async fn win(&mut self, acquisition: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
         let engine = &self.engine;
         engine.introduced().await;
-        let new = || Box::new(Contender::new(engine, &acquisition.keys, self.mode));
+        let new = || Contender::new(engine, &acquisition.keys, self.mode);
         let contender = self.contender.get_or_insert_with(new);
         if engine.queues.take_cooldown(&self.key, || engine.now()) {
             contender.back_off().await;

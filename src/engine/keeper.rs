@@ -55,6 +55,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Wake as _, Waker};
 use std::time::Duration;
 
+use futures::future::{BoxFuture, FutureExt as _, ready};
 use tokio::runtime::{EnterGuard, Handle};
 use tracing::debug;
 
@@ -65,7 +66,7 @@ use super::hold::Hold;
 use super::lease_state::{LeaseKeeper, LeaseState};
 use super::options::AcquireRequest;
 use super::wait::Handoff;
-use crate::error::LossReason;
+use crate::error::{LossReason, Lost};
 use crate::node::{Capabilities, Expiry};
 use crate::quorum::round::Driven;
 use crate::runtime::detached::FinishInBackground;
@@ -320,17 +321,32 @@ impl LeaseKeeper for Keeper {
         }
     }
 
-    fn conclude(self: Box<Self>, ended: Ended, is_waiting: bool) -> Option<FinishInBackground> {
+    fn is_waited_for(&self) -> bool {
+        self.succession.is_some() && self.engine.queues.is_waited_for(&self.queue_key)
+    }
+
+    fn release_here(mut self: Box<Self>) -> FinishInBackground<Result<(), Lost>> {
         let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
         let _entered = enter(&runtime);
-        let is_waited_for = self.succession.is_some() && engine.queues.is_waited_for(&self.queue_key);
-        let (rest, passes_on) = self.give_up(ended)?;
-        // No waiter depends on a holder that has stopped to poll its release.
-        if is_waiting && !is_waited_for && !passes_on {
-            return Some(FinishInBackground::new(rest, &engine.tasks, runtime.clone()));
+        let work: BoxFuture<'static, _> = match self.has_lapsed() {
+            Some(lost) => {
+                self.lose(lost.reason);
+                Box::pin(ready(Err(lost)))
+            }
+            None => {
+                let successor = self.take_successor();
+                Box::pin(self.release().inspect(move |_| drop(successor)))
+            }
+        };
+        FinishInBackground::new(work, &engine.tasks, runtime.clone())
+    }
+
+    fn conclude(self: Box<Self>, ended: Ended) {
+        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
+        let _entered = enter(&runtime);
+        if let Some(rest) = self.give_up(ended) {
+            engine.tasks.spawn(rest, &runtime);
         }
-        engine.tasks.spawn(rest, &runtime);
-        None
     }
 }
 

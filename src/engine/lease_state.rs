@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
@@ -68,9 +68,22 @@ pub(crate) trait LeaseKeeper: Send {
     /// Handles an event. Returns how the lease has ended.
     fn handle(&mut self, event: Event) -> Option<Ended>;
 
-    /// Ends the lease. Returns the work if it is best done in the future of a holder that waits for it (`is_waiting`);
-    /// otherwise a task does it.
-    fn conclude(self: Box<Self>, ended: Ended, is_waiting: bool) -> Option<FinishInBackground>;
+    /// Whether another caller in this process waits for the lock.
+    fn is_waited_for(&self) -> bool;
+
+    /// Releases the lock, in the future of the holder.
+    fn release_here(self: Box<Self>) -> FinishInBackground<Result<(), Lost>>;
+
+    /// Ends the lease. A task does what is still to be done.
+    fn conclude(self: Box<Self>, ended: Ended);
+}
+
+/// A release that has begun.
+pub(crate) enum Releasing {
+    /// In the future of the holder.
+    Here(FinishInBackground<Result<(), Lost>>),
+    /// In a task, since others wait for the lock, or by who handles an event of the lease.
+    Elsewhere(oneshot::Receiver<Result<(), Lost>>),
 }
 
 /// Where the keeper is.
@@ -311,7 +324,7 @@ impl LeaseState {
                     drop(self.lost_for(*reason));
                 }
                 self.close_slot();
-                drop(keeper.conclude(ended, false));
+                keeper.conclude(ended);
                 return;
             }
             next = self.put_back(keeper);
@@ -334,19 +347,20 @@ impl LeaseState {
         }
     }
 
-    /// Ends the lease for a holder that waits. Returns the work that is to be done in its future.
-    pub(crate) fn conclude(self: &Arc<Self>, ended: Ended) -> Option<FinishInBackground> {
+    /// Releases the lock, for a holder that waits for the result.
+    pub(crate) fn release(self: &Arc<Self>) -> Releasing {
         let mut slot = self.slot.lock();
-        if !matches!(&*slot, KeeperSlot::Here(_)) {
+        if let KeeperSlot::Here(keeper) = &*slot
+            && !keeper.is_waited_for()
+            && let KeeperSlot::Here(keeper) = mem::replace(&mut *slot, KeeperSlot::Closed(None))
+        {
             drop(slot);
-            self.handle(Event::End(ended));
-            return None;
+            return Releasing::Here(keeper.release_here());
         }
-        let KeeperSlot::Here(keeper) = mem::replace(&mut *slot, KeeperSlot::Closed(None)) else {
-            return None;
-        };
         drop(slot);
-        keeper.conclude(ended, true)
+        let (reply, replied) = oneshot::channel();
+        self.handle(Event::End(Ended::Released(Some(reply))));
+        Releasing::Elsewhere(replied)
     }
 
     /// Waits for the keeper, and lets this runtime drive the tasks that it may wait for.

@@ -16,6 +16,7 @@ use crate::engine::context::EngineContext;
 use crate::engine::lease_state::{LastRound, LeaseState};
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
+use crate::error::Lost;
 use crate::quorum::round::Driven;
 use crate::telemetry::Passed;
 use quorlock_protocol::machine::{self, Attempt, Machine as _, Replaced, Wanted, may_hand_over};
@@ -68,24 +69,31 @@ impl Keeper {
     }
 
     /// Gives the lock up: passes it to the next local waiter, releases it, or leaves it taken. What that asks the nodes has
-    /// left before this returns, except where the lock is left taken. Returns what is still to be done, and whether the lock
-    /// is being passed on.
-    pub(super) fn give_up(mut self: Box<Self>, ended: Ended) -> Option<(BoxFuture<'static, ()>, bool)> {
-        let now = self.engine.now();
-        if self.state.runs_until(now).is_none() {
-            self.end_lapsed(ended, now);
-            return None;
-        }
-        let rest: BoxFuture<'static, ()> = match ended {
-            Ended::Lost(reason) => {
+    /// left before this returns, except where the lock is left taken. Returns what is still to be done.
+    pub(super) fn give_up(mut self: Box<Self>, ended: Ended) -> Option<BoxFuture<'static, ()>> {
+        let lapsed = self.has_lapsed();
+        match (ended, lapsed) {
+            (Ended::Lost(reason), _) => {
                 self.lose(reason);
-                return None;
+                None
             }
-            Ended::Retained(wanted) => {
+            (Ended::Released(reply), Some(lost)) => {
+                if let Some(reply) = reply {
+                    drop(reply.send(Err(lost.clone())));
+                }
+                self.lose(lost.reason);
+                None
+            }
+            (Ended::Retained(wanted), Some(lost)) => {
+                wanted.reply(Err(lost.clone().into()));
+                self.lose(lost.reason);
+                None
+            }
+            (Ended::Retained(wanted), None) => {
                 let successor = self.take_successor();
-                Box::pin(self.retain(wanted).map(|()| drop(successor)))
+                Some(Box::pin(self.retain(wanted).map(|()| drop(successor))))
             }
-            Ended::Released(reply) => match self.next_here() {
+            (Ended::Released(reply), None) => match self.next_here() {
                 None => {
                     let successor = self.take_successor();
                     let done = move |released| {
@@ -94,30 +102,24 @@ impl Keeper {
                         }
                         drop(successor);
                     };
-                    Box::pin(self.release().map(done))
+                    Some(Box::pin(self.release().map(done)))
                 }
                 Some(next) => match self.handoff(&next.acquisition, reply) {
                     Ok(()) => {
                         self.deliver_to(next, 0);
-                        return None;
+                        None
                     }
                     // Dropped, the successor serves the waiters in a task.
-                    Err(reply) => return Some((Box::pin(self.pass_on(next, reply).map(drop)), true)),
+                    Err(reply) => Some(Box::pin(self.pass_on(next, reply).map(drop))),
                 },
             },
-        };
-        Some((rest, false))
+        }
     }
 
     /// Ends a lease that was over when its holder gave it up.
-    fn end_lapsed(self: Box<Self>, ended: Ended, now: Moment) {
-        let lost = self.state.end(self.state.lapsed(now));
-        match ended {
-            Ended::Released(Some(reply)) => drop(reply.send(Err(lost.clone()))),
-            Ended::Retained(wanted) => wanted.reply(Err(lost.clone().into())),
-            Ended::Released(None) | Ended::Lost(_) => {}
-        }
-        self.lose(lost.reason);
+    pub(super) fn has_lapsed(&self) -> Option<Lost> {
+        let now = self.engine.now();
+        self.state.runs_until(now).is_none().then(|| self.state.end(self.state.lapsed(now)))
     }
 
     /// Returns the next local waiter, if the handoff limits allow one before other processes.
