@@ -106,14 +106,20 @@ impl Dispatcher {
     /// # Cancel safety
     ///
     /// If dropped, the attempt is withdrawn, and a task serves the waiters behind it.
-    pub(crate) async fn lead(mut self, acquisition: Arc<AcquireRequest>) -> Result<Hold, AcquireError> {
-        // Closing the coordinator waits for this as for a task.
-        let _open = self.engine.tasks.tracker.token();
-        let (attempt, rounds) = self.win(&acquisition).await?;
-        let engine = self.engine.clone();
-        Ok(Keeper::new(&engine, &acquisition, attempt)
-            .succeeded_by(self.into_succession())
-            .deliver(&acquisition, rounds))
+    pub(crate) fn lead(
+        mut self,
+        acquisition: Arc<AcquireRequest>,
+    ) -> BoxFuture<'static, Result<Hold, AcquireError>> {
+        // An `async fn` would have the contender twice.
+        Box::pin(async move {
+            // Closing the coordinator waits for this as for a task.
+            let _open = self.engine.tasks.tracker.token();
+            let (attempt, rounds) = self.win(&acquisition).await?;
+            let engine = self.engine.clone();
+            Ok(Keeper::new(&engine, &acquisition, attempt)
+                .succeeded_by(self.into_succession())
+                .deliver(&acquisition, rounds))
+        })
     }
 
     /// Acquires the lock. Also returns the number of rounds.

@@ -328,15 +328,12 @@ impl LeaseKeeper for Keeper {
     fn release_here(mut self: Box<Self>) -> FinishInBackground<Result<(), Lost>> {
         let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
         let _entered = enter(&runtime);
-        let work: BoxFuture<'static, _> = match self.has_lapsed() {
-            Some(lost) => {
-                self.lose(lost.reason);
-                Box::pin(ready(Err(lost)))
-            }
-            None => {
-                let successor = self.take_successor();
-                Box::pin(self.release().inspect(move |_| drop(successor)))
-            }
+        let work: BoxFuture<'static, _> = if let Some(lost) = self.has_lapsed() {
+            self.lose(lost.reason);
+            Box::pin(ready(Err(lost)))
+        } else {
+            let successor = self.take_successor();
+            Box::pin(self.release().inspect(move |_| drop(successor)))
         };
         FinishInBackground::new(work, &engine.tasks, runtime.clone())
     }

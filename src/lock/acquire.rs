@@ -157,7 +157,7 @@ impl<K, F> Lock<K, F> {
             (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
             (Joined::First, Mode::Exclusive) => {
                 let dispatcher = Dispatcher::begin(engine, acquisition, ServedBy::Holder);
-                Coming::Led(Box::pin(dispatcher.lead(acquisition.clone())))
+                Coming::Led(dispatcher.lead(acquisition.clone()))
             }
             (Joined::First, Mode::Shared) => {
                 let (first, delivery) = Waiter::alone(acquisition.clone(), runtime.clone());
