@@ -421,6 +421,42 @@ mod tests {
     }
 
     #[test]
+    fn it_spreads_what_it_asks_and_expects_no_offer_from_another_program() {
+        let turn = Duration::from_millis(25);
+        let after = |queued: &Queued, life, is_subscribed| {
+            places().asks_again_after(Some(queued), turn, life, is_subscribed, u64::MAX)
+        };
+        let expires = |token, millis| {
+            Queued::new(0, Some(Holding::new(token, Expiry::In(Duration::from_millis(millis)))))
+        };
+        let (ours, foreign) = (|| Token::new(7, ""), || Token::found(b"other"));
+        assert_eq!(after(&expires(ours(), 300), None, true), Duration::from_millis(301) + EXPIRY_JITTER);
+        let life = Duration::from_millis(600);
+        assert_eq!(after(&expires(ours(), 9_000), Some(life), true), offer_heartbeat(life));
+        let heartbeat = QueueHeartbeat::default().next(0, false, turn, u64::MAX);
+        assert_eq!(after(&expires(foreign(), 9_000), Some(life), true), heartbeat);
+        let alone = QueueHeartbeat::default().without_notice(0, u64::MAX);
+        assert_eq!(after(&expires(ours(), 9_000), None, false), alone);
+        let third = QueueHeartbeat::default().next(2, false, turn, u64::MAX);
+        assert_eq!(after(&queued(2, None), None, true), third, "it is not told whether the lock is free");
+    }
+
+    #[test]
+    fn a_wait_knows_where_it_stands_and_whether_it_has_moved() {
+        let mut places = places();
+        assert!(places.is_out());
+        places.enter(2);
+        assert!(!places.is_out() && places.is_queued_at(2));
+        places.leave(set(&[2]));
+        assert!(places.is_out());
+        assert!(places.has_moved(3) && !places.has_moved(3) && places.has_moved(2));
+        assert_eq!(places.doubt(None, at(0)), Doubt::Try);
+        places.note_held(true);
+        places.note_held(false);
+        assert_eq!(places.doubt(None, at(0)), Doubt::AskAnother, "w4: others held it");
+    }
+
+    #[test]
     fn a_waiter_in_the_queue_asks_again_when_what_it_was_told_has_changed() {
         let vote = NodeVote {
             node: "n".into(),
