@@ -268,7 +268,8 @@ impl<K, F> Lock<K, F> {
     }
 
     /// Calls `listener` whenever a waiter for this lock learns who holds it: for a program that shows
-    /// it. The listener must not block.
+    /// it. The listener must not block: it may be called within the [release](Lease::release) or the drop of another lease of
+    /// this process, so it must not wait for a mutex that is held there.
     pub fn on_wait(mut self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         self.options().on_wait = Some(Arc::new(listener));
         self
