@@ -226,6 +226,15 @@ fn passed(bench: &Bench, fencing: Fencing, one: &Runtime, two: &Runtime) -> Leas
     two.block_on(waiting).unwrap()
 }
 
+/// For three TTLs, until it is released.
+async fn is_renewed<F>(bench: &Bench, lease: Lease<Single, F>, case: String) {
+    for tenth in 0..30 {
+        bench.clock.pass(TTL / 10).await;
+        assert_eq!(lease.check(), Ok(()), "after {tenth} tenths of the TTL, {case}");
+    }
+    lease.release().await.unwrap();
+}
+
 #[test]
 fn i32_a_lease_that_came_from_another_runtime_lives_in_that_of_its_holder() {
     for fencing in [Fencing::On, Fencing::Off] {
@@ -234,13 +243,7 @@ fn i32_a_lease_that_came_from_another_runtime_lives_in_that_of_its_holder() {
             let (one, two) = (runtime(), runtime());
             let lease = passed(&bench, fencing, &one, &two);
             let still = (!ends).then_some(one);
-            two.block_on(async {
-                for tenth in 0..30 {
-                    bench.clock.pass(TTL / 10).await;
-                    assert_eq!(lease.check(), Ok(()), "after {tenth} tenths of the TTL, {fencing:?}");
-                }
-                lease.release().await.unwrap();
-            });
+            two.block_on(is_renewed(&bench, lease, format!("{fencing:?}, ends: {ends}")));
             assert_free(&bench.nodes);
             drop(still);
         }
@@ -257,15 +260,29 @@ fn i32_a_lease_that_its_holder_renews_from_another_runtime_lives_there_if_its_ow
         two.block_on(async {
             bench.clock.pass(TTL / 2).await;
             lease.renew().await.unwrap();
-            for tenth in 0..30 {
-                bench.clock.pass(TTL / 10).await;
-                assert_eq!(lease.check(), Ok(()), "after {tenth} tenths of the TTL, ends: {ends}");
-            }
-            lease.release().await.unwrap();
+            is_renewed(&bench, lease, format!("ends: {ends}")).await;
         });
         assert_free(&bench.nodes);
         drop(still);
     }
+}
+
+/// Nothing drives the task that waits for the verdict: neither its runtime, nor a coordinator that knows of another one.
+#[test]
+fn a_renewal_whose_task_has_gone_is_joined_by_the_next_one_and_loses_no_caller() {
+    let bench = bench();
+    let (one, two) = (runtime(), runtime());
+    let lease = one.block_on(bench.coordinator.lock("r").acquire()).unwrap();
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    let mut first = Box::pin(lease.renew());
+    one.block_on(async { assert!(poll!(first.as_mut()).is_pending()) });
+    let Bench { coordinator, nodes, .. } = bench;
+    drop((coordinator, one));
+    nodes.iter().for_each(MemoryNode::resume);
+    let (first, second) = two.block_on(async { futures::join!(first, lease.renew()) });
+    assert_eq!((first, second), (Ok(()), Ok(())));
+    two.block_on(lease.release()).unwrap();
+    assert_free(&nodes);
 }
 
 #[test]

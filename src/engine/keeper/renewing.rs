@@ -64,12 +64,14 @@ impl Keeper {
     /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
     /// So a lease that is held for long survives restarts of the nodes, one after the other.
     pub(super) fn renew(&mut self, asked_by: Option<RenewReply>) {
+        let mut asked_by: Vec<_> = asked_by.into_iter().collect();
         if let Some(renewing) = &mut self.renewing {
             if !renewing.wanted.is_closed() {
-                renewing.asked_by.extend(asked_by);
+                renewing.asked_by.append(&mut asked_by);
                 return;
             }
-            // Its task has gone with a runtime, and with the coordinator that would have another one drive it.
+            // Its task has ended: it has just sent the verdict, or its runtime has shut down and no other one drives it.
+            asked_by.append(&mut renewing.asked_by);
             self.keep.abandon();
         }
         // Abandon the previous round so that an unsent request cannot follow a release.
@@ -79,7 +81,6 @@ impl Keeper {
         self.state.stop_repair();
         let counted = self.engine.renewals.begin();
         let (wanted, mut unwanted) = oneshot::channel();
-        let asked_by = asked_by.into_iter().collect();
         self.renewing = Some(Box::new(Renewing { round: round.clone(), asked_by, wanted, counted }));
         let state = self.state.clone();
         let waiting = async move {
