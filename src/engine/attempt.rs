@@ -13,6 +13,7 @@ use super::cleanup::{Cleanup, CleanupOf};
 use super::context::EngineContext;
 use super::options::AcquireRequest;
 use crate::quorum::round::Driven;
+use quorlock_protocol::machine::Machine as _;
 use quorlock_protocol::machine::wait::AskOrder;
 use quorlock_protocol::machine::{self, KeyStates, NodeSet, Wanted};
 use quorlock_protocol::votes::VoteReport;
@@ -120,7 +121,7 @@ impl Attempt {
 
     /// The moment after which a lease from this attempt must not be trusted.
     pub(crate) fn deadline(&self) -> Moment {
-        self.votes.with(|votes, nodes| votes.deadline(nodes, self.engine.drift))
+        self.votes.with(|votes, nodes| votes.round().deadline(nodes, self.engine.drift))
     }
 
     /// Whether a verdict that is known at `now` is in time.
@@ -197,7 +198,7 @@ pub(super) async fn decide(engine: &EngineContext, votes: &Arc<Driven<machine::A
 
 /// Whether a verdict that is known at `now` is in time.
 pub(super) fn is_in_time(engine: &EngineContext, votes: &Driven<machine::Attempt>, now: Moment) -> bool {
-    votes.with(|votes, nodes| votes.is_in_time(nodes, engine.drift, engine.clock_bound(), now))
+    votes.with(|votes, nodes| votes.round().is_in_time(nodes, engine.drift, engine.clock_bound(), now))
 }
 
 /// Sends nothing more, and returns where the key may be.

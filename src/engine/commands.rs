@@ -1,4 +1,4 @@
-//! What happens to a lease, as its keeper is told of it.
+//! What happens to a lease: the events of its keeper.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Keeps one lease from its acquisition to its end: renews it, and releases the lock or passes it on.
 //!
-//! A [`Keeper`] lies in the [`LeaseState`] and is told what happens: a lease that goes on has no task.
+//! A [`Keeper`] lies in the [`LeaseState`] and handles what happens: a lease that goes on has no task.
 //! Only it sends requests for the lease, so a renewal and a release cannot race (I-15). The event by which the lease ends
 //! takes it out for good, and what is still to be done is done by its owner: the future of the holder that waits, or a task.
 //!
@@ -304,7 +304,7 @@ impl LeaseKeeper for Keeper {
             }
             Event::Look => match self.look(now) {
                 Ok(false) => {
-                    // Woken for nothing: its runtime has shut down, where a timer would fire at once again.
+                    // Woken for nothing: its runtime has shut down, where a timer would fire immediately again.
                     self.move_to_task();
                     return None;
                 }

@@ -138,7 +138,7 @@ impl Driven<Attempt> {
     /// Records an unasked vote of a node. Only its first vote counts.
     pub(crate) fn offered(&self, node: usize, vote: Response, now: Moment) {
         let mut inner = self.inner.lock();
-        if let Some(heard) = inner.machine.handle_offer(&*self.nodes, node, vote, now) {
+        if let Some(heard) = inner.machine.round_mut().handle_offer(&*self.nodes, node, vote, now) {
             self.conclude(inner, heard);
         }
     }

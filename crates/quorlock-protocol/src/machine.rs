@@ -53,21 +53,21 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns the address with this index, among so many `nodes`.
+    /// Returns the address with this index, where there are this many `nodes`.
     #[must_use]
     pub fn of(index: usize, nodes: usize) -> Address {
         let nodes = nodes.max(1);
         Address { round: index / nodes, node: index % nodes }
     }
 
-    /// Returns the index, among so many `nodes`. In the first round it is that of the node.
+    /// Returns the index, where there are this many `nodes`. In the first round it is that of the node.
     #[must_use]
     pub fn index(self, nodes: usize) -> usize {
         self.round * nodes + self.node
     }
 }
 
-/// What one driver runs: it is told the responses, and then asked what to send. A request is known by the index of its
+/// What one driver runs: it gets the responses, and is then asked what to send. A request is known by the index of its
 /// [`Address`], which is that of the node in a machine with one round.
 pub trait Machine: fmt::Debug + Send + 'static {
     /// Returns the first round: it says what is left on the nodes.

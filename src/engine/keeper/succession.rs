@@ -216,7 +216,7 @@ impl Keeper {
             let next = &waiter.acquisition;
             let verdict = decide(&self.engine, &round).await;
             let now = self.engine.now();
-            let deadline = round.with(|round, nodes| round.deadline(nodes, self.engine.drift));
+            let deadline = round.with(|round, nodes| round.round().deadline(nodes, self.engine.drift));
             if verdict != Verdict::Won {
                 self.not_confirmed(round.report());
             }

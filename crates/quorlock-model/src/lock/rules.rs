@@ -280,7 +280,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         nearly || tally.verdict() == Some(Verdict::Won)
     }
 
-    /// Like `keeper` and `Attempt::is_in_time`.
+    /// Like `keeper` and `Round::is_in_time`.
     fn acquire(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let sent = if self.scheme == Scheme::LateStart { asking.clock } else { 0 };

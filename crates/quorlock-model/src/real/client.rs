@@ -363,10 +363,10 @@ impl Client {
         let verdict = cx.verdict(verdict, attempt.round(), from.is_some());
         let number = attempt.number().or_else(|| attempt.round().largest_number(model));
         let claim = attempt.claim().clone();
-        let in_time = attempt.is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
+        let in_time = attempt.round().is_in_time(model, Real::drift(), model.max_ttl() / 2, now);
         let is_next = model.scheme == Scheme::PassedFromVotes && from.is_some();
         let late = model.scheme == Scheme::FromVotes || is_next;
-        let deadline = if late { cx.late_deadline() } else { attempt.deadline(model, Real::drift()) };
+        let deadline = if late { cx.late_deadline() } else { attempt.round().deadline(model, Real::drift()) };
         let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
         self.phase = Phase::Idle;
         self.rounds.push((no, attempt.round().clone()));

@@ -27,7 +27,7 @@
 //! | it grants, fails, or is overdue | The other nodes are to be asked. |
 //! | the votes decide | Won, with a number that a quorum has drawn, or without one; or not won. If too few have drawn it, the next number is to be written back. |
 //! | the write-back decides | That is the verdict. |
-//! | a vote comes [without a request](Attempt::handle_offer) | Counted, as in [`Round::handle_offer`]. |
+//! | a vote comes [without a request](Round::handle_offer) | Counted in the round of votes. |
 //! | a vote comes after the verdict | Changes what is left on its node. |
 //! | a response to the write-back comes after the verdict | Changes nothing. |
 //! | the caller gives up | Nothing more is sent. What the votes have left is to be taken back, by an [`Undo`](super::Undo). |
@@ -48,7 +48,7 @@ use super::{Address, Asked, Deployment, Expect, Heard, KeyStates, LEAST_PATIENCE
 use super::{Number, Question, Round};
 use crate::node::{NodeError, Request, Response, SharedRequest};
 use crate::votes::VoteReport;
-use crate::{Claim, Drift, FenceHint, FencingToken, KeyState, Moment, Verdict};
+use crate::{Claim, FenceHint, FencingToken, KeyState, Moment, Verdict};
 
 /// What an attempt asks for.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ impl Attempt {
         Attempt::send(nodes, now, claim, question, request, false)
     }
 
-    /// Waits for votes that come [without a request](Attempt::handle_offer).
+    /// Waits for votes that come [without a request](Round::handle_offer).
     #[must_use]
     pub fn offered(nodes: &impl Deployment, now: Moment, wanted: Wanted) -> Attempt {
         let votes = Round::offered(nodes, expect(wanted.fence_hint), now, wanted.ttl);
@@ -146,17 +146,6 @@ impl Attempt {
 
     fn all_nodes(&self) -> NodeSet {
         (0..self.votes.nodes()).collect()
-    }
-
-    /// Records an unasked vote. Only the first of a node counts.
-    pub fn handle_offer(
-        &mut self,
-        nodes: &impl Deployment,
-        node: usize,
-        vote: Response,
-        now: Moment,
-    ) -> Option<Heard> {
-        self.votes.handle_offer(nodes, node, vote, now)
     }
 
     /// Returns the verdict, if it is certain at `now`. Otherwise there may be something to [send](Attempt::has_unsent).
@@ -267,22 +256,6 @@ impl Attempt {
             Stage::First { .. } | Stage::Voting | Stage::GivenUp(_) => None,
         }
     }
-
-    /// Returns until when a lease from this attempt may be trusted (I-1).
-    pub fn deadline(&self, nodes: &impl Deployment, drift: Drift) -> Moment {
-        self.votes.deadline(nodes, drift)
-    }
-
-    /// Whether a verdict that is known at `now` is in time: see [`Round::is_in_time`].
-    pub fn is_in_time(
-        &self,
-        nodes: &impl Deployment,
-        drift: Drift,
-        clock_bound: Duration,
-        now: Moment,
-    ) -> bool {
-        self.votes.is_in_time(nodes, drift, clock_bound, now)
-    }
 }
 
 /// The votes that a round expects which may draw a fencing token.
@@ -291,7 +264,7 @@ fn expect(fence_hint: Option<FenceHint>) -> Expect {
 }
 
 impl Machine for Attempt {
-    /// The votes.
+    /// The votes: a lease counts from them, and they say whether the verdict is [in time](Round::is_in_time).
     fn round(&self) -> &Round {
         &self.votes
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | handed over | nothing: token and deadline stay | unfenced, and the lease is [worth passing on](may_hand_over) as it is (I-21) |
 //! | passed on | to replace the token, for a full TTL | a waiter of this process is next, and its [streak](Streak) goes on |
-//! | released | to remove the token | nobody waits here, or others come first now |
+//! | released | to remove the token | no waiter is here, or others come first now |
 //! | retained | to replace the token by one of no process | the holder wants that ([`Retention`], R-10) |
 //!
 //! # Events
@@ -44,7 +44,7 @@ impl Streak {
         Streak { began: now, passed: 0 }
     }
 
-    /// Whether one more may follow at `now`, of so many, and within this time: after that other processes come first.
+    /// Whether one more may follow at `now`, of `most`, and within `longest`: after that other processes come first.
     pub fn goes_on(&mut self, most: u32, longest: Duration, now: Moment) -> bool {
         let goes_on = self.passed < most && now.since(self.began) < longest;
         self.passed += 1;

@@ -93,7 +93,7 @@ fn second(node: usize) -> usize {
 }
 
 fn is_in_time(attempt: &Attempt, now: Moment) -> bool {
-    attempt.is_in_time(&FIVE, Drift::default(), CLOCK_BOUND, now)
+    attempt.round().is_in_time(&FIVE, Drift::default(), CLOCK_BOUND, now)
 }
 
 /// Three of five have drawn three numbers.
@@ -221,7 +221,6 @@ fn the_next_number_is_written_back_where_too_few_have_drawn_the_largest() {
     assert_eq!(attempt.decide(&FIVE, at(3)), Some(Verdict::Won));
     assert_eq!((attempt.number(), attempt.rounds()), (number(13), 2));
     assert_eq!(attempt.decide(&FIVE, at(90_000)), Some(Verdict::Won), "it stays");
-    assert_eq!(attempt.deadline(&FIVE, Drift::default()), attempt.round().deadline(&FIVE, Drift::default()));
 }
 
 #[test]
@@ -272,7 +271,7 @@ fn offered_votes_need_no_request() {
     assert!(!attempt.has_unsent() && sent(&mut attempt, at(0)).is_empty());
     let offer = |attempt: &mut Attempt, node, drawn| {
         let vote = response(node, Vote::Granted).with_fencing_token(number(drawn));
-        attempt.handle_offer(&FIVE, node, vote, at(500))
+        attempt.round_mut().handle_offer(&FIVE, node, vote, at(500))
     };
     for node in 0..3 {
         assert_eq!(attempt.decide(&FIVE, at(500)), None);
@@ -327,7 +326,7 @@ fn nothing_is_sent_after_it_is_given_up() {
 #[test]
 fn late_votes_change_what_is_left_and_late_write_backs_do_not() {
     let mut attempt = writing_back();
-    assert!(!draw(&mut attempt, 3, 20, at(3)).is_news, "nobody waits for votes");
+    assert!(!draw(&mut attempt, 3, 20, at(3)).is_news, "it waits for no votes");
     for node in 0..3 {
         grant(&mut attempt, second(node), at(3));
     }

@@ -5,7 +5,7 @@
 //!           ▼                                                        │
 //!  next ──► Queue ── turn ──► ask the nodes ──► won, in time         │
 //!     ├───► TakeOffer ──────────┘          └──► lost ──► in vain: the waiter fails
-//!     └───► Ask ────────────────┘                  └───► then: again at once, in places, or after a pause
+//!     └───► Ask ────────────────┘                  └───► then: immediately again, in places, or after a pause
 //! ```
 //!
 //! # Events
@@ -17,7 +17,7 @@
 //! | its [turn](Contest::has_turn) comes, or [no node queues it](Contest::is_not_queued) | It asks. |
 //! | the attempt has [won](Contest::won) | Its number and its votes are kept in mind, if others wanted the lock. |
 //! | it was [lost](Contest::lost) | Learns from the votes. A waiter that asks once, and any for which waiting is in vain, fails; except that a split vote is repeated a few times, after which one of the contenders has the lock. |
-//! | and [then](Contest::then)? | A waiter of one lock that was refused goes into the queue at once, or waits for the rest of its turn. One that has places waits there. All others pause. |
+//! | and [then](Contest::then)? | A waiter of one lock that was refused goes into the queue immediately, or waits for the rest of its turn. One that has places waits there. All others pause. |
 //!
 //! # Invariants
 //!
@@ -95,7 +95,7 @@ pub enum Lost {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete")]
 pub enum Then {
-    /// It looks at once what is next.
+    /// It looks immediately what is next.
     Next,
     /// It keeps its places.
     Places,

@@ -1,6 +1,6 @@
 //! When a writer that waits for readers announces itself, so that no new ones are admitted (rule S-5).
 //!
-//! All nodes are told: with one alone, readers would find a quorum among the others. Only while readers hold the lock, or
+//! All nodes are asked: with one alone, readers would find a quorum among the others. Only while readers hold the lock, or
 //! writers that wait for each other would keep readers out forever.
 
 use std::sync::Arc;

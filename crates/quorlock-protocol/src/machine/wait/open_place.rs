@@ -89,7 +89,7 @@ impl OpenPlace {
         self.first_behind.take()
     }
 
-    /// Asks for it at once.
+    /// Asks for it immediately.
     pub fn ask_at(&mut self, now: Moment) {
         self.next = now;
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn w9_the_turn_of_a_lock_that_was_in_nobodys_way_is_not_kept() {
+    fn w9_the_turn_of_a_lock_that_was_in_the_way_of_no_attempt_is_not_kept() {
         let mut open = OpenPlace::new(at(0));
         assert_eq!(open.answered(place(None), false, at(0)), PlaceAnswer::Waits);
         assert!(!open.is_kept() && open.next() == at(1_000));

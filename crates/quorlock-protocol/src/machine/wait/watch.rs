@@ -39,7 +39,7 @@ pub struct Look {
 }
 
 impl Watch {
-    /// Begins, and looks at once.
+    /// Begins, and looks immediately.
     #[must_use]
     pub fn new(now: Moment) -> Watch {
         let look = Look { least: now, until: now, wanted: 0, among: NodeSet::default() };
@@ -182,7 +182,7 @@ mod tests {
     fn it_looks_again_when_enough_nodes_have_changed_to_matter() {
         use VoteOutcome::{Free, Pending};
         let mut watch = Watch::new(at(0));
-        assert_eq!((watch.next().until, watch.next().wanted), (at(0), 0), "at once");
+        assert_eq!((watch.next().until, watch.next().wanted), (at(0), 0), "immediately");
         let four = [held(7, 900), held(7, 300), held(7, 800), held(7, 700), Pending];
         let (until, wanted, among) = after(&mut watch, four);
         assert_eq!((wanted, among), (2, 4), "two of four, and the quorum is broken");

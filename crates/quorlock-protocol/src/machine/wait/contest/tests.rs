@@ -47,7 +47,7 @@ fn pause(contest: &mut Contest, report: &VoteReport) -> Pause {
 #[test]
 fn a_waiter_goes_into_the_queue_once_others_want_the_lock_and_when_its_turn_is_over() {
     let mut contest = contest(WaitsBy::Queue, Patience::Endless);
-    assert_eq!(contest.next(false, true, NOW), Step::Ask, "nobody is known to want it");
+    assert_eq!(contest.next(false, true, NOW), Step::Ask, "no other client is known to want it");
     assert_eq!(contest.lost(&held(), None, (NOW, NOW)), Lost::GoesOn);
     let mut rest = pause(&mut contest, &held());
     assert_eq!(contest.then(Verdict::Contended, true, &mut rest, NOW), Then::Next);
@@ -152,7 +152,7 @@ fn the_largest_number_is_kept_for_the_next_waiter() {
     let number = |number| FencingToken::new(number);
     let mut contest = contest(WaitsBy::Queue, Patience::Endless);
     contest.won(None);
-    assert!(!contest.is_contended(), "nobody else wanted it");
+    assert!(!contest.is_contended(), "no other client wanted it");
     contest.lost(&held(), number(7), (NOW, NOW));
     contest.won(Some((held(), number(5))));
     contest.begin(WaitsBy::Queue, Patience::None);
