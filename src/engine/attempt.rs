@@ -31,16 +31,6 @@ pub(crate) struct Attempt {
     claim: Arc<Claim>,
     votes: Arc<Driven<machine::Attempt>>,
     kept: bool,
-    origin: Origin,
-}
-
-/// Where the votes come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Origin {
-    /// It asked for them.
-    Asked,
-    /// The previous holder offered them (rule O-1).
-    Offered,
 }
 
 impl Attempt {
@@ -71,28 +61,21 @@ impl Attempt {
             }
             AskOrder::AllAtOnce => None,
         };
-        let wanted = Wanted { claim: claim.clone(), ttl: acquisition.ttl, fence_hint };
+        let wanted = Wanted { claim, ttl: acquisition.ttl, fence_hint };
         let votes = Driven::attempt(nodes, machine::Attempt::ask(&**nodes, engine.now(), wanted, first));
-        let (engine, acquisition) = (engine.clone(), acquisition.clone());
-        Attempt { engine, runtime, acquisition, claim, votes, kept: false, origin: Origin::Asked }
+        Attempt::of(engine, &runtime, acquisition, &votes)
     }
 
-    /// Creates an attempt from offered votes.
-    pub(super) fn offered(
+    /// The attempt with these votes.
+    pub(super) fn of(
         engine: &Arc<EngineContext>,
         runtime: &Handle,
         acquisition: &Arc<AcquireRequest>,
-        (claim, votes): (Arc<Claim>, Arc<Driven<machine::Attempt>>),
+        votes: &Arc<Driven<machine::Attempt>>,
     ) -> Attempt {
-        Attempt {
-            engine: engine.clone(),
-            runtime: runtime.clone(),
-            acquisition: acquisition.clone(),
-            claim,
-            votes,
-            kept: false,
-            origin: Origin::Offered,
-        }
+        let claim = votes.with(|votes, _| votes.claim().clone());
+        let (engine, runtime, acquisition) = (engine.clone(), runtime.clone(), acquisition.clone());
+        Attempt { engine, runtime, acquisition, claim, votes: votes.clone(), kept: false }
     }
 
     pub(super) fn token(&self) -> &Token {
@@ -107,7 +90,7 @@ impl Attempt {
     /// Whether the previous holder offered the lock: the lease then has less than its TTL until it
     /// is renewed.
     pub(crate) fn is_offered(&self) -> bool {
-        self.origin == Origin::Offered
+        self.votes.with(|votes, _| votes.is_offered())
     }
 
     /// Waits for the verdict. Asks the other nodes once the preferred one has not refused.

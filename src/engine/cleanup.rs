@@ -34,12 +34,11 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::debug;
 
 use super::context::EngineContext;
-use super::offer_inbox::Next;
 use crate::node::{Capability, Request, SharedRequest, Vote};
 use crate::quorum::round::Driven;
 use crate::runtime::{Mutex, timer::Timer};
 use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::{Deployment as _, KeyStates, Machine as _, Of, Offer, Terms, Undo};
+use quorlock_protocol::machine::{Deployment as _, KeyStates, Machine as _, Next, Of, Offer, Terms, Undo};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 

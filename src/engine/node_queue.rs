@@ -62,13 +62,13 @@ use tokio::sync::Notify;
 
 use super::attempt::Attempt;
 use super::context::EngineContext;
-use super::offer::OfferRequests;
+use super::offer;
 use super::options::AcquireRequest;
 use crate::node::{Capability, Queued, Request, Vote};
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::machine::NodeSet;
-use quorlock_protocol::machine::wait::{Doubt, Place, Places};
+use quorlock_protocol::machine::wait::{Doubt, OfferStep, Place, Places};
 use quorlock_protocol::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::{Keys, Moment, QUEUE_PATIENCE, WaiterId, preferred_node, turn};
 
@@ -86,7 +86,7 @@ pub(crate) struct NodeQueue {
     /// … permanently.
     refused: bool,
     /// The requests that an offer may answer.
-    offer_requests: OfferRequests,
+    offer_requests: offer::Requests,
     /// How long an offer is valid, if this wait accepts any.
     offer_life: Option<Duration>,
     /// The round trip time to the node asked last.
@@ -113,7 +113,7 @@ impl NodeQueue {
             look_at_preferred: None,
             closed: false,
             refused: false,
-            offer_requests: OfferRequests::default(),
+            offer_requests: offer::Requests::default(),
             offer_life: None,
             round_trip: Duration::ZERO,
         }
@@ -143,7 +143,7 @@ impl NodeQueue {
                 let round_trip = engine.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
                 let terms = match self.accepts {
-                    Accepts::Offers => self.offer_requests.ask(engine, acquisition, (home, round_trip)),
+                    Accepts::Offers => offer::ask(&mut self.offer_requests, engine, acquisition, (home, round_trip)),
                     Accepts::OpenReleases => None,
                 };
                 self.round_trip = round_trip;
@@ -296,12 +296,12 @@ impl NodeQueue {
 
     /// Waits for an offer in answer to the requests so far.
     pub(super) fn offered(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
-        self.offer_requests.voted(bell)
+        offer::voted(&self.offer_requests, bell)
     }
 
     /// Whether a node has offered the lock.
     pub(super) fn has_offers(&self) -> bool {
-        self.offer_requests.has_votes()
+        self.offer_requests.has_offers()
     }
 
     /// Whether to ask again, because an offer is about to come.
@@ -309,27 +309,24 @@ impl NodeQueue {
         self.offer_requests.turned_stale()
     }
 
-    /// The deadline for more offers: one turn after the first.
-    pub(super) fn offers_until(&mut self, now: Moment) -> Moment {
-        self.offer_requests.wait_until(now, turn(self.round_trip))
-    }
-
-    /// Returns the attempt that a quorum has offered. The nodes that offered it need no notice that
+    /// Decides what to do about the offers so far. The nodes of one that is taken up need no notice that
     /// we left, unless they were asked again.
-    pub(super) fn take_offered(
+    pub(super) fn next_offer(
         &mut self,
         engine: &Arc<EngineContext>,
         acquisition: &Arc<AcquireRequest>,
-    ) -> Option<Attempt> {
-        let (attempt, is_last) = self.offer_requests.take_offered(engine, acquisition)?;
-        debug_assert!(
-            attempt.granted().len() >= engine.nodes.quorum.needed(),
-            "fewer nodes than a quorum have offered the lock"
-        );
-        if is_last {
-            self.places.leave(attempt.granted());
+    ) -> OfferStep<Attempt> {
+        let step = offer::next(&mut self.offer_requests, engine, acquisition, self.round_trip);
+        if let OfferStep::Take { request: attempt, is_latest } = &step {
+            debug_assert!(
+                attempt.granted().len() >= engine.nodes.quorum.needed(),
+                "fewer nodes than a quorum have offered the lock"
+            );
+            if *is_latest {
+                self.places.leave(attempt.granted());
+            }
         }
-        Some(attempt)
+        step
     }
 
     /// Gives back an offer whose message was lost, if the node with the queue holds the lock for this waiter.
@@ -340,13 +337,14 @@ impl NodeQueue {
         place: &Place,
     ) {
         if let Some(Queued { holding: Some(holding), .. }) = &place.queued {
-            self.offer_requests.give_back_unheard(engine, acquisition, (place.home, &holding.token));
+            let at_home = (place.home, &holding.token);
+            offer::give_back_unheard(&mut self.offer_requests, engine, acquisition, at_home);
         }
     }
 
     /// Gives back offers that were too few or too late.
     pub(super) fn give_back(&mut self, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) {
-        self.offer_requests.give_back(engine, acquisition);
+        offer::give_back(&mut self.offer_requests, engine, acquisition);
     }
 
     /// Whether no node has it in its queue.

@@ -14,11 +14,9 @@ use super::recently_contended::Contended;
 use crate::node::{Hint, HintListener, Identity, Response, Vote};
 use crate::quorum::round::Driven;
 use crate::runtime::{Mutex, clock::Clock};
-use quorlock_protocol::machine::{Attempt, NodeSet};
-use quorlock_protocol::{
-    Claim, InboxId, InboxMessage, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, WaiterId, is_fresh,
-    offer_renamed_after,
-};
+use quorlock_protocol::machine::wait::SharedAttempt;
+use quorlock_protocol::machine::{Attempt, Next, NextWaiters, NodeSet};
+use quorlock_protocol::{Claim, InboxId, InboxMessage, Moment, OTHERS_FOR, OfferTerms, Token, WaiterId};
 
 /// The offers of a coordinator: those that it waits for, and those that it may make.
 pub(crate) struct Offers {
@@ -46,28 +44,14 @@ struct Inner {
     requests: HashMap<Box<[u8]>, Arc<OfferRequest>>,
     /// How many entries trigger a purge of the expired ones.
     purge_above: usize,
-    /// The first waiter for a lock that this process holds or is about to acquire.
-    next: HashMap<Arc<str>, Next>,
+    /// Of the locks that this process holds or is about to acquire.
+    next: NextWaiters,
     /// Locks that a client outside the queue held a moment ago.
     others: Contended,
 }
 
-/// The waiter to which the lock may be offered.
-pub(crate) struct Next {
-    pub(crate) waiter: Arc<NextWaiter>,
-    /// The node that keeps the queue.
-    pub(crate) home: usize,
-    /// The lease it is for: the random part of its token, or the id of the waiter whose turn it is.
-    to: Box<[u8]>,
-    received: Moment,
-    /// Whether a waiter has seen a holder that is not in the queue.
-    pub(crate) others_seen: bool,
-}
-
 /// The purge threshold: this many, or twice the number of entries that have not expired.
 const LEAST_ROOM: usize = 64;
-/// The most locks for which the next waiter is remembered.
-const MOST: usize = 1024;
 
 impl Offers {
     pub(crate) fn new(inbox: InboxId, time: Time) -> Offers {
@@ -75,7 +59,7 @@ impl Offers {
             open: NodeSet::default(),
             requests: HashMap::new(),
             purge_above: LEAST_ROOM,
-            next: HashMap::new(),
+            next: NextWaiters::default(),
             others: Contended::remembering(OTHERS_FOR),
         };
         Offers { inbox, time, used: AtomicBool::new(false), inside: Mutex::new(inside) }
@@ -96,11 +80,11 @@ impl Offers {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.inside.lock();
         if inside.requests.len() >= inside.purge_above {
-            inside.requests.retain(|_, known| now < known.forgotten);
+            inside.requests.retain(|_, known| now < known.forgotten_at());
             // So that each entry is checked twice on average, however many there are.
             inside.purge_above = LEAST_ROOM.max(2 * inside.requests.len());
         }
-        let before = inside.requests.insert(request.claim.token().random_part().into(), request.clone());
+        let before = inside.requests.insert(request.terms.token.random_part().into(), request.clone());
         debug_assert!(before.is_none(), "two requests name the same token");
     }
 
@@ -110,7 +94,7 @@ impl Offers {
         if self.used.load(Ordering::Relaxed)
             && let Some(request) = self.request(token.random_part())
         {
-            *request.given_up.lock() = true;
+            request.votes.with(|votes, _| votes.give_up());
         }
     }
 
@@ -120,10 +104,11 @@ impl Offers {
 
     /// Returns the requests to which an offer may still come, and of which no lease has come.
     pub(super) fn open_requests(&self, now: Moment) -> Vec<Arc<OfferRequest>> {
-        let open = |request: &&Arc<OfferRequest>| {
-            now < request.forgotten && !request.taken_up.load(Ordering::Relaxed)
+        let requests: Vec<_> = self.inside.lock().requests.values().cloned().collect();
+        let is_open = |request: &Arc<OfferRequest>| {
+            request.votes.with(|votes, _| votes.is_open() && now < votes.forgotten_at())
         };
-        self.inside.lock().requests.values().filter(open).cloned().collect()
+        requests.into_iter().filter(is_open).collect()
     }
 
     /// Takes the waiter to which to offer the lock at `key`, held with `token`, if it can still
@@ -132,31 +117,15 @@ impl Offers {
         if !self.used.load(Ordering::Relaxed) {
             return None;
         }
-        let next = self.inside.lock().next.remove(key)?;
-        let now = now();
-        // Our own request may have reached the queue after the offer that we accepted.
-        let is_for_us = *next.to == *token.random_part() && next.waiter.terms.inbox != self.inbox;
-        (is_for_us && is_fresh(now.since(next.received), next.waiter.terms.life)).then_some(next)
+        self.inside.lock().next.take(key, token, self.inbox, now)
     }
 
     /// Records that the `waiter` whose turn it was has acquired the lock at `key` with this
     /// `token`.
     pub(crate) fn acquired(&self, key: &str, waiter: WaiterId, token: &Token) {
-        if self.used.load(Ordering::Relaxed)
-            && let Some(next) = self.inside.lock().next.get_mut(key)
-            && *next.to == *waiter.to_string().as_bytes()
-        {
-            next.to = token.random_part().into();
+        if self.used.load(Ordering::Relaxed) {
+            self.inside.lock().next.acquired(key, waiter, token);
         }
-    }
-
-    fn note_next(&self, key: &Arc<str>, next: Next, now: Moment) {
-        self.used.store(true, Ordering::Relaxed);
-        let mut inside = self.inside.lock();
-        if inside.next.len() >= MOST {
-            inside.next.retain(|_, next| is_fresh(now.since(next.received), next.waiter.terms.life));
-        }
-        inside.next.insert(key.clone(), next);
     }
 
     /// Records that a client outside the queue holds the lock at `key`.
@@ -182,61 +151,25 @@ pub(crate) struct OfferRequest {
     pub(super) engine: Weak<dyn GiveBack>,
     /// The runtime that gives back late offers.
     pub(super) runtime: Handle,
-    pub(super) claim: Arc<Claim>,
     /// The votes: they arrive unasked.
     pub(super) votes: Arc<Driven<Attempt>>,
-    pub(super) life: Duration,
-    /// When every offer for it has expired on the nodes, too.
-    pub(super) forgotten: Moment,
     /// The terms in the request.
     pub(super) terms: Arc<OfferTerms>,
-    /// Whether to ask again, because a coming offer would count from too long ago.
-    pub(super) stale: AtomicBool,
-    /// Whether it was sent again.
-    pub(super) repeated: AtomicBool,
-    /// Whether a lease has come of it. Written while `given_up` is locked.
-    pub(super) taken_up: AtomicBool,
-    /// Whether the token was withdrawn. Locked while a vote is counted, so that none is counted after that.
-    pub(super) given_up: Mutex<bool>,
 }
 
 impl OfferRequest {
-    /// Whether any node has offered the lock.
-    pub(super) fn has_votes(&self) -> bool {
-        self.votes.has_vote(&Vote::Granted)
+    pub(super) fn claim(&self) -> Arc<Claim> {
+        self.votes.with(|votes, _| votes.claim().clone())
     }
 
-    /// Takes up what was offered. Returns whether it may be: not once the token was given up (rule O-6).
-    pub(super) fn take_up(&self) -> bool {
-        let given_up = self.given_up.lock();
-        let takes_up = !*given_up;
-        if takes_up {
-            let before = self.taken_up.swap(true, Ordering::Relaxed);
-            debug_assert!(!before, "an offer was taken up twice");
-        }
-        takes_up
+    fn forgotten_at(&self) -> Moment {
+        self.votes.with(|votes, _| votes.forgotten_at())
     }
+}
 
-    /// Gives the token up, unless its offer was taken up: an offer that arrives from now on is given back. Returns whether
-    /// it did.
-    pub(super) fn give_up(&self) -> bool {
-        let mut given_up = self.given_up.lock();
-        let is_open = !self.taken_up.load(Ordering::Relaxed);
-        *given_up |= is_open;
-        is_open
-    }
-
-    /// Records that the node has stored an offer with this `life` and fencing token.
-    fn offered(&self, node: usize, answer: Response, life: Duration, now: Moment) {
-        let given_up = self.given_up.lock();
-        if !*given_up && life >= self.life {
-            return self.votes.offered(node, answer, now);
-        }
-        drop(given_up);
-        // It would keep other clients out until it expires (rule O-6).
-        if let Some(engine) = self.engine.upgrade() {
-            engine.give_back(self, node, life);
-        }
+impl SharedAttempt for OfferRequest {
+    fn with<T>(&self, work: impl FnOnce(&mut Attempt) -> T) -> T {
+        self.votes.with(|votes, _| work(votes))
     }
 }
 
@@ -282,118 +215,27 @@ impl HintListener for Inbox {
             InboxMessage::Offered { token, number, life } => {
                 let Some(request) = offers.request(token) else { return };
                 let answer = Response::new(Vote::Granted, from.clone()).with_fencing_token(number);
-                request.offered(self.node, answer, life, now);
-                queues.notify_offer(request.claim.key());
+                if !request.votes.offered(self.node, answer, life, now)
+                    && let Some(engine) = request.engine.upgrade()
+                {
+                    engine.give_back(&request, self.node, life);
+                }
+                queues.notify_offer(request.claim().key());
             }
             InboxMessage::Soon { token } => {
                 let Some(request) = offers.request(token) else { return };
-                if now.since(request.votes.sent) >= offer_renamed_after(request.life) {
-                    request.stale.store(true, Ordering::Relaxed);
-                    queues.notify_offer(request.claim.key());
+                if request.votes.with(|votes, _| votes.handle_soon(now)) {
+                    queues.notify_offer(request.claim().key());
                 }
             }
             InboxMessage::Next { key, to, next, others_seen } => {
                 if let Some(key) = queues.known(key) {
                     let (waiter, to) = (Arc::new(next), to.into());
                     let next = Next { waiter, home: self.node, to, received: now, others_seen };
-                    offers.note_next(&key, next, now);
+                    offers.used.store(true, Ordering::Relaxed);
+                    offers.inside.lock().next.note(&key, next, now);
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use super::*;
-    use crate::node::max_ttls::MaxTtls;
-    use crate::node::{Node, Responder, SharedRequest};
-    use crate::quorum::members::Nodes;
-    use crate::runtime::clock::SystemClock;
-    use crate::runtime::entropy::SystemEntropy;
-    use quorlock_protocol::machine::Wanted;
-    use quorlock_protocol::{Drift, Quarantine, Quorum};
-
-    const LIFE: Duration = Duration::from_secs(5);
-
-    #[derive(Debug)]
-    struct Silent;
-
-    impl Node for Silent {
-        fn name(&self) -> &'static str {
-            "silent"
-        }
-
-        fn ask(&self, _: SharedRequest, _: Responder) {}
-    }
-
-    /// The nodes at which an offer was given back.
-    #[derive(Default)]
-    struct GivenBack(Mutex<Vec<usize>>);
-
-    impl GiveBack for GivenBack {
-        fn give_back(self: Arc<Self>, _: &OfferRequest, node: usize, _: Duration) {
-            self.0.lock().push(node);
-        }
-    }
-
-    fn nodes() -> Arc<Nodes> {
-        let quorum = Quorum::majority(3);
-        let max_ttls = Arc::new(MaxTtls::new(LIFE, Drift::default(), quorum));
-        let nodes = (0..3).map(|_| Arc::new(Silent) as Arc<dyn Node>).collect();
-        Arc::new(Nodes::new(
-            nodes,
-            quorum,
-            (Arc::new(SystemClock), Arc::new(SystemEntropy)),
-            (Quarantine::none(), max_ttls),
-            None,
-        ))
-    }
-
-    fn offered(request: &OfferRequest, node: usize) {
-        let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO);
-        let vote = Response::new(Vote::Granted, Arc::new(identity));
-        request.offered(node, vote, LIFE, request.votes.sent);
-    }
-
-    /// In another order, as two threads may take: rule O-6 holds in each.
-    #[tokio::test]
-    async fn o6_an_offer_counts_or_is_given_back_and_never_both() {
-        let nodes = nodes();
-        let given_back = Arc::new(GivenBack::default());
-        let request = |random| {
-            let token = Token::new(random, "");
-            let engine: Weak<GivenBack> = Arc::downgrade(&given_back);
-            let claim = Arc::new(Claim::new("r".into(), token.clone()));
-            let wanted = Wanted { claim: claim.clone(), ttl: LIFE, fence_hint: None };
-            let votes = Driven::attempt(&nodes, Attempt::offered(&*nodes, nodes.clock.now(), wanted));
-            let inbox = InboxId::new(1);
-            OfferRequest {
-                engine,
-                runtime: Handle::current(),
-                claim,
-                life: LIFE,
-                forgotten: votes.sent + LIFE * 2,
-                votes,
-                terms: Arc::new(OfferTerms { inbox, prefix_len: 0, life: LIFE, fenced: false, token }),
-                stale: AtomicBool::new(false),
-                repeated: AtomicBool::new(false),
-                taken_up: AtomicBool::new(false),
-                given_up: Mutex::new(false),
-            }
-        };
-
-        let given_up = request(1);
-        assert!(given_up.give_up() && !given_up.take_up(), "a token that was given up is not taken up");
-        offered(&given_up, 0);
-        assert!(!given_up.has_votes(), "an offer that comes later does not count");
-        assert_eq!(*given_back.0.lock(), [0]);
-
-        let taken_up = request(2);
-        offered(&taken_up, 1);
-        assert!(taken_up.take_up() && !taken_up.give_up(), "one that was taken up is not withdrawn");
-        assert!(taken_up.has_votes());
-        assert_eq!(*given_back.0.lock(), [0]);
     }
 }

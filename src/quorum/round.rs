@@ -38,7 +38,7 @@ use crate::node::{
 };
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
-use quorlock_protocol::machine::{self, Address, Asked, Attempt, Heard, KeyStates, Machine, Question, Undo};
+use quorlock_protocol::machine::{self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Moment, Quorum, Tally};
 
@@ -135,12 +135,15 @@ impl Driven<Attempt> {
         driven
     }
 
-    /// Records an unasked vote of a node. Only its first vote counts.
-    pub(crate) fn offered(&self, node: usize, vote: Response, now: Moment) {
+    /// Records an unasked vote that the node keeps for `life`. Returns whether it may stay there.
+    pub(crate) fn offered(&self, node: usize, vote: Response, life: Duration, now: Moment) -> bool {
         let mut inner = self.inner.lock();
-        if let Some(heard) = inner.machine.round_mut().handle_offer(&*self.nodes, node, vote, now) {
-            self.conclude(inner, heard);
+        match inner.machine.handle_offer(&*self.nodes, node, vote, life, now) {
+            Offered::Counts(heard) => self.conclude(inner, heard),
+            Offered::Again => {}
+            Offered::GiveBack => return false,
         }
+        true
     }
 }
 

@@ -26,6 +26,7 @@ mod deployment;
 mod hand_over;
 mod keep;
 mod key_states;
+mod next_waiters;
 mod node_set;
 mod round;
 #[cfg(test)]
@@ -33,11 +34,12 @@ mod tests;
 mod undo;
 pub mod wait;
 
-pub use attempt::{Attempt, Wanted};
+pub use attempt::{Attempt, Offered, Wanted};
 pub use deployment::Deployment;
 pub use hand_over::{Replaced, Retained, Retention, Streak, Successor, may_hand_over};
 pub use keep::{Due, Keep, Latest, Renewed};
 pub use key_states::KeyStates;
+pub use next_waiters::{Next, NextWaiters};
 pub use node_set::NodeSet;
 pub use round::{Asked, Expect, Heard, INSPECT_PATIENCE, LEAST_PATIENCE, Number, Question, Round};
 pub use undo::{GivenUp, Of, Offer, Terms, Undo, was_lost};

@@ -12,8 +12,8 @@ use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
 use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::machine::NodeSet;
-use quorlock_protocol::machine::wait::{Next, Notice, Place};
-use quorlock_protocol::{Mode, Moment, Verdict, least_left};
+use quorlock_protocol::machine::wait::{Next, Notice, OfferStep, Place};
+use quorlock_protocol::{Mode, Moment, Verdict};
 
 /// The outcome of waiting in a queue.
 pub(super) enum Chance {
@@ -151,25 +151,21 @@ impl Contender {
     ) -> Result<Option<Attempt>, AcquireError> {
         let bell = subscription.bell();
         loop {
-            let now = self.engine.now();
-            let until = self.queue.offers_until(now);
-            if let Some(attempt) = self.queue.take_offered(&self.engine, acquisition) {
-                let left = attempt.deadline().since(now);
-                if left >= least_left(attempt.ttl(), self.queue.round_trip) {
-                    return Ok(Some(attempt));
+            let until = match self.queue.next_offer(&self.engine, acquisition) {
+                OfferStep::Take { request: attempt, .. } => return Ok(Some(attempt)),
+                OfferStep::Wait(until) => until,
+                // Of a coordinator that closes, nothing is taken up.
+                OfferStep::GiveBack(_) if self.engine.closing.is_cancelled() => {
+                    return Err(AcquireError::Closed);
                 }
-            } else if now < until {
-                tokio::select! {
-                    biased;
-                    () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
-                    () = bell.notified() => {}
-                    () = self.engine.wait_until(until) => {}
-                }
-                continue;
+                OfferStep::GiveBack(_) => return Ok(None),
+            };
+            tokio::select! {
+                biased;
+                () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
+                () = bell.notified() => {}
+                () = self.engine.wait_until(until) => {}
             }
-            // The next waiter gets it.
-            self.queue.give_back(&self.engine, acquisition);
-            return Ok(None);
         }
     }
 }

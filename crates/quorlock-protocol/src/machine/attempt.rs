@@ -27,7 +27,7 @@
 //! | it grants, fails, or is overdue | The other nodes are to be asked. |
 //! | the votes decide | Won, with a number that a quorum has drawn, or without one; or not won. If too few have drawn it, the next number is to be written back. |
 //! | the write-back decides | That is the verdict. |
-//! | a vote comes [without a request](Round::handle_offer) | Counted in the round of votes. |
+//! | a vote comes [without a request](Attempt::handle_offer) | Counted in the round of votes, or to be given back. |
 //! | a vote comes after the verdict | Changes what is left on its node. |
 //! | a response to the write-back comes after the verdict | Changes nothing. |
 //! | the caller gives up | Nothing more is sent. What the votes have left is to be taken back, by an [`Undo`](super::Undo). |
@@ -49,6 +49,11 @@ use super::{Number, Question, Round};
 use crate::node::{NodeError, Request, Response, SharedRequest};
 use crate::votes::VoteReport;
 use crate::{Claim, FenceHint, FencingToken, KeyState, Moment, Verdict};
+use offered::Offer;
+
+mod offered;
+
+pub use offered::Offered;
 
 /// What an attempt asks for.
 #[derive(Clone, Debug)]
@@ -74,6 +79,8 @@ pub struct Attempt {
     request: Option<SharedRequest>,
     /// To which nodes it is still to be sent.
     unsent: NodeSet,
+    /// If the votes are offered.
+    offer: Option<Offer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,13 +124,6 @@ impl Attempt {
         Attempt::send(nodes, now, claim, question, request, false)
     }
 
-    /// Waits for votes that come [without a request](Round::handle_offer).
-    #[must_use]
-    pub fn offered(nodes: &impl Deployment, now: Moment, wanted: Wanted) -> Attempt {
-        let votes = Round::offered(nodes, expect(wanted.fence_hint), now, wanted.ttl);
-        Attempt::new(wanted.claim, votes)
-    }
-
     fn send(
         nodes: &impl Deployment,
         now: Moment,
@@ -141,7 +141,7 @@ impl Attempt {
 
     fn new(claim: Arc<Claim>, votes: Round) -> Attempt {
         let (stage, unsent) = (Stage::Voting, NodeSet::default());
-        Attempt { claim, votes, write_back: None, stage, request: None, unsent }
+        Attempt { claim, votes, write_back: None, stage, request: None, unsent, offer: None }
     }
 
     fn all_nodes(&self) -> NodeSet {

@@ -271,17 +271,19 @@ fn offered_votes_need_no_request() {
     assert!(!attempt.has_unsent() && sent(&mut attempt, at(0)).is_empty());
     let offer = |attempt: &mut Attempt, node, drawn| {
         let vote = response(node, Vote::Granted).with_fencing_token(number(drawn));
-        attempt.round_mut().handle_offer(&FIVE, node, vote, at(500))
+        attempt.handle_offer(&FIVE, node, vote, TTL, at(500))
     };
     for node in 0..3 {
         assert_eq!(attempt.decide(&FIVE, at(500)), None);
-        assert!(offer(&mut attempt, node, 10).is_some());
-        assert!(offer(&mut attempt, node, 11).is_none(), "a node votes once");
+        assert!(matches!(offer(&mut attempt, node, 10), Offered::Counts(_)));
+        assert_eq!(offer(&mut attempt, node, 11), Offered::Again, "a node votes once");
     }
     assert_eq!(attempt.decide(&FIVE, at(500)), Some(Verdict::Won));
     assert_eq!(attempt.number(), number(10));
     let mut split = Attempt::offered(&FIVE, at(0), numbered());
-    (0..3).for_each(|node| assert!(offer(&mut split, node, 10 + u64::from(node == 0)).is_some()));
+    (0..3).for_each(|node| {
+        offer(&mut split, node, 10 + u64::from(node == 0));
+    });
     assert_eq!(split.decide(&FIVE, at(500)), None);
     assert_eq!(sent(&mut split, at(501)).len(), 5, "an offered number is written back, too");
 }
