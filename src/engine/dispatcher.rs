@@ -1,7 +1,6 @@
 //! Serves the wait queue of a lock in this process: acquires the lock for the first waiter and
 //! passes it on.
 
-use std::mem;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -14,24 +13,24 @@ use super::hold::Hold;
 use super::keeper::{Keeper, Succession};
 use super::options::AcquireRequest;
 use super::queue::Waiter;
+use super::readers;
 use crate::error::AcquireError;
 use quorlock_protocol::Mode;
 
-/// Serves one waiter after the other, until one of them has the lock or the queue is empty.
-async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
+/// Serves one waiter after the other, until one of them has the lock for itself or the queue is empty.
+pub(crate) async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
     loop {
-        let won = tokio::select! {
-            biased;
-            () = waiter.sender.closed() => None,
-            won = dispatcher.win(&waiter.acquisition) => Some(won),
-        };
-        match won {
+        match dispatcher.win_for(&mut waiter).await {
             Some(Ok((attempt, rounds))) => {
-                dispatcher.by = ServedBy::Holder;
                 let engine = dispatcher.engine.clone();
-                let keeper = Keeper::new(&engine, &waiter.acquisition, attempt)
-                    .succeeded_by(dispatcher.into_succession());
-                return keeper.deliver_to(waiter, rounds);
+                let keeper = Keeper::new(&engine, &waiter.acquisition, attempt);
+                if dispatcher.mode == Mode::Exclusive {
+                    return keeper.succeeded_by(dispatcher.into_succession()).deliver_to(waiter, rounds);
+                }
+                keeper.deliver_to(waiter, rounds);
+                if dispatcher.by != ServedBy::None {
+                    Box::pin(readers::follow(&engine, &dispatcher.key)).await;
+                }
             }
             Some(Err(error)) => drop(waiter.sender.send(Err(error.into()))),
             None => {}
@@ -54,13 +53,15 @@ pub(crate) struct Dispatcher {
 }
 
 /// What serves a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedBy {
     /// The first caller or the holder; a task afterwards.
     Holder,
     /// A task. If it ends before the queue does, because it panicked or its runtime shut down, it
     /// closes the queue so that no caller waits forever.
     Task,
-    /// Nothing: the queue was closed (there may be a new one for the same key), or the lock is held.
+    /// Nothing: the queue was closed (there may be a new one for the same key), or the lock is held. Or the caller is in
+    /// no queue.
     None,
 }
 
@@ -87,8 +88,7 @@ impl Dispatcher {
         Succession { serve: Dispatcher::resumed, contender: self.contender.take().map(Box::new) }
     }
 
-    /// Serves the queue of `key` after an exclusive lease. Readers do not pause: a task serves
-    /// their queue.
+    /// Serves the queue of `key` after an exclusive lease. Those of readers go on being served.
     fn resumed(
         engine: Arc<EngineContext>,
         key: Arc<str>,
@@ -122,6 +122,15 @@ impl Dispatcher {
         })
     }
 
+    /// Acquires the lock for a waiter; `None` if it stops to wait.
+    async fn win_for(&mut self, waiter: &mut Waiter) -> Option<Result<(Attempt, usize), AcquireError>> {
+        tokio::select! {
+            biased;
+            () = waiter.sender.closed() => None,
+            won = self.win(&waiter.acquisition) => Some(won),
+        }
+    }
+
     /// Acquires the lock. Also returns the number of rounds.
     ///
     /// # Cancel safety
@@ -132,7 +141,7 @@ impl Dispatcher {
         engine.introduced().await;
         let new = || Contender::new(engine, &acquisition.keys, self.mode);
         let contender = self.contender.get_or_insert_with(new);
-        if engine.queues.take_cooldown(&self.key, || engine.now()) {
+        if self.mode == Mode::Exclusive && engine.queues.take_cooldown(&self.key, || engine.now()) {
             contender.back_off().await;
         }
         let won = contender.win(acquisition).instrument(acquisition.span.get()).await;
@@ -144,7 +153,10 @@ impl Dispatcher {
     }
 
     /// Returns the next waiter, or closes the queue if there is none.
-    pub(crate) fn next(&mut self) -> Option<Waiter> {
+    fn next(&mut self) -> Option<Waiter> {
+        if self.by == ServedBy::None {
+            return None;
+        }
         let next = self.engine.queues_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
             self.by = ServedBy::None;
@@ -155,7 +167,7 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        match mem::replace(&mut self.by, ServedBy::None) {
+        match self.by {
             ServedBy::Holder => {
                 if let Some(waiter) = self.next() {
                     // As far as is known, the waiter's runtime is driven.

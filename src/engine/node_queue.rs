@@ -143,7 +143,9 @@ impl NodeQueue {
                 let round_trip = engine.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
                 let terms = match self.accepts {
-                    Accepts::Offers => offer::ask(&mut self.offer_requests, engine, acquisition, (home, round_trip)),
+                    Accepts::Offers => {
+                        offer::ask(&mut self.offer_requests, engine, acquisition, (home, round_trip))
+                    }
                     Accepts::OpenReleases => None,
                 };
                 self.round_trip = round_trip;

@@ -22,7 +22,7 @@ use super::offer_inbox::{GiveBack, OfferRequest};
 use super::options::{AcquireRequest, Fencing, Renewal};
 use crate::node::SharedRequest;
 use crate::quorum::round::{Driven, Expect, Round};
-use quorlock_protocol::machine::wait::{OfferStep, OfferRequests, asks_for_offers};
+use quorlock_protocol::machine::wait::{OfferRequests, OfferStep, asks_for_offers};
 use quorlock_protocol::machine::{self, KeyStates, Wanted};
 use quorlock_protocol::{KeyState, OfferTerms, Token, offer_life};
 

@@ -2,7 +2,7 @@
 //! arrival, and the nodes that have hinted at a change.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, notify_listener};
 use crate::runtime::Mutex;
 use quorlock_protocol::Moment;
-use quorlock_protocol::machine::NodeSet;
+use quorlock_protocol::machine::{LocalQueue, NodeSet};
 use quorlock_protocol::votes::Holder;
 
 mod hints;
@@ -77,19 +77,15 @@ impl Default for Inner {
 /// One per held lock, so state that only waiters need is boxed.
 #[derive(Default)]
 struct WaitQueue {
-    /// Whether this process holds the key.
-    held: bool,
+    callers: LocalQueue<Waiter>,
     /// The nodes that have hinted at a change since the contender last asked.
     changed: NodeSet,
-    /// The waiter that was taken from the queue and still waits for the lock.
-    served: Option<NonZeroU64>,
-    waiting: Option<Box<Waiters>>,
+    signals: Option<Box<Signals>>,
 }
 
-/// The waiters in a queue, and the state that they share.
+/// What the waiters in a queue share.
 #[derive(Default)]
-struct Waiters {
-    in_order: VecDeque<Waiter>,
+struct Signals {
     /// Notifies the contender when a node hints at a change.
     bell: Option<Arc<Notify>>,
     /// The nodes that have notified us of our turn.
@@ -99,38 +95,16 @@ struct Waiters {
 }
 
 impl WaitQueue {
-    fn set_held(&mut self, held: bool) {
-        self.held = held;
-        self.served = None;
-    }
-
     /// Records hints from these nodes.
     fn hint(&mut self, nodes: NodeSet) {
         self.changed.add(nodes);
-        if let Some(Waiters { bell: Some(bell), .. }) = self.waiting.as_deref() {
+        if let Some(Signals { bell: Some(bell), .. }) = self.signals.as_deref() {
             bell.notify_one();
         }
     }
 
-    fn waiting_mut(&mut self) -> &mut Waiters {
-        self.waiting.get_or_insert_default()
-    }
-
-    /// Whether this process holds the key, or another caller in it came first.
-    fn is_taken(&self) -> bool {
-        self.held || self.served.is_some() || self.waiters().next().is_some()
-    }
-
-    fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiting.iter().flat_map(|waiting| &waiting.in_order)
-    }
-
-    /// Takes the first waiter that still waits. Cancelled waiters stay until their [`Place`] is
-    /// dropped: they own data of the caller, which must not be dropped under the lock.
-    fn pop_first(&mut self) -> Option<Waiter> {
-        let waiters = &mut self.waiting.as_mut()?.in_order;
-        let first = waiters.iter().position(|waiter| !waiter.sender.is_closed())?;
-        waiters.remove(first)
+    fn signals_mut(&mut self) -> &mut Signals {
+        self.signals.get_or_insert_default()
     }
 }
 
@@ -172,17 +146,17 @@ impl WaitQueues {
 
     /// Whether this process holds the key, or another caller in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(WaitQueue::is_taken)
+        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_taken())
     }
 
     /// Whether this process holds the key.
     pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.held)
+        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_held())
     }
 
     /// Whether the queue has a waiter that is not being served yet.
     pub(crate) fn is_waited_for(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.waiters().next().is_some())
+        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_waited_for())
     }
 
     /// Joins the end of the queue. A caller that does not wait joins only an empty one: checked
@@ -193,21 +167,20 @@ impl WaitQueues {
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
         match inside.by_key.entry(acquisition.queue_key().clone()) {
-            Entry::Occupied(queue) if acquisition.wait == Wait::Never && queue.get().is_taken() => {
-                Joined::Taken
-            }
             Entry::Occupied(mut queue) => {
                 let (sender, delivery) = oneshot::channel();
-                queue.get_mut().waiting_mut().in_order.push_back(Waiter {
-                    arrival,
-                    acquisition: acquisition.clone(),
-                    sender,
-                    runtime: runtime.clone(),
-                });
-                Joined::Behind(Place { queues: self.clone(), key: queue.key().clone(), arrival }, delivery)
+                let (acquisition, runtime) = (acquisition.clone(), runtime.clone());
+                let may_wait = acquisition.wait != Wait::Never;
+                let waiter = || Waiter { arrival, acquisition, sender, runtime };
+                if queue.get_mut().callers.join(may_wait, waiter) {
+                    let place = Place { queues: self.clone(), key: queue.key().clone(), arrival };
+                    Joined::Behind(place, delivery)
+                } else {
+                    Joined::Taken
+                }
             }
             Entry::Vacant(queue) => {
-                queue.insert(WaitQueue { served: Some(arrival), ..WaitQueue::default() });
+                queue.insert(WaitQueue { callers: LocalQueue::serving(arrival), ..WaitQueue::default() });
                 Joined::First
             }
         }
@@ -218,8 +191,7 @@ impl WaitQueues {
     pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
         let mut inside = self.inside.lock();
         let queue = inside.by_key.get_mut(key)?;
-        let waiter = queue.pop_first();
-        queue.served = waiter.as_ref().map(|waiter| waiter.arrival);
+        let waiter = queue.callers.serve_next();
         let ended = if waiter.is_none() { inside.by_key.remove(key) } else { None };
         drop(inside);
         drop(ended);
@@ -235,27 +207,30 @@ impl WaitQueues {
 
     /// Takes the first waiter.
     pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
-        self.inside.lock().by_key.get_mut(key)?.pop_first()
+        self.inside.lock().by_key.get_mut(key)?.callers.take_next()
+    }
+
+    /// Takes those that may follow a reader.
+    pub(crate) fn followers(&self, key: &str) -> Vec<Waiter> {
+        let mut inside = self.inside.lock();
+        inside.by_key.get_mut(key).map_or_else(Vec::new, |queue| queue.callers.followers())
     }
 
     /// Puts a waiter back in its former place, unless it has gone. A key that was held for it must
-    /// be [released](WaitQueues::clear_held) only after that, or a caller that does not wait might join in
-    /// front of it.
+    /// be [released](WaitQueues::clear_held) only after that.
     pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
         if waiter.sender.is_closed() {
             return;
         }
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
-            let waiters = &mut queue.waiting_mut().in_order;
-            let place = waiters.partition_point(|other| other.arrival < waiter.arrival);
-            waiters.insert(place, waiter);
+            queue.callers.put_back(waiter);
         }
     }
 
     /// Records that this process no longer holds the key exclusively.
     pub(crate) fn clear_held(&self, key: &str) {
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
-            queue.set_held(false);
+            queue.callers.set_held(false);
         }
     }
 
@@ -290,7 +265,7 @@ impl WaitQueues {
 
     /// How the last attempt for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
-        self.inside.lock().by_key.get(key)?.waiting.as_ref()?.news.clone()
+        self.inside.lock().by_key.get(key)?.signals.as_ref()?.news.clone()
     }
 
     /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
@@ -307,12 +282,12 @@ impl WaitQueues {
             let mut inside = self.inside.lock();
             let Some(queue) = inside.by_key.get_mut(key) else { return };
             if news.is_none() {
-                queue.set_held(true);
+                queue.callers.set_held(true);
             }
-            if news.is_some() || queue.waiting.is_some() {
-                queue.waiting_mut().news = news;
+            if news.is_some() || queue.signals.is_some() {
+                queue.signals_mut().news = news;
             }
-            for (ahead, waiter) in queue.waiters().enumerate() {
+            for (ahead, waiter) in queue.callers.waiters().enumerate() {
                 if let Some(on_wait) = &waiter.acquisition.on_wait {
                     listeners.push((on_wait.clone(), ahead + 1, waiter.acquisition.since));
                 }

@@ -8,12 +8,11 @@ use tokio::runtime::Handle;
 
 use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
-use crate::engine::dispatcher::{Dispatcher, ServedBy};
+use crate::engine::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::hold::{Hold, WeakHold};
 use crate::engine::options::{AcquireRequest, Fencing, Reentry};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
-use crate::engine::readers;
 use crate::engine::wait::Wait;
 use crate::error::{AcquireError, ConfigError};
 use crate::lease::LeaseWatch;
@@ -148,9 +147,7 @@ impl<K, F> Lock<K, F> {
         engine.tasks.see(&runtime);
         // Another reader of this process, in whatever queue, says nothing about the nodes' answer.
         if acquisition.mode == Mode::Shared && acquisition.wait == Wait::Never {
-            let (waiter, delivery) = Waiter::alone(acquisition.clone(), runtime.clone());
-            self.engine.tasks.spawn(readers::ask_once(engine, waiter), &runtime);
-            return Some(self.served(delivery, None));
+            return Some(self.served_alone(acquisition, ServedBy::None));
         }
         Some(match (self.engine.queues_of(acquisition.mode).join(acquisition, &runtime), acquisition.mode) {
             (Joined::Taken, _) => return None,
@@ -159,12 +156,17 @@ impl<K, F> Lock<K, F> {
                 let dispatcher = Dispatcher::begin(engine, acquisition, ServedBy::Holder);
                 Coming::Led(dispatcher.lead(acquisition.clone()))
             }
-            (Joined::First, Mode::Shared) => {
-                let (first, delivery) = Waiter::alone(acquisition.clone(), runtime.clone());
-                self.engine.tasks.spawn(readers::serve(engine, first), &runtime);
-                self.served(delivery, None)
-            }
+            (Joined::First, Mode::Shared) => self.served_alone(acquisition, ServedBy::Task),
         })
+    }
+
+    /// A task contends for a reader.
+    fn served_alone(&self, acquisition: &Arc<AcquireRequest>, by: ServedBy) -> Coming {
+        let runtime = Handle::current();
+        let (waiter, delivery) = Waiter::alone(acquisition.clone(), runtime.clone());
+        let dispatcher = Dispatcher::begin(self.engine.clone(), acquisition, by);
+        self.engine.tasks.spawn(serve(dispatcher, waiter), &runtime);
+        self.served(delivery, None)
     }
 
     /// Waits for the tasks that an ended runtime has left behind, for as long as the nodes should need: one may be the

@@ -38,7 +38,9 @@ use crate::node::{
 };
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
-use quorlock_protocol::machine::{self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo};
+use quorlock_protocol::machine::{
+    self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo,
+};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Moment, Quorum, Tally};
 

@@ -11,6 +11,8 @@
 //! | [`Undo`] | which request takes a claim back at which node, and when one that failed is asked again | `engine/cleanup.rs` |
 //! | [`Keep`] | when a lease is renewed, what the verdict means, which nodes are repaired | `engine/keeper.rs` |
 //! | [`may_hand_over`], [`Streak`], [`Replaced`], [`Retention`] | how a lock goes to the next waiter of the process, what is left of the old token, how a lock stays taken | `engine/keeper/` |
+//! | [`LocalQueue`] | which caller of a process is next | `engine/queue.rs` |
+//! | [`NextWaiters`] | to whom a holder may offer its lock | `engine/offer_inbox.rs` |
 //! | [`wait`] | what a waiter does next, where it waits and what it believes of its node, when to ask again | `engine/contender.rs`, `engine/node_queue.rs`, `engine/key_watch.rs` |
 //!
 //! `crates/quorlock-model` runs them in every order of events: see its module `real`.
@@ -26,6 +28,7 @@ mod deployment;
 mod hand_over;
 mod keep;
 mod key_states;
+mod local_queue;
 mod next_waiters;
 mod node_set;
 mod round;
@@ -39,6 +42,7 @@ pub use deployment::Deployment;
 pub use hand_over::{Replaced, Retained, Retention, Streak, Successor, may_hand_over};
 pub use keep::{Due, Keep, Latest, Renewed};
 pub use key_states::KeyStates;
+pub use local_queue::{LocalQueue, LocalWaiter};
 pub use next_waiters::{Next, NextWaiters};
 pub use node_set::NodeSet;
 pub use round::{Asked, Expect, Heard, INSPECT_PATIENCE, LEAST_PATIENCE, Number, Question, Round};

@@ -98,15 +98,15 @@ impl WaitQueues {
     /// Takes the nodes that have notified us of our turn at `key` since the last call.
     pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
         let mut inside = self.inside.lock();
-        let waiting = inside.by_key.get_mut(key).and_then(|queue| queue.waiting.as_deref_mut());
-        waiting.map_or_else(NodeSet::default, |waiting| std::mem::take(&mut waiting.turns))
+        let signals = inside.by_key.get_mut(key).and_then(|queue| queue.signals.as_deref_mut());
+        signals.map_or_else(NodeSet::default, |signals| std::mem::take(&mut signals.turns))
     }
 
     /// Whether there are such nodes.
     pub(crate) fn has_turn(&self, key: &str) -> bool {
         let inside = self.inside.lock();
-        let waiting = inside.by_key.get(key).and_then(|queue| queue.waiting.as_deref());
-        waiting.is_some_and(|waiting| !waiting.turns.is_empty())
+        let signals = inside.by_key.get(key).and_then(|queue| queue.signals.as_deref());
+        signals.is_some_and(|signals| !signals.turns.is_empty())
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
@@ -129,13 +129,13 @@ impl WaitQueues {
             .lock()
             .by_key
             .get_mut(key)
-            .map(|queue| queue.waiting_mut().bell.get_or_insert_default().clone())
+            .map(|queue| queue.signals_mut().bell.get_or_insert_default().clone())
     }
 
     /// Notifies `bell` from now on when a node hints at a change of `key`.
     pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
-            queue.waiting_mut().bell = Some(bell.clone());
+            queue.signals_mut().bell = Some(bell.clone());
         }
     }
 }
@@ -183,7 +183,7 @@ impl HintListener for HintSink {
                 let key = std::str::from_utf8(key).unwrap_or_default();
                 if let Some(lock) = inside.turns.get(key).cloned() {
                     if let Some(queue) = inside.by_key.get_mut(&lock) {
-                        queue.waiting_mut().turns.add(node);
+                        queue.signals_mut().turns.add(node);
                         queue.hint(NodeSet::default());
                     }
                 } else if let Some(queue) = inside.by_key.get_mut(key) {

@@ -10,6 +10,7 @@ use super::WaitQueues;
 use crate::engine::hold::Hold;
 use crate::engine::options::AcquireRequest;
 use crate::error::AcquireError;
+use quorlock_protocol::machine::LocalWaiter;
 
 /// A caller that waits.
 pub(crate) struct Waiter {
@@ -25,6 +26,16 @@ impl Waiter {
     pub(crate) fn alone(acquisition: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, HoldReceiver) {
         let (sender, delivery) = oneshot::channel();
         (Waiter { arrival: NonZeroU64::MIN, acquisition, sender, runtime }, delivery)
+    }
+}
+
+impl LocalWaiter for Waiter {
+    fn arrival(&self) -> NonZeroU64 {
+        self.arrival
+    }
+
+    fn is_gone(&self) -> bool {
+        self.sender.is_closed()
     }
 }
 
@@ -55,14 +66,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // Usually the waiter has already been taken out to be served.
         let left = match self.queues.inside.lock().by_key.get_mut(&self.key) {
-            Some(queue) => {
-                queue.served.take_if(|served| *served == self.arrival);
-                let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.in_order);
-                waiters.and_then(|waiters| {
-                    let place = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
-                    waiters.remove(place)
-                })
-            }
+            Some(queue) => queue.callers.leave(self.arrival),
             None => None,
         };
         // Dropped after the lock is released: it owns data of the caller.

@@ -90,9 +90,9 @@ mod tests {
     }
 
     fn taken(mut next: NextWaiters, token: &Token, inbox: InboxId, now: Moment) -> bool {
-        let taken = next.take("r", token, inbox, || now).is_some();
+        let is_offered = next.take("r", token, inbox, || now).is_some();
         assert!(next.take("r", token, inbox, || now).is_none(), "an offer is made once");
-        taken
+        is_offered
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl<R: SharedAttempt> OfferRequests<R> {
             let is_newest = self.open.back().is_none_or(|other| sent(other) <= sent(&request));
             return OfferStep::Take { request, is_latest: is_newest && !is_repeated };
         }
-        request.with(|late| late.withdraw());
+        request.with(Attempt::withdraw);
         let others = self.give_back();
         OfferStep::GiveBack([request].into_iter().chain(others).collect())
     }

@@ -23,8 +23,12 @@ fn at(millis: u64) -> Moment {
     Moment::since_origin(Duration::from_millis(1000 + millis))
 }
 
+fn shorter(duration: Duration, by: Duration) -> Duration {
+    duration.checked_sub(by).unwrap()
+}
+
 fn before(moment: Moment) -> Moment {
-    Moment::ORIGIN + (moment.since(Moment::ORIGIN) - Duration::from_millis(1))
+    Moment::ORIGIN + shorter(moment.since(Moment::ORIGIN), Duration::from_millis(1))
 }
 
 fn requested(random: u128, now: Moment) -> Shared {
@@ -41,7 +45,10 @@ fn requests() -> (OfferRequests<Shared>, Shared) {
 }
 
 fn offer_for(request: &Shared, node: usize, life: Duration, now: Moment) -> Offered {
-    let vote = Response::new(Vote::Granted, Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO)));
+    let vote = Response::new(
+        Vote::Granted,
+        Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO)),
+    );
     request.borrow_mut().handle_offer(&FIVE, node, vote, life, now)
 }
 
@@ -89,7 +96,7 @@ fn an_offer_with_too_little_left_is_given_back() {
     let (mut requests, first) = requests();
     let unheard = requested(2, at(1));
     requests.push(unheard.clone());
-    let last = at(0) + (LIFE - least_left(LIFE, ROUND_TRIP));
+    let last = at(0) + shorter(LIFE, least_left(LIFE, ROUND_TRIP));
     offer(&first, 0..5, last);
     assert_eq!(given_back(next(&mut requests, last)), 1, "nothing is given back that was not offered");
     assert!(!first.borrow_mut().take_up() && !unheard.borrow_mut().take_up(), "all are given up");
@@ -119,7 +126,7 @@ fn o6_an_offer_counts_or_is_given_back_and_never_both() {
 #[test]
 fn an_offer_shorter_than_its_terms_is_given_back() {
     let (_, first) = requests();
-    let shorter = LIFE - Duration::from_millis(1);
+    let shorter = shorter(LIFE, Duration::from_millis(1));
     assert_eq!(offer_for(&first, 0, shorter, at(1)), Offered::GiveBack);
     offer(&first, 0..1, at(1));
     assert_eq!(offer_for(&first, 0, LIFE, at(2)), Offered::Again, "a node votes once (O-2)");
@@ -133,7 +140,10 @@ fn a_token_is_named_again_while_it_is_recent() {
     assert!(named.repeat(before(renamed)).is_some());
     assert!(named.repeat(renamed).is_none());
     offer(&first, 0..3, at(10));
-    assert!(matches!(next(&mut named, at(10)), OfferStep::Take { is_latest: false, .. }), "it was sent again");
+    assert!(
+        matches!(next(&mut named, at(10)), OfferStep::Take { is_latest: false, .. }),
+        "it was sent again"
+    );
 
     let (mut answered, first) = requests();
     offer(&first, 0..1, at(10));
@@ -142,7 +152,10 @@ fn a_token_is_named_again_while_it_is_recent() {
     let (mut old, first) = requests();
     old.push(requested(2, at(200)));
     offer(&first, 0..3, at(300));
-    assert!(matches!(next(&mut old, at(300)), OfferStep::Take { is_latest: false, .. }), "another one came later");
+    assert!(
+        matches!(next(&mut old, at(300)), OfferStep::Take { is_latest: false, .. }),
+        "another one came later"
+    );
 
     let (mut forgotten, first) = requests();
     offer(&first, 0..1, at(0) + LIFE);
