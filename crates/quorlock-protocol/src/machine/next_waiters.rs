@@ -1,6 +1,6 @@
 //! To whom a holder may offer its lock: the first waiter in the queue of each lock, of which a node has notified it.
 //!
-//! A lock is offered only to a waiter whose terms are recent (O-4), and only for the lease of which the node spoke: that which
+//! A lock is offered only to a waiter whose terms are recent, and only for the lease of which the node spoke: that which
 //! stored the token, or that of the waiter whose turn it was, once it has acquired the lock.
 
 use std::collections::HashMap;
@@ -108,7 +108,7 @@ mod tests {
         assert!(!taken(noted(token.random_part()), &other, ours, now));
         assert!(!taken(noted(token.random_part()), &token, InboxId::new(2), now), "it is one of our own");
         let last = now + LIFE * 8;
-        assert!(!taken(noted(token.random_part()), &token, ours, last), "its terms are old (O-4)");
+        assert!(!taken(noted(token.random_part()), &token, ours, last), "its terms are old");
 
         let mut in_turn = noted(WaiterId::new(9).to_string().as_bytes());
         in_turn.acquired("r", WaiterId::new(8), &token);

@@ -90,9 +90,8 @@ fn too_few_offers_are_given_back_after_a_turn() {
     assert_eq!(offer_for(&first, 2, LIFE, until), Offered::GiveBack, "it is too late now");
 }
 
-/// Rule O-5.
 #[test]
-fn an_offer_with_too_little_left_is_given_back() {
+fn o5_an_offer_with_too_little_left_is_given_back() {
     let (mut requests, first) = requests();
     let unheard = requested(2, at(1));
     requests.push(unheard.clone());
@@ -122,9 +121,8 @@ fn o6_an_offer_counts_or_is_given_back_and_never_both() {
     assert_eq!(taken_up.borrow_mut().give_up().get(4), KeyState::InFlight);
 }
 
-/// Rule O-7.
 #[test]
-fn an_offer_shorter_than_its_terms_is_given_back() {
+fn o7_an_offer_shorter_than_its_terms_is_given_back() {
     let (_, first) = requests();
     let shorter = shorter(LIFE, Duration::from_millis(1));
     assert_eq!(offer_for(&first, 0, shorter, at(1)), Offered::GiveBack);
@@ -132,9 +130,8 @@ fn an_offer_shorter_than_its_terms_is_given_back() {
     assert_eq!(offer_for(&first, 0, LIFE, at(2)), Offered::Again, "a node votes once (O-2)");
 }
 
-/// Rule O-3.
 #[test]
-fn a_token_is_named_again_while_it_is_recent() {
+fn o3_a_token_is_named_again_while_it_is_recent() {
     let renamed = at(0) + offer_renamed_after(LIFE);
     let (mut named, first) = requests();
     assert!(named.repeat(before(renamed)).is_some());
