@@ -58,7 +58,7 @@ use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, ConnectionError, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::inbox_secret::InboxSecret;
-use super::info::facts_in;
+use super::info::{Info, facts_in};
 use super::introduction::{Introduction, Replies, ReplyTo};
 use super::last_seen::{AskedMarks, LastSeen, Marks};
 use super::login::Login;
@@ -258,6 +258,7 @@ impl Connector {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
+        let info = Info::of(&info);
         let mut marks = marks.of(&mut replies);
         let has_inbox =
             inbox.map(|asked| self.has_subscribed(&mut replies, asked)).transpose()? == Some(true);

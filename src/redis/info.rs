@@ -17,20 +17,29 @@ const LONGEST_UPTIME: u64 = 100 * 365 * 24 * 60 * 60;
 /// The last second of the year 9999, the latest plausible time.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// Returns the value of a field, which may be empty; `None` if it is missing.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+/// A reply to `INFO`: the fields in it. It is read for twenty of them with each connection.
+pub(super) struct Info<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Info<'a> {
+    pub(super) fn of(reply: &'a str) -> Info<'a> {
+        Info(reply.lines().filter_map(|line| line.split_once(':')).collect())
+    }
+
+    /// Returns the value of a field, which may be empty; `None` if it is missing.
+    pub(super) fn field(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+    }
 }
 
 /// Parses the facts in `info`. Missing and malformed fields are unknown.
-pub(super) fn facts_in(info: &str) -> Facts {
-    let flag = |name| match field(info, name)? {
+pub(super) fn facts_in(info: &Info<'_>) -> Facts {
+    let flag = |name| match info.field(name)? {
         "0" => Some(false),
         "1" => Some(true),
         _ => None,
     };
     Facts {
-        identity: field(info, "run_id").map(short).filter(|id| !id.is_empty()).map(Into::into),
+        identity: info.field("run_id").map(short).filter(|id| !id.is_empty()).map(Into::into),
         software: software(info),
         role: role(info),
         loading: flag("loading"),
@@ -39,7 +48,7 @@ pub(super) fn facts_in(info: &str) -> Facts {
         replicas: number(info, "connected_slaves"),
         promoted: promoted(info),
         // The field is present only if the setting is on.
-        falls_silent: field(info, "role").map(|_| field(info, "min_slaves_good_slaves").is_some()),
+        falls_silent: info.field("role").map(|_| info.field("min_slaves_good_slaves").is_some()),
         memory: memory(info),
         append_only: flag("aof_enabled"),
         ..Facts::default()
@@ -47,12 +56,12 @@ pub(super) fn facts_in(info: &str) -> Facts {
 }
 
 /// Returns how long the process has been running, by its own wall clock. Implausible values are unknown.
-pub(super) fn uptime(info: &str) -> Option<Duration> {
+pub(super) fn uptime(info: &Info<'_>) -> Option<Duration> {
     number(info, "uptime_in_seconds").filter(|seconds| *seconds <= LONGEST_UPTIME).map(Duration::from_secs)
 }
 
 /// Returns how often its event loop has run, if it counts that: Redis and Valkey do from 7.2 on.
-pub(super) fn turns(info: &str) -> Option<u64> {
+pub(super) fn turns(info: &Info<'_>) -> Option<u64> {
     number(info, "eventloop_cycles")
 }
 
@@ -69,35 +78,35 @@ pub(super) fn time_in(answer: Value) -> Option<Duration> {
 ///
 /// Redis forgets that after it has had no replicas for `repl-backlog-ttl`, an hour by default, counted from
 /// the promotion.
-pub(super) fn promoted(info: &str) -> Option<bool> {
+pub(super) fn promoted(info: &Info<'_>) -> Option<bool> {
     // All zeros if there was no other history before.
-    let other = field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
+    let other = info.field("master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
     // Garnet reports no number, and was never a replica.
     let offset = number::<i64>(info, "second_repl_offset").map(|offset| offset != -1);
     if other.is_none() { offset } else { other.map(|other| other || offset == Some(true)) }
 }
 
-fn software(info: &str) -> Option<Software> {
-    if let Some(version) = field(info, "valkey_version") {
+fn software(info: &Info<'_>) -> Option<Software> {
+    if let Some(version) = info.field("valkey_version") {
         return Some(Software::new("valkey", short(version)));
     }
-    field(info, "redis_version").map(|version| Software::new("redis", short(version)))
+    info.field("redis_version").map(|version| Software::new("redis", short(version)))
 }
 
-fn role(info: &str) -> Option<Role> {
-    let mode = |wanted| ["redis_mode", "server_mode"].iter().any(|name| field(info, name) == Some(wanted));
+fn role(info: &Info<'_>) -> Option<Role> {
+    let mode = |wanted| ["redis_mode", "server_mode"].iter().any(|name| info.field(name) == Some(wanted));
     if mode("sentinel") {
         return Some(Role::Sentinel);
     }
-    if mode("cluster") || field(info, "cluster_enabled") == Some("1") {
+    if mode("cluster") || info.field("cluster_enabled") == Some("1") {
         return Some(Role::ClusterMember);
     }
     role_in_cluster(info)
 }
 
 /// Returns its role in replication.
-pub(super) fn role_in_cluster(info: &str) -> Option<Role> {
-    match field(info, "role")? {
+pub(super) fn role_in_cluster(info: &Info<'_>) -> Option<Role> {
+    match info.field("role")? {
         "master" => Some(Role::Master),
         "slave" | "replica" => Some(Role::Replica),
         "active-replica" => Some(Role::ActiveReplica),
@@ -105,19 +114,19 @@ pub(super) fn role_in_cluster(info: &str) -> Option<Role> {
     }
 }
 
-fn memory(info: &str) -> Option<Memory> {
+fn memory(info: &Info<'_>) -> Option<Memory> {
     let limit = number(info, "maxmemory")?;
     let mut memory = Memory::new(
         number(info, "used_memory")?,
         (limit > 0).then_some(limit),
-        short(field(info, "maxmemory_policy")?),
+        short(info.field("maxmemory_policy")?),
     );
     memory.evicted = number(info, "evicted_keys").unwrap_or(0);
     Some(memory)
 }
 
-fn number<T: FromStr>(info: &str, name: &str) -> Option<T> {
-    field(info, name)?.parse().ok()
+fn number<T: FromStr>(info: &Info<'_>, name: &str) -> Option<T> {
+    info.field(name)?.parse().ok()
 }
 
 /// Truncates the text and escapes hidden characters: a server may send anything.
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_field_is_understood() {
-        let facts = facts_in(INFO);
+        let facts = facts_in(&Info::of(INFO));
         assert_eq!(facts.identity.as_deref(), Some("abc"));
         assert_eq!(facts.software, Some(Software::new("valkey", "8.1.1")), "its own version is preferred");
         assert_eq!(facts.role, Some(Role::Master));
@@ -156,7 +165,7 @@ mod tests {
         for info in
             ["", "role:king\r\nmaxmemory:lots\r\nloading:perhaps\r\nrun_id:\r\nuptime_in_seconds:-4\r\n"]
         {
-            let facts = facts_in(info);
+            let facts = facts_in(&Info::of(info));
             assert!(facts.role.is_none() && facts.memory.is_none() && facts.loading.is_none(), "{facts:?}");
             assert!(
                 facts.identity.is_none() && facts.uptime.is_none() && facts.promoted.is_none(),
@@ -168,11 +177,14 @@ mod tests {
     #[test]
     fn a_promotion_a_cluster_and_a_sentinel_are_recognised() {
         let promoted = INFO.replace("master_replid2:00", "master_replid2:a0");
-        assert_eq!(facts_in(&promoted).promoted, Some(true));
-        assert_eq!(facts_in(&INFO.replace("enabled:0\r\n", "enabled:1\r\n")).role, Some(Role::ClusterMember));
-        assert_eq!(facts_in("redis_mode:sentinel\r\nrole:master").role, Some(Role::Sentinel));
+        assert_eq!(facts_in(&Info::of(&promoted)).promoted, Some(true));
+        assert_eq!(
+            facts_in(&Info::of(&INFO.replace("enabled:0\r\n", "enabled:1\r\n"))).role,
+            Some(Role::ClusterMember)
+        );
+        assert_eq!(facts_in(&Info::of("redis_mode:sentinel\r\nrole:master")).role, Some(Role::Sentinel));
         let garnet = INFO.replace("cluster_enabled:0", "second_repl_offset:N/A\r\ncluster_enabled:0");
-        assert_eq!(facts_in(&garnet).promoted, Some(false), "Garnet was never a replica");
+        assert_eq!(facts_in(&Info::of(&garnet)).promoted, Some(false), "Garnet was never a replica");
     }
 
     #[test]
@@ -186,7 +198,7 @@ mod tests {
             ("-5", None),
         ] {
             let info = INFO.replace("seconds:90", &format!("seconds:{written}"));
-            assert_eq!(facts_in(&info).uptime, uptime.map(Duration::from_secs), "{written}");
+            assert_eq!(facts_in(&Info::of(&info)).uptime, uptime.map(Duration::from_secs), "{written}");
         }
     }
 
@@ -214,7 +226,7 @@ mod tests {
     #[test]
     fn text_of_a_server_is_cut_and_printable() {
         let info = format!("redis_version:\x1b[2J{}\r\nrun_id:a\x07b\r\n", "9".repeat(9999));
-        let facts = facts_in(&info);
+        let facts = facts_in(&Info::of(&info));
         let version = facts.software.unwrap().version;
         assert!(version.len() <= LONGEST && !version.contains('\x1b'), "{version}");
         assert_eq!(facts.identity.as_deref(), Some(r"a\u{7}b"));

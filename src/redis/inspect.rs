@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::connection::{Connection, text};
 use super::error::{Peer, SENTINEL_LOGIN, SentCommand, explain, failed, is_closed, unexpected};
 use super::handshake::Connector;
-use super::info::{facts_in, field, role_in_cluster, time_in};
+use super::info::{Info, facts_in, role_in_cluster, time_in};
 use super::process::Process;
 use super::promotion;
 use super::sentinel::SentinelErrors;
@@ -83,6 +83,7 @@ async fn ask_all(
 ) -> Result<(), NodeError> {
     let mut session = InspectSession::open(connector, settings, end).await?;
     let info = introduction(&mut session, settings.membership, facts).await?;
+    let info = Info::of(&info);
     if settings.membership == Membership::OfCluster {
         (facts.role, facts.of_cluster) = (role_in_cluster(&info), true);
         let answer = session.ask(&["CONFIG", "GET", "cluster-require-full-coverage"]).await?;
@@ -184,9 +185,10 @@ async fn introduction(
         return Ok(String::new());
     }
     let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO"))?;
-    *facts = Facts { service: facts.service.take(), ..facts_in(&info) };
+    let fields = Info::of(&info);
+    *facts = Facts { service: facts.service.take(), ..facts_in(&fields) };
     // The same judgement as in the handshake.
-    if let Err(NodeError::Unfit { reason, .. }) = Process::fit_to_vote(&info, membership) {
+    if let Err(NodeError::Unfit { reason, .. }) = Process::fit_to_vote(&fields, membership) {
         facts.unfit = Some(reason.to_string().into());
     }
     Ok(info)
@@ -196,10 +198,10 @@ async fn introduction(
 async fn known(
     session: &mut InspectSession,
     settings: &Settings,
-    info: &str,
+    info: &Info<'_>,
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
-    let (Some(gate), Some(run_id)) = (&settings.gate, field(info, "run_id")) else { return Ok(()) };
+    let (Some(gate), Some(run_id)) = (&settings.gate, info.field("run_id")) else { return Ok(()) };
     let note = session.ask(&["GET", &start::key(gate)]).await?;
     let note = start::noted(Some(note), run_id);
     facts.known = note.and_then(|note| start::known(note.began, session.clock.wall()));
@@ -211,11 +213,11 @@ async fn known(
 async fn master_since(
     session: &mut InspectSession,
     settings: &Settings,
-    info: &str,
+    info: &Info<'_>,
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
     let (Some(gate), Some(true)) = (&settings.gate, facts.promoted) else { return Ok(()) };
-    let (Some(run_id), Some(history)) = (field(info, "run_id"), field(info, "master_replid")) else {
+    let (Some(run_id), Some(history)) = (info.field("run_id"), info.field("master_replid")) else {
         return Ok(());
     };
     let answers = session.ask_each(&[promotion::request(gate, run_id, history).to_vec()]).await?;

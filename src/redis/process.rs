@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::error::failed;
-use super::info::{field, promoted, short, turns, uptime};
+use super::info::{Info, promoted, short, turns, uptime};
 use super::settings::Membership;
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -30,8 +30,8 @@ pub(super) struct Process {
 
 impl Process {
     /// Parses a reply to `INFO`. Only an independent master that has loaded its data may vote.
-    pub(super) fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
-        let field = |name: &str| field(info, name).unwrap_or_default();
+    pub(super) fn fit_to_vote(info: &Info<'_>, membership: Membership) -> Result<Process, NodeError> {
+        let field = |name: &str| info.field(name).unwrap_or_default();
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
             return unfit(
@@ -96,8 +96,8 @@ impl Process {
 }
 
 /// Returns the history ID of the server's data, which changes with each promotion.
-pub(super) fn history_in(info: &str) -> Result<String, NodeError> {
-    match field(info, "master_replid") {
+pub(super) fn history_in(info: &Info<'_>) -> Result<String, NodeError> {
+    match info.field("master_replid") {
         Some(id) if named(id) => Ok(id.into()),
         Some(_) | None => unfit(
             NodeErrorKind::Unsupported,

@@ -11,6 +11,7 @@ use redis::{Pipeline, Value};
 
 use super::connection::{Connection, text};
 use super::error::{Peer, SentCommand, failed, refused, unconnected, unexpected};
+use super::info::Info;
 use super::process::Process;
 use super::scripts;
 use crate::node::{NodeError, NodeErrorKind};
@@ -40,9 +41,8 @@ pub(super) async fn master_since(
     // The process must still be a master with the same history: otherwise the note may be one that was
     // replicated from another master.
     let info = answers.next().and_then(text).ok_or_else(silence)?;
-    if super::info::field(&info, "role") != Some("master")
-        || super::info::field(&info, "master_replid") != Some(history)
-    {
+    let info = Info::of(&info);
+    if info.field("role") != Some("master") || info.field("master_replid") != Some(history) {
         return Err(failed(NodeErrorKind::Busy, "it was promoted or made a replica during the handshake"));
     }
     answer(&noted).ok_or_else(silence)

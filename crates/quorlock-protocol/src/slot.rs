@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// One of the 16384 hash slots of a Redis Cluster. Keys of one slot are always on the same server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -47,7 +46,12 @@ impl Slot {
     /// Returns the smallest number that, as a hash tag, puts a key into this slot.
     #[must_use]
     pub fn tag(self) -> u32 {
-        known_tag(self).unwrap_or_else(|| find_tag(self))
+        let Some(known) = TAGS.get(usize::from(self.0)) else { return find_tag(self) };
+        known.load(Ordering::Relaxed).checked_sub(1).unwrap_or_else(|| {
+            let tag = find_tag(self);
+            known.store(tag + 1, Ordering::Relaxed);
+            tag
+        })
     }
 }
 
@@ -64,31 +68,45 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// One more than the tag of each slot, or 0 as long as it is not known: all of them take a millisecond, which a program that
-/// takes one lock need not spend.
+/// One more than the tag of each slot, or 0 as long as it is not known.
 static TAGS: [AtomicU32; Slot::COUNT as usize] = [const { AtomicU32::new(0) }; Slot::COUNT as usize];
-/// How many numbers have been looked at.
-static LOOKED_AT: Mutex<u32> = Mutex::new(0);
 
-fn known_tag(slot: Slot) -> Option<u32> {
-    TAGS.get(usize::from(slot.0))?.load(Ordering::Relaxed).checked_sub(1)
-}
-
-/// Looks at further numbers until one is the tag of this slot.
+/// Finds the smallest number that puts a key into this slot as its tag.
+///
+/// A number of three digits and more is looked for by all but its last two: the checksum of a text is that of its beginning,
+/// followed by zeros, combined with that of its end. So the end must have a checksum of which few numbers are known.
 fn find_tag(slot: Slot) -> u32 {
-    let mut next = LOOKED_AT.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        if let Some(tag) = known_tag(slot) {
-            return tag;
-        }
-        let found = crc16(itoa::Buffer::new().format(*next).as_bytes()) % Slot::COUNT;
-        *next += 1;
-        if let Some(tag) = TAGS.get(usize::from(found)) {
-            // Only the first that puts a key there.
-            let _ = tag.compare_exchange(0, *next, Ordering::Relaxed, Ordering::Relaxed);
-        }
+    let checksum = |number: u32| crc16(itoa::Buffer::new().format(number).as_bytes());
+    if let Some(short) = (0..100).find(|number| checksum(*number) % Slot::COUNT == slot.0) {
+        return short;
     }
+    let with_end = |hundreds: u32| {
+        let wanted = (resume(checksum(hundreds), &[0, 0]) % Slot::COUNT) ^ slot.0;
+        let first = ENDS.partition_point(|(checksum, _)| *checksum < wanted);
+        let (_, end) = ENDS.get(first).filter(|(checksum, _)| *checksum == wanted)?;
+        Some(hundreds * 100 + u32::from(*end))
+    };
+    (1..u32::MAX / 100).find_map(with_end).unwrap_or(0)
 }
+
+/// The two last digits of a number, in order of their checksums in a slot.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks it")]
+const ENDS: [(u16, u8); 100] = {
+    let mut ends = [(0, 0); 100];
+    let mut end: u8 = 0;
+    while end < 100 {
+        let mut crc = STEPS[(b'0' + end / 10) as usize];
+        crc = (crc << 8) ^ STEPS[((crc >> 8) as u8 ^ (b'0' + end % 10)) as usize];
+        let mut place = end as usize;
+        while place > 0 && ends[place - 1].0 > crc % Slot::COUNT {
+            ends[place] = ends[place - 1];
+            place -= 1;
+        }
+        ends[place] = (crc % Slot::COUNT, end);
+        end += 1;
+    }
+    ends
+};
 
 /// Computes CRC16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
@@ -143,9 +161,10 @@ mod tests {
 
     #[test]
     fn a_tag_is_the_smallest_number_whichever_was_asked_for_before() {
-        for number in [9_999, 0, 16_383, 1, 12_182] {
+        for number in (0..Slot::COUNT).step_by(101) {
             let slot = Slot::numbered(number).unwrap();
             assert_eq!(slot.tag(), slot.number_behind(""), "slot {slot}");
+            assert_eq!(slot.tag(), slot.number_behind(""), "slot {slot}, asked again");
         }
     }
 }

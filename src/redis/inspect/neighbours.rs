@@ -11,7 +11,7 @@ use crate::node::NodeError;
 use crate::node::facts::Facts;
 use crate::redis::connection::{Connection, text};
 use crate::redis::handshake::Connector;
-use crate::redis::info::facts_in;
+use crate::redis::info::{Info, facts_in};
 use crate::redis::settings::Settings;
 use crate::runtime::within;
 
@@ -60,5 +60,5 @@ async fn meet(address: &Address, settings: &Settings) -> Option<Neighbour> {
     let mut request = Pipeline::with_capacity(1);
     request.cmd("INFO");
     let info = connection.exchange(&request).await.ok()?.pop().and_then(text)?;
-    Some(Neighbour { connection, process: facts_in(&info).identity? })
+    Some(Neighbour { connection, process: facts_in(&Info::of(&info)).identity? })
 }

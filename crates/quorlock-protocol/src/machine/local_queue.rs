@@ -188,6 +188,17 @@ mod tests {
     }
 
     #[test]
+    fn one_that_could_not_get_the_lock_has_its_former_place_again() {
+        let mut queue = queue(5);
+        let taken = queue.followers();
+        assert!(!queue.is_waited_for() && queue.waiters().next().is_none());
+        for caller in [0, 2, 3, 1].map(|index| taken[index].arrival) {
+            queue.put_back(self::caller(caller));
+        }
+        assert_eq!(queue.waiters().map(|caller| caller.arrival).collect::<Vec<_>>(), [2, 3, 4, 5]);
+    }
+
+    #[test]
     fn one_that_has_left_is_passed_over_and_stays_until_its_owner_takes_it_out() {
         let mut queue = queue(1);
         assert!(queue.join(true, || Caller { arrival: 2, is_gone: true }));
@@ -205,7 +216,7 @@ mod tests {
         assert!(!joins(&mut queue(1)), "one is served");
         let mut left = queue(1);
         assert!(left.leave(number(1)).is_none());
-        assert!(!left.is_taken() && joins(&mut left));
+        assert!(!left.is_taken() && !left.is_held() && joins(&mut left));
         let mut held = queue(1);
         held.set_held(true);
         assert!(held.is_held() && !joins(&mut held));

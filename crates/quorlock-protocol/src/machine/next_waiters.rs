@@ -111,8 +111,8 @@ mod tests {
         assert!(!taken(noted(token.random_part()), &token, ours, last), "its terms are old");
 
         let mut in_turn = noted(WaiterId::new(9).to_string().as_bytes());
-        in_turn.acquired("r", WaiterId::new(8), &token);
         in_turn.acquired("r", WaiterId::new(9), &other);
+        in_turn.acquired("r", WaiterId::new(8), &token);
         assert!(taken(in_turn, &other, ours, now));
     }
 

@@ -268,6 +268,7 @@ fn a_lock_is_passed_on_also_by_nodes_that_had_lost_it() {
 #[test]
 fn offered_votes_need_no_request() {
     let mut attempt = Attempt::offered(&FIVE, at(0), numbered());
+    assert!(attempt.is_offered() && !Attempt::ask(&FIVE, at(0), numbered(), None).is_offered());
     assert!(!attempt.has_unsent() && sent(&mut attempt, at(0)).is_empty());
     let offer = |attempt: &mut Attempt, node, drawn| {
         let vote = response(node, Vote::Granted).with_fencing_token(number(drawn));
