@@ -5,7 +5,7 @@
 //! back the token that is written in it, as `quorlock release --token` does, and then the nodes give the lock to the next.
 //!
 //! ```text
-//! /tmp/quorlock-UID/             of this user alone
+//! /dev/shm/quorlock-UID/         of this user alone; in /tmp where the system has no memory for files
 //!     HASH/                      of the nodes and the name of a lock; removed with its last mark
 //!         RANDOM-alive           token, and the names of all locks that are held with it
 //! ```
@@ -56,7 +56,9 @@ impl Marks {
     ) -> Marks {
         let mut nodes = nodes.to_vec();
         nodes.sort_unstable();
-        let base = Path::new("/tmp").join(format!("quorlock-{}", geteuid().as_raw()));
+        // Nothing is to be written to a disk, and nothing to outlive the system.
+        let place = ["/dev/shm", "/tmp"].map(Path::new).into_iter().find(|place| place.is_dir());
+        let base = place.unwrap_or(Path::new("/tmp")).join(format!("quorlock-{}", geteuid().as_raw()));
         let folder = |resource: &String| {
             let mut hasher = DefaultHasher::new();
             (&nodes, key_prefix, resource).hash(&mut hasher);

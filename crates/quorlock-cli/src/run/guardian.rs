@@ -59,6 +59,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg};
@@ -237,16 +238,15 @@ fn open_files() -> Vec<(RawFd, bool)> {
 }
 
 /// Whether it is a mark. The command inherits it; the guardian keeps it open, since the command may close it.
+#[expect(unsafe_code, reason = "a file that others have opened")]
 fn is_mark(number: RawFd) -> bool {
-    const CLOSED_AT_EXEC: u32 = 0o2_000_000;
-    let name = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
-    if !name.to_string_lossy().trim_end_matches(" (deleted)").ends_with("-alive") {
+    // SAFETY: it reads a flag of the file with this number, or fails if there is none.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
         return false;
     }
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & CLOSED_AT_EXEC == 0)
+    let name = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+    name.to_string_lossy().trim_end_matches(" (deleted)").ends_with("-alive")
 }
 
 /// The main loop of the guardian. Every signal that can be blocked is.
