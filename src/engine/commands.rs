@@ -25,7 +25,7 @@ pub(crate) enum Event {
     Verdict(Arc<Round>, Verdict),
     /// Something may be due: it is time, or the coordinator is being closed.
     Look,
-    /// The last answer of the latest round has arrived, and too few nodes have the key. A node may be reporting it.
+    /// The last answer of a round has arrived. A node may be reporting it.
     Settled,
     /// This runtime, which is driven, has its timer from now on.
     Adopt(Handle),

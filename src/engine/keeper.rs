@@ -21,6 +21,7 @@
 //! | the lease is from an offer | The offer is taken up: a renewal is sent before the holder learns of the lease (`renewing`). |
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
+//! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
 //! | the holder renews | As if a renewal were due; joins one in flight. |
 //! | the holder downgrades | The claim is shared from now on, and a renewal says so to the nodes. |
@@ -68,12 +69,12 @@ use super::options::AcquireRequest;
 use super::wait::Handoff;
 use crate::error::{LossReason, Lost};
 use crate::node::{Capabilities, Expiry};
-use crate::quorum::round::Driven;
+use crate::quorum::round::{Driven, Followed};
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
-use quorlock_protocol::machine::{self, Due, Keep, Streak};
+use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Streak};
 use quorlock_protocol::votes::Holder;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
@@ -84,6 +85,16 @@ mod retaining;
 mod succession;
 
 pub(crate) use succession::Succession;
+
+/// What the latest round left on the nodes.
+enum LastRound {
+    /// Nothing new.
+    None,
+    /// Some nodes may still answer.
+    InFlight(Arc<dyn Followed>),
+    /// All nodes have answered.
+    Settled(KeyStates),
+}
 
 /// Keeps one lease. There may be tens of thousands, so state that only a busy keeper needs is boxed.
 pub(crate) struct Keeper {
@@ -102,6 +113,9 @@ pub(crate) struct Keeper {
     keep: Keep,
     /// A renewal without a verdict yet.
     renewing: Option<Box<Renewing>>,
+    last_round: LastRound,
+    /// Whether to ask nodes again, if the latest round ends with the key on no more than a quorum.
+    wants_repair: bool,
     timer: Timer,
     held: Held,
     streak: Streak,
@@ -158,12 +172,14 @@ impl Keeper {
             meter: acquisition.meter.clone(),
             keep,
             renewing: None,
+            last_round: LastRound::None,
+            wants_repair: true,
             timer: Timer::default(),
             held: acquisition.meter.held(begun),
             streak: Streak::new(begun),
             engine: engine.clone(),
         };
-        let key_states = keeper.state.follow(round);
+        let key_states = keeper.follow(round.clone());
         keeper.plan_repair(key_states);
         Box::new(keeper)
     }
@@ -267,6 +283,9 @@ fn lease_env(engine: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilit
 
 impl LeaseKeeper for Keeper {
     fn handle(&mut self, event: Event) -> Option<Ended> {
+        if matches!(event, Event::Settled) && !self.settled() {
+            return None;
+        }
         let now = self.engine.now();
         if now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
@@ -295,7 +314,6 @@ impl LeaseKeeper for Keeper {
                 Ok(())
             }
             Event::Settled => {
-                self.check_late_answers();
                 self.set_timer(now);
                 if self.engine.closing.is_cancelled() {
                     self.move_to_task();
@@ -360,7 +378,6 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.engine.nodes.timers.stop(&mut self.timer);
         self.state.close_slot();
-        drop(self.state.take_last_round());
         drop(self.take_successor());
     }
 }

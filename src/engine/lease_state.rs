@@ -8,7 +8,6 @@ use std::fmt;
 use std::mem;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Wake;
@@ -19,13 +18,12 @@ use tokio::sync::{Notify, oneshot};
 use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
-use crate::quorum::round::{Followed, OnSettled, Round};
+use crate::quorum::round::{OnSettled, Round};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
-use quorlock_protocol::machine::{Keep, KeyStates, Latest};
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Quorum, Resource, Term, Token, Verdict};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token, Verdict};
 
 /// The state that a lease, its watchers and its keeper share.
 #[derive(Debug)]
@@ -58,9 +56,6 @@ pub(crate) struct LeaseState {
     /// How many holds its owner has.
     pub(crate) holds: AtomicU32,
     slot: Mutex<KeeperSlot>,
-    last_round: Mutex<LastRound>,
-    /// Whether to wake the keeper if the latest round ends with the key on no more than a quorum.
-    wants_repair: AtomicBool,
 }
 
 /// The keeper, as the lease sees it.
@@ -108,18 +103,6 @@ enum TakeUp {
     Confirmed(Moment),
 }
 
-/// What the latest round left on the nodes.
-#[derive(Default)]
-pub(crate) enum LastRound {
-    /// Nothing new.
-    #[default]
-    None,
-    /// Some nodes may still answer.
-    InFlight(Followed),
-    /// All nodes have answered.
-    Settled(KeyStates),
-}
-
 /// Omits the keeper, whose output would contain this lease.
 impl fmt::Debug for KeeperSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,17 +111,6 @@ impl fmt::Debug for KeeperSlot {
             KeeperSlot::Away(_) => "Away",
             KeeperSlot::Closed(_) => "Closed",
         })
-    }
-}
-
-/// Omits the round, whose output would contain this lease.
-impl fmt::Debug for LastRound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LastRound::None => f.write_str("None"),
-            LastRound::InFlight(_) => f.write_str("InFlight"),
-            LastRound::Settled(key_states) => f.debug_tuple("Settled").field(key_states).finish(),
-        }
     }
 }
 
@@ -169,8 +141,6 @@ impl LeaseState {
             reason: Mutex::new(None),
             holds: AtomicU32::new(1),
             slot: Mutex::new(KeeperSlot::Away(Vec::new())),
-            last_round: Mutex::default(),
-            wants_repair: AtomicBool::new(true),
         })
     }
 
@@ -391,60 +361,6 @@ impl LeaseState {
             KeeperSlot::Here(_) | KeeperSlot::Away(_) => None,
         }
     }
-
-    /// Follows `round`, and keeps the key states that it leaves. Returns those so far.
-    pub(crate) fn follow(self: &Arc<Self>, round: impl Into<Followed>) -> KeyStates {
-        let round = round.into();
-        drop(mem::replace(&mut *self.last_round.lock(), LastRound::InFlight(round.clone())));
-        let (key_states, all_responded) = round.notify_settled(self);
-        if all_responded {
-            self.keep(round.address(), key_states);
-        }
-        key_states
-    }
-
-    /// Keeps the key states that `round` left, if it is the latest.
-    fn keep(&self, round: *const (), key_states: KeyStates) -> bool {
-        let mut last_round = self.last_round.lock();
-        let followed =
-            matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(latest.address(), round));
-        let before = if followed {
-            mem::replace(&mut *last_round, LastRound::Settled(key_states))
-        } else {
-            LastRound::None
-        };
-        drop(last_round);
-        drop(before);
-        followed
-    }
-
-    pub(crate) fn wants_repair(&self) -> bool {
-        self.wants_repair.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stop_repair(&self) {
-        self.wants_repair.store(false, Ordering::Relaxed);
-    }
-
-    /// Returns what the latest round left, if all nodes have answered.
-    pub(crate) fn settled_key_states(&self) -> Option<KeyStates> {
-        if let LastRound::Settled(key_states) = &*self.last_round.lock() { Some(*key_states) } else { None }
-    }
-
-    /// Returns what the latest round has left so far.
-    pub(crate) fn latest(&self) -> Latest {
-        let round = match &*self.last_round.lock() {
-            LastRound::None => return Latest { states: KeyStates::default(), open_since: None },
-            LastRound::Settled(states) => return Latest { states: *states, open_since: None },
-            LastRound::InFlight(round) => round.clone(),
-        };
-        Latest { states: round.key_states(), open_since: Some(round.sent()) }
-    }
-
-    /// Takes the latest round, or what it left.
-    pub(crate) fn take_last_round(&self) -> LastRound {
-        mem::take(&mut *self.last_round.lock())
-    }
 }
 
 /// Has the keeper look at what is due.
@@ -456,9 +372,7 @@ impl Wake for LeaseState {
 }
 
 impl OnSettled for LeaseState {
-    fn settled(self: Arc<Self>, round: *const (), quorum: Quorum, key_states: KeyStates) {
-        if self.keep(round, key_states) && self.wants_repair() && Keep::is_short(quorum, key_states) {
-            self.handle(Event::Settled);
-        }
+    fn settled(self: Arc<Self>) {
+        self.handle(Event::Settled);
     }
 }

@@ -24,7 +24,6 @@ use std::fmt;
 use std::mem;
 use std::num::NonZeroU64;
 use std::ops::Deref;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Waker};
@@ -42,7 +41,7 @@ use quorlock_protocol::machine::{
     self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo,
 };
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{FencingToken, Moment, Quorum, Tally};
+use quorlock_protocol::{FencingToken, Moment, Tally};
 
 pub(crate) use followed::Followed;
 pub(crate) use quorlock_protocol::machine::Expect;
@@ -69,15 +68,15 @@ pub(crate) struct Driven<M> {
 
 struct Inner<M> {
     machine: M,
-    /// Notified of the key states once all nodes have responded.
+    /// Notified once all nodes have responded.
     on_settled: Option<Arc<dyn OnSettled>>,
     waiting: Waiting,
 }
 
-/// Notified of the key states once all nodes have responded in a round.
+/// Notified once all nodes have responded in a round.
 pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
-    /// Called when all nodes have responded in the round at this address.
-    fn settled(self: Arc<Self>, round: *const (), quorum: Quorum, key_states: KeyStates);
+    /// Called on the task of the node that has responded last.
+    fn settled(self: Arc<Self>);
 }
 
 /// The number of nodes for which the requests of a round need no allocation.
@@ -141,7 +140,7 @@ impl Driven<Attempt> {
     pub(crate) fn offered(&self, node: usize, vote: Response, life: Duration, now: Moment) -> bool {
         let mut inner = self.inner.lock();
         match inner.machine.handle_offer(&*self.nodes, node, vote, life, now) {
-            Offered::Counts(heard) => self.conclude(inner, heard),
+            Offered::Counts(heard) => Self::conclude(inner, heard),
             Offered::Again => {}
             Offered::GiveBack => return false,
         }
@@ -222,17 +221,17 @@ impl<M: Machine> Driven<M> {
         if heard.is_late {
             member.meter.late();
         }
-        self.conclude(inner, heard);
+        Self::conclude(inner, heard);
     }
 
     /// Wakes the waiting tasks after a response.
-    fn conclude(&self, mut inner: MutexGuard<'_, Inner<M>>, heard: Heard) {
+    fn conclude(mut inner: MutexGuard<'_, Inner<M>>, heard: Heard) {
         let woken = inner.waiting.leave(heard.is_news);
         let on_settled = if inner.machine.is_settled() { inner.on_settled.take() } else { None };
         drop(inner);
         // Not under the lock: the listener may drop the round.
         if let Some(listener) = on_settled {
-            listener.settled(ptr::from_ref(self).cast(), self.nodes.quorum, self.key_states());
+            listener.settled();
         }
         woken.into_iter().for_each(Waker::wake);
     }
@@ -240,19 +239,6 @@ impl<M: Machine> Driven<M> {
     /// Gives the round up: unsent requests need not be sent.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
-    }
-
-    /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
-    /// and the round drops it: a lease that is held for hours needs no more. Returns the states so
-    /// far, and whether all nodes have already responded; the listener is then not notified.
-    pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
-        let mut inner = self.inner.lock();
-        let round = inner.machine.round();
-        let (key_states, all_responded) = (round.key_states(), round.all_responded());
-        let before = if all_responded { None } else { inner.on_settled.replace(listener.clone()) };
-        drop(inner);
-        drop(before);
-        (key_states, all_responded)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Ends a lease: releases its keys, or cleans up after a loss.
 
+use std::mem;
+
 use tracing::{debug, warn};
 
-use super::Keeper;
+use super::{Keeper, LastRound};
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::{Cleanup, CleanupOf};
-use crate::engine::lease_state::{LastRound, LeaseState};
+use crate::engine::lease_state::LeaseState;
 use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
 use crate::quorum::round::Followed;
@@ -23,8 +25,8 @@ impl Keeper {
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is released");
-        let of = CleanupOf::Release(self.state.fence);
-        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), self.settle(), of);
+        let (left, of) = (self.settle(), CleanupOf::Release(self.state.fence));
+        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), left, of);
         self.notify_other_queues();
         async move {
             let Some(cleanup) = cleanup else { return Ok(()) };
@@ -86,7 +88,8 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is cleaned up");
-        clean_up(&self.engine, &self.runtime, &self.claim, self.ttl(), self.settle(), CleanupOf::Lease);
+        let left = self.settle();
+        clean_up(&self.engine, &self.runtime, &self.claim, self.ttl(), left, CleanupOf::Lease);
         self.notify_other_queues();
     }
 
@@ -100,22 +103,23 @@ impl Keeper {
 
     /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
     /// behind one in flight. Returns what all rounds have left.
-    pub(super) fn settle(&self) -> KeyStates {
-        self.keep.left(self.leave_rounds())
+    pub(super) fn settle(&mut self) -> KeyStates {
+        let latest = self.leave_rounds();
+        self.keep.left(latest)
     }
 
     /// Gives up the latest rounds, and returns what they have left; nothing if there are none.
-    pub(super) fn leave_rounds(&self) -> Option<KeyStates> {
-        let abandoned = |round: &Followed| {
+    pub(super) fn leave_rounds(&mut self) -> Option<KeyStates> {
+        let abandoned = |round: &dyn Followed| {
             round.abandon();
             round.key_states()
         };
-        let latest = match self.state.take_last_round() {
+        let latest = match mem::replace(&mut self.last_round, LastRound::None) {
             LastRound::None => None,
-            LastRound::InFlight(round) => Some(abandoned(&round)),
+            LastRound::InFlight(round) => Some(abandoned(&*round)),
             LastRound::Settled(key_states) => Some(key_states),
         };
-        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&Followed::from(&renewing.round)));
+        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&*renewing.round));
         // A node that was not asked keeps its state: a request in flight is still in flight.
         latest.into_iter().chain(renewed).reduce(KeyStates::then)
     }

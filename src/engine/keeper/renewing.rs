@@ -6,16 +6,16 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use super::Keeper;
+use super::{Keeper, LastRound};
 use crate::engine::commands::{Event, RenewReply};
 use crate::engine::offer_inbox::Time;
 use crate::engine::take_up::read_in_time;
 use crate::engine::throttle::InFlight;
 use crate::error::{LossReason, RenewError};
 use crate::node::{Request, SharedRequest};
-use crate::quorum::round::{Expect, Round};
+use crate::quorum::round::{Expect, Followed, Round};
 use crate::telemetry::{self, At};
-use quorlock_protocol::machine::{KeyStates, Renewed};
+use quorlock_protocol::machine::{KeyStates, Latest, Renewed};
 use quorlock_protocol::{Claim, Moment, Verdict};
 
 /// A renewal in flight.
@@ -43,7 +43,7 @@ impl Keeper {
         self.keep.settle(latest);
         self.keep.schedule_mut().send(round.sent);
         self.state.take_up(&round, self.engine.drift.deadline(round.sent, self.ttl()));
-        self.state.follow(&round);
+        self.follow(round);
         if self.engine.offers.as_ref().is_some_and(|offers| offers.time == Time::Real) {
             read_in_time(&self.state);
         }
@@ -78,7 +78,7 @@ impl Keeper {
         let latest = self.leave_rounds();
         let round = self.ask_to_renew(|request| request, |_| true);
         self.keep.renew(latest, round.sent);
-        self.state.stop_repair();
+        self.wants_repair = false;
         let counted = self.engine.renewals.begin();
         let (wanted, mut unwanted) = oneshot::channel();
         self.renewing = Some(Box::new(Renewing { round: round.clone(), asked_by, wanted, counted }));
@@ -99,30 +99,60 @@ impl Keeper {
         let now = self.engine.now();
         let is_planned = self.keep.look(&*self.engine.nodes, key_states, now);
         if is_planned {
-            self.state.stop_repair();
+            self.wants_repair = false;
         }
         is_planned
     }
 
+    /// Follows `round` until all nodes have answered: a lease that is held for hours needs to know no more of it than what it
+    /// has left. Returns that so far.
+    pub(super) fn follow(&mut self, round: Arc<dyn Followed>) -> KeyStates {
+        let (key_states, all_responded) = round.notify_settled(self.state.clone());
+        self.last_round =
+            if all_responded { LastRound::Settled(key_states) } else { LastRound::InFlight(round) };
+        key_states
+    }
+
+    /// Keeps what the latest round has left, if all nodes have answered. Returns whether that makes a repair necessary.
+    pub(super) fn settled(&mut self) -> bool {
+        if let LastRound::InFlight(round) = &self.last_round
+            && round.all_responded()
+        {
+            self.last_round = LastRound::Settled(round.key_states());
+        }
+        self.check_late_answers()
+    }
+
     /// Checks answers to the acquisition that arrived after the lease was delivered. Returns whether a repair is planned.
     pub(super) fn check_late_answers(&mut self) -> bool {
-        let late = if self.state.wants_repair() { self.state.settled_key_states() } else { None };
-        late.is_some_and(|key_states| self.plan_repair(key_states))
+        match self.last_round {
+            LastRound::Settled(key_states) if self.wants_repair => self.plan_repair(key_states),
+            LastRound::Settled(_) | LastRound::InFlight(_) | LastRound::None => false,
+        }
     }
 
     /// Asks the nodes without the key again, unless enough have it by now.
     pub(super) fn repair(&mut self, now: Moment) {
-        let (engine, latest) = (self.engine.clone(), self.state.latest());
+        let engine = self.engine.clone();
+        let (states, open_since) = match &self.last_round {
+            LastRound::None => (KeyStates::default(), None),
+            LastRound::Settled(states) => (*states, None),
+            LastRound::InFlight(round) => (round.key_states(), Some(round.sent())),
+        };
         let many_renew = || engine.are_many_renewing();
-        if let Some(lacking) = self.keep.repair(&*engine.nodes, latest, now, many_renew) {
-            self.keep.settle(self.leave_rounds());
-            self.state.follow(&self.ask_to_renew(|request| request, |node| lacking.contains(node)));
+        if let Some(lacking) =
+            self.keep.repair(&*engine.nodes, Latest { states, open_since }, now, many_renew)
+        {
+            let left = self.leave_rounds();
+            self.keep.settle(left);
+            let round = self.ask_to_renew(|request| request, |node| lacking.contains(node));
+            self.follow(round);
         }
     }
 
     fn stop_repairs(&mut self) {
         self.keep.stop_repairs();
-        self.state.stop_repair();
+        self.wants_repair = false;
     }
 
     /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
@@ -136,7 +166,7 @@ impl Keeper {
             let latest = self.leave_rounds();
             self.keep.settle(latest);
             self.keep.abandon();
-            self.state.follow(&round);
+            self.follow(round);
             others = asked_by;
         }
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
@@ -209,7 +239,7 @@ impl Keeper {
             Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
         };
         // Late answers still count.
-        self.state.follow(round);
+        self.follow(round.clone());
         for waiting in asked_by {
             // The caller may have stopped waiting.
             drop(waiting.send(reply.clone()));

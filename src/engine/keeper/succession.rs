@@ -1,5 +1,6 @@
 //! Passes a lock on to the next waiter in this process.
 
+use std::mem;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt as _};
@@ -7,13 +8,13 @@ use tokio::runtime::Handle;
 use tracing::debug;
 
 use super::ending::lost_before;
-use super::{Keeper, lease_env};
+use super::{Keeper, LastRound, lease_env};
 use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::{Ended, ReleaseReply};
 use crate::engine::contender::Contender;
 use crate::engine::context::EngineContext;
-use crate::engine::lease_state::{LastRound, LeaseState};
+use crate::engine::lease_state::LeaseState;
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
 use crate::error::Lost;
@@ -165,7 +166,7 @@ impl Keeper {
         // A failed renewal is retried when it would have been.
         let every = next.renewal.every(&self.engine.timing(self.ttl()));
         self.keep.schedule_mut().handoff(every);
-        let last_round = self.state.take_last_round();
+        let last_round = mem::replace(&mut self.last_round, LastRound::None);
         debug_assert!(self.state.has_ended(), "a lease goes on while the next one begins");
         self.state = LeaseState::new(
             &next.resource,
@@ -177,11 +178,12 @@ impl Keeper {
         );
         match last_round {
             LastRound::InFlight(round) => {
-                self.state.follow(round);
+                self.follow(round);
             }
             LastRound::Settled(key_states) => self.keep.settle(Some(key_states)),
             LastRound::None => {}
         }
+        self.wants_repair = true;
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));

@@ -2,67 +2,52 @@
 
 use std::sync::Arc;
 
-use super::{Attempt, Driven, KeyStates, Moment, OnSettled, Round};
+use super::{Driven, KeyStates, Machine, Moment, OnSettled};
 
 /// The latest round about the key of a lease.
-#[derive(Clone)]
-pub(crate) enum Followed {
-    /// The votes by which it was acquired.
-    Attempt(Arc<Driven<Attempt>>),
-    /// A renewal, or a repair.
-    Round(Arc<Round>),
-}
-
-impl Followed {
+pub(crate) trait Followed: Send + Sync {
     /// Returns when the nodes were asked.
-    pub(crate) fn sent(&self) -> Moment {
-        match self {
-            Followed::Attempt(attempt) => attempt.sent,
-            Followed::Round(round) => round.sent,
-        }
-    }
+    fn sent(&self) -> Moment;
 
     /// See [`Driven::key_states`].
-    pub(crate) fn key_states(&self) -> KeyStates {
-        match self {
-            Followed::Attempt(attempt) => attempt.key_states(),
-            Followed::Round(round) => round.key_states(),
-        }
-    }
+    fn key_states(&self) -> KeyStates;
+
+    /// Whether no response is outstanding.
+    fn all_responded(&self) -> bool;
 
     /// See [`Driven::abandon`].
-    pub(crate) fn abandon(&self) {
-        match self {
-            Followed::Attempt(attempt) => attempt.abandon(),
-            Followed::Round(round) => round.abandon(),
-        }
-    }
+    fn abandon(&self);
 
-    /// See [`Driven::notify_settled`].
-    pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
-        match self {
-            Followed::Attempt(attempt) => attempt.notify_settled(listener),
-            Followed::Round(round) => round.notify_settled(listener),
-        }
-    }
-
-    /// Returns its address, as [`OnSettled`] has it.
-    pub(crate) fn address(&self) -> *const () {
-        match self {
-            Followed::Attempt(attempt) => Arc::as_ptr(attempt).cast(),
-            Followed::Round(round) => Arc::as_ptr(round).cast(),
-        }
-    }
+    /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
+    /// and the round drops it. Returns the states so far, and whether all nodes have already responded; the listener is
+    /// then not notified.
+    fn notify_settled(&self, listener: Arc<dyn OnSettled>) -> (KeyStates, bool);
 }
 
-impl From<&Arc<Driven<Attempt>>> for Followed {
-    fn from(attempt: &Arc<Driven<Attempt>>) -> Followed {
-        Followed::Attempt(attempt.clone())
+impl<M: Machine> Followed for Driven<M> {
+    fn sent(&self) -> Moment {
+        self.sent
     }
-}
 
-impl From<&Arc<Round>> for Followed {
-    fn from(round: &Arc<Round>) -> Followed {
-        Followed::Round(round.clone())
+    fn key_states(&self) -> KeyStates {
+        self.key_states()
+    }
+
+    fn all_responded(&self) -> bool {
+        self.inner.lock().machine.round().all_responded()
+    }
+
+    fn abandon(&self) {
+        self.abandon();
+    }
+
+    fn notify_settled(&self, listener: Arc<dyn OnSettled>) -> (KeyStates, bool) {
+        let mut inner = self.inner.lock();
+        let round = inner.machine.round();
+        let (key_states, all_responded) = (round.key_states(), round.all_responded());
+        let before = if all_responded { None } else { inner.on_settled.replace(listener) };
+        drop(inner);
+        drop(before);
+        (key_states, all_responded)
     }
 }

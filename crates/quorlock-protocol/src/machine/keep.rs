@@ -225,13 +225,6 @@ impl Keep {
         self.repair.is_some()
     }
 
-    /// Whether nodes that have answered late may make a repair necessary.
-    #[must_use]
-    pub fn is_short(quorum: Quorum, states: KeyStates) -> bool {
-        let held = KeyCount::of(quorum, |node| states.get(node)).held;
-        held <= quorum.needed() && held < quorum.nodes()
-    }
-
     /// Returns the nodes to ask again, which lack the key; none if enough have it by now, and not yet while `many_renew`.
     pub fn repair(
         &mut self,
