@@ -445,3 +445,6 @@ impl fmt::Display for VoteReport {
         if reasons.is_empty() { Ok(()) } else { f.write_str(")") }
     }
 }
+
+#[cfg(test)]
+mod tests;
