@@ -177,6 +177,7 @@ fn the_others_are_asked_once_the_first_node_is_overdue() {
     let mut attempt = ask_first();
     let overdue = at(0) + LEAST_PATIENCE;
     assert_eq!(attempt.poll_silence(at(0)), Some(overdue));
+    assert_ne!(attempt.poll_silence(overdue), Some(overdue), "it decides then, and not at some later time");
     assert_eq!(attempt.decide(&FIVE, overdue.back(Duration::from_nanos(1))), None);
     assert!(!attempt.has_unsent());
     assert_eq!(attempt.decide(&FIVE, overdue), None);
