@@ -544,6 +544,9 @@ pub enum RenewError {
     /// The lease is over.
     #[error(transparent)]
     Lost(#[from] Lost),
+    /// A lease cannot be [extended](crate::Lease::extend) to this TTL. It goes on as before.
+    #[error(transparent)]
+    Refused(ConfigError),
     /// No quorum confirmed the renewal in time. The lease keeps its old end, and may be renewed until then.
     #[error("the renewal of `{resource}` was not confirmed, the lease keeps its old end: {report}")]
     Unconfirmed {

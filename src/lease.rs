@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::commands::{Ended, Event, Retention};
+use crate::engine::commands::{Ended, Event, RenewReply, Retention};
 use crate::engine::hold::{Hold, HoldGuard};
 use crate::engine::lease_state::Releasing;
 use crate::engine::options::Fencing;
@@ -139,8 +139,28 @@ impl<K, F> Lease<K, F> {
     ///
     /// The renewal continues when the future is dropped.
     pub async fn renew(&self) -> Result<(), RenewError> {
+        self.renewed(Event::Renew).await
+    }
+
+    /// As [`renew`](Lease::renew), for `ttl` instead of the lease's TTL, which this becomes: later renewals ask for it,
+    /// and after a crash others wait for as long. A shorter one leaves the TTL as it is. Where a renewal proves less than
+    /// the TTL ([`Node::grant_age`](crate::node::Node::grant_age)), as with the session of ZooKeeper, it adds less.
+    ///
+    /// # Errors
+    ///
+    /// As of [`renew`](Lease::renew), and [`RenewError::Refused`] for a `ttl` above
+    /// [`max_ttl`](crate::Builder::max_ttl) or shorter than a lock may have: nothing is sent, and the lease goes on.
+    ///
+    /// # Cancel safety
+    ///
+    /// The renewal continues when the future is dropped.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), RenewError> {
+        self.renewed(|reply| Event::Extend(ttl, reply)).await
+    }
+
+    async fn renewed(&self, event: impl FnOnce(RenewReply) -> Event) -> Result<(), RenewError> {
         let (sender, receiver) = oneshot::channel();
-        self.watch.state.handle(Event::Renew(sender));
+        self.watch.state.handle(event(sender));
         match self.watch.state.helped(receiver).await {
             Ok(outcome) => outcome,
             // Nothing is left to renew it: the lease is over, or its runtime has ended.
@@ -331,7 +351,7 @@ impl<F> Lease<Single, F> {
         let (sender, receiver) = oneshot::channel();
         self.watch.state.handle(Event::Downgrade(sender));
         match self.watch.state.helped(receiver).await {
-            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. })) => Ok(self),
+            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. } | RenewError::Refused(_))) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
             Err(_) => Err(self.watch.state.end_without_keeper().into()),
         }

@@ -124,7 +124,14 @@ class Lease(BaseLease, _quorlock.LeaseContext):
 
         Raises `Lost` if the lease was over, and `Unconfirmed` if no quorum confirmed.
         """
-        self._lease.renew()
+        self._lease.renew(None)
+
+    def extend(self, ttl: Duration) -> None:
+        """As `renew`, for this TTL instead of the lock's, also from then on. A shorter one leaves the TTL as it is.
+
+        Raises `ConfigError` for more than `max_ttl`; the lease goes on then.
+        """
+        self._lease.renew(seconds(ttl, "ttl") or 0.0)
 
     def release(self) -> None:
         """Gives the lock back, and waits until a quorum has confirmed. Raises `Lost` if the lease was over before."""

@@ -217,7 +217,11 @@ class Lease(BaseLease):
 
     async def renew(self) -> None:
         """As `quorlock.Lease.renew`."""
-        await _run(self._lease.renew)
+        await _run(lambda reactor: self._lease.renew(None, reactor))
+
+    async def extend(self, ttl: Duration) -> None:
+        """As `quorlock.Lease.extend`."""
+        await _run(lambda reactor: self._lease.renew(seconds(ttl, "ttl") or 0.0, reactor))
 
     async def release(self) -> None:
         """As `quorlock.Lease.release`. The lock is released even if the call is cancelled."""

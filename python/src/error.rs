@@ -136,6 +136,7 @@ pub(crate) fn forked(py: Python<'_>, resource: &str) -> PyErr {
 pub(crate) fn of_renewal(py: Python<'_>, error: &RenewError) -> PyErr {
     match error {
         RenewError::Lost(lost) => of_lost(py, lost),
+        RenewError::Refused(refusal) => of_config(py, refusal),
         RenewError::Unconfirmed { resource, report } => {
             unconfirmed(py, &error.to_string(), resource.as_str(), report)
         }

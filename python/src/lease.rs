@@ -34,10 +34,12 @@ impl Held {
         }
     }
 
-    async fn renew(&self) -> Result<(), RenewError> {
-        match self {
-            Held::One(lease) => lease.renew().await,
-            Held::Several(lease) => lease.renew().await,
+    async fn renew(&self, ttl: Option<Duration>) -> Result<(), RenewError> {
+        match (self, ttl) {
+            (Held::One(lease), None) => lease.renew().await,
+            (Held::One(lease), Some(ttl)) => lease.extend(ttl).await,
+            (Held::Several(lease), None) => lease.renew().await,
+            (Held::Several(lease), Some(ttl)) => lease.extend(ttl).await,
         }
     }
 
@@ -248,14 +250,14 @@ impl Lease {
         Ok(())
     }
 
-    /// Starts a new TTL now.
-    #[pyo3(signature = (reactor=None))]
-    fn renew(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
-        let held = self.lasting(py)?;
+    /// Starts a new TTL now: another one, if `ttl` is given.
+    #[pyo3(signature = (ttl, reactor=None))]
+    fn renew(&self, py: Python<'_>, ttl: Option<f64>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let (held, ttl) = (self.lasting(py)?, duration("ttl", ttl)?);
         let (slot, watch) = (held.slot.clone(), held.watch.clone());
         dispatch(py, &held.background, reactor, async move {
             let renewed = match &*slot.lock().await {
-                Some(held) => held.renew().await,
+                Some(held) => held.renew(ttl).await,
                 None => watch.check().map_err(RenewError::Lost),
             };
             move |py: Python<'_>| match renewed {

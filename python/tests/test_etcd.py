@@ -60,5 +60,14 @@ def test_a_cluster_of_etcd_is_a_node(url: str) -> None:
             assert lease.fencing_token is not None
             assert lease.store_revision is not None
             assert q.lock("jobs/a", wait=0).try_acquire() is None
+        with q.lock("jobs/b", ttl=5, renew=False) as lease:
+            # Its key moves to a lease of etcd with this TTL, which the next heartbeat keeps.
+            lease.extend(20)
+            assert 15 < lease.remaining <= 20
+            holder = q.lock("jobs/b").inspect().holder
+            assert holder is not None
+            assert holder.remaining > 15
+            lease.renew()
+            assert 10 < lease.remaining <= 20
         with pytest.raises(quorlock.ConfigError, match="shared locks"):
             q.lock("jobs/a", shared=True).acquire()

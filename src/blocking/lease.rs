@@ -129,6 +129,15 @@ impl<K, F> Lease<K, F> {
         self.background.run(self.held.renew())
     }
 
+    /// As [`crate::Lease::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn extend(&self, ttl: Duration) -> Result<(), RenewError> {
+        self.background.run(self.held.extend(ttl))
+    }
+
     /// As [`crate::Lease::release`]: releases the lock, waits until a quorum has confirmed, and says whether the
     /// lease was valid until now.
     ///

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -19,6 +20,8 @@ pub(crate) type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 pub(crate) enum Event {
     /// The holder wants it renewed now.
     Renew(RenewReply),
+    /// The holder wants it renewed now for this TTL, and so from now on.
+    Extend(Duration, RenewReply),
     /// The holder wants it shared.
     Downgrade(RenewReply),
     /// The verdict on the renewal that asked in this round.

@@ -24,6 +24,7 @@
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
 //! | the holder renews | As if a renewal were due; joins one in flight. |
+//! | the holder extends it | Renews for a longer TTL, also from then on. A renewal in flight has asked for less, and is not counted. |
 //! | the holder downgrades | The claim is shared from now on, and a renewal says so to the nodes. |
 //! | the holder releases, or drops the lease | Hands the lock off to the next waiter of this process, passes it on by one round, or releases it (`succession`, `ending`). |
 //! | the holder retains the lock | Replaces the token by one that no process holds (`retaining`). |
@@ -297,12 +298,18 @@ impl LeaseKeeper for Keeper {
         let _entered = enter(&runtime);
         let outcome = match event {
             Event::End(ended) => return Some(ended),
-            Event::Renew(_) | Event::Downgrade(_) if self.state.runs_until(now).is_none() => {
+            Event::Renew(_) | Event::Extend(..) | Event::Downgrade(_)
+                if self.state.runs_until(now).is_none() =>
+            {
                 Err(self.state.lapsed(now))
             }
             Event::Verdict(round, verdict) => self.apply_verdict(&round, verdict, now),
             Event::Renew(reply) => {
                 self.renew(Some(reply));
+                Ok(())
+            }
+            Event::Extend(ttl, reply) => {
+                self.extend(ttl, reply);
                 Ok(())
             }
             Event::Downgrade(reply) => {

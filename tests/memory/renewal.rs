@@ -66,6 +66,57 @@ async fn a_second_renewal_waits_for_the_one_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_extension_is_valid_for_its_own_ttl_and_so_are_the_renewals_after_it() {
+    let bench = bench(5);
+    let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
+    let rest = TTL - VALIDITY;
+    for ttl in [TTL * 2, TTL] {
+        lease.extend(ttl).await.unwrap();
+        assert!(
+            lease.remaining() > TTL * 2 - rest * 3,
+            "a shorter one changes nothing: {:?}",
+            lease.remaining()
+        );
+    }
+    for node in &bench.nodes {
+        let Some(Expiry::In(left)) = node.expiry("r") else { panic!("the key exists") };
+        assert!(left > TTL * 2 - rest, "{left:?}");
+    }
+    bench.pass(TTL).await;
+    lease.renew().await.unwrap();
+    assert!(lease.remaining() > TTL, "{:?}", lease.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i7_a_renewal_that_asked_for_less_is_not_counted_for_an_extension() {
+    let bench = bench(5);
+    let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
+    bench.delay(Duration::ZERO, Duration::from_millis(5));
+    let extension = async {
+        bench.settle().await;
+        // The renewal has arrived, and nothing after it does.
+        for node in &bench.nodes {
+            node.lose_requests(true);
+        }
+        lease.extend(TTL * 3).await
+    };
+    let (renewed, extended) = tokio::join!(lease.renew(), extension);
+    assert!(matches!(extended, Err(RenewError::Unconfirmed { .. })), "{extended:?}");
+    assert!(renewed.is_err(), "both callers hear of the later one: {renewed:?}");
+    assert!(lease.remaining() <= VALIDITY, "{:?}", lease.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i13_an_extension_above_max_ttl_is_refused_and_changes_nothing() {
+    let bench = bench(5);
+    let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
+    let refused = lease.extend(Duration::from_secs(31)).await;
+    assert!(matches!(refused, Err(RenewError::Refused(ConfigError::TtlTooLong { .. }))), "{refused:?}");
+    assert!(bench.nodes.iter().all(|node| node.requests().renew == 0));
+    assert_eq!(lease.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_renewal_is_tried_again_until_it_is_confirmed() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();

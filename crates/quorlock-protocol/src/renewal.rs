@@ -74,6 +74,12 @@ impl RenewalSchedule {
         self.ttl
     }
 
+    /// Asks for `ttl` from the next renewal on, unless that is shorter: no renewal shortens an expiry (rule I-6). One in
+    /// flight has asked for less than it would be counted for, so it must not be counted any more.
+    pub fn extend(&mut self, ttl: Duration) {
+        self.ttl = self.ttl.max(ttl);
+    }
+
     /// Returns when the next renewal is due; never for a lease that its holder renews.
     #[must_use]
     #[inline]
@@ -223,6 +229,15 @@ mod tests {
         confirm(&mut schedule, second(112), second(112));
         assert!(!schedule.is_failing());
         assert_eq!(schedule.due(), Some(second(122)));
+    }
+
+    #[test]
+    fn a_lease_is_extended_and_never_shortened() {
+        let mut schedule = automatic();
+        for (ttl, seconds) in [(TTL / 2, 30), (TTL * 2, 60), (TTL, 60)] {
+            schedule.extend(ttl);
+            assert_eq!(schedule.ttl(), Duration::from_secs(seconds));
+        }
     }
 
     #[test]

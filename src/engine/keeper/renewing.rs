@@ -2,6 +2,7 @@
 //! again, is decided in `quorlock_protocol::renewal`, and which nodes are asked again in `machine::keep`; that its deadline has passed, in `Keeper::handle`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
@@ -160,7 +161,24 @@ impl Keeper {
     pub(super) fn downgrade(&mut self, asked_by: RenewReply) {
         self.clear_held();
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
-        // The verdict on an exclusive renewal does not apply any more.
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
+        self.renew_anew(asked_by);
+        // The waiters wait for readers now, of which this lease is one.
+        drop(self.take_successor());
+    }
+
+    /// Renews the lease for `ttl`, now and from now on, if no client may be surprised by so long a one (rule I-13).
+    pub(super) fn extend(&mut self, ttl: Duration, asked_by: RenewReply) {
+        if let Err(error) = self.engine.check_ttl(ttl) {
+            drop(asked_by.send(Err(RenewError::Refused(error))));
+            return;
+        }
+        self.keep.schedule_mut().extend(ttl);
+        self.renew_anew(asked_by);
+    }
+
+    /// Renews a lease of which something has changed: the verdict on a renewal in flight does not apply any more.
+    fn renew_anew(&mut self, asked_by: RenewReply) {
         let mut others = Vec::new();
         if let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) {
             let latest = self.leave_rounds();
@@ -169,13 +187,10 @@ impl Keeper {
             self.follow(round);
             others = asked_by;
         }
-        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
         self.renew(Some(asked_by));
         if let Some(renewing) = &mut self.renewing {
             renewing.asked_by.extend(others);
         }
-        // The waiters wait for readers now, of which this lease is one.
-        drop(self.take_successor());
     }
 
     /// Applies the verdict on the renewal that asked in `round`, if it is the latest: see
