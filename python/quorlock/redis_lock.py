@@ -10,10 +10,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import os
+import sys
 import threading
+import time
 from collections.abc import Generator, Iterable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
@@ -123,7 +128,17 @@ def _coordinator(redis: Any) -> quorlock.Coordinator:
         return _coordinators[nodes]
 
 
+def _replaced(module: str, name: str, usual: ModuleType) -> Any:
+    """What stands for `usual` in a module of redis-py, if it was replaced: a test waits by a clock of its own then."""
+    used = getattr(sys.modules.get(module), name, usual)
+    return None if used is usual else used
+
+
 _L = TypeVar("_L", quorlock.Lease, aio.Lease)
+
+
+def _ends(wanted: dict[str, Any], now: float) -> float:
+    return math.inf if wanted["wait"] is None else now + wanted["wait"]
 
 
 class _Shared:
@@ -165,7 +180,7 @@ class _Base(Generic[_L]):
         thread_local: bool = True,
         raise_on_release_error: bool = True,
         *,
-        renew: bool = True,
+        renew: bool = False,
     ) -> None:
         self.redis = redis
         self.name = name.decode() if isinstance(name, bytes) else name
@@ -224,18 +239,22 @@ class _Base(Generic[_L]):
             raise LockError(f"Cannot {doing} a lock that's not owned or is already unlocked.", self.name)
         return self.lease
 
-    def _extendable(self, doing: str, additional_time: float) -> _L:
+    def _renewable(self, doing: str) -> _L:
         lease = self._held(doing)
         if self.timeout is None:
             raise LockError(f"Cannot {doing} a lock with no timeout", self.name)
-        longest = self._options.get("ttl") or 0
-        if not self.renew and (not longest or additional_time > longest):
+        if "max_hold" in self._options and not self.renew:
             raise LockError(
-                f"Cannot {doing} a lock by {additional_time} s: with renew=False one renewal is for "
-                f"timeout={self.timeout} s at most, and for no more than max_ttl; use renew=True",
-                self.name,
+                f"Cannot {doing} a lock whose timeout={self.timeout} s is above max_ttl: use renew=True", self.name
             )
         return lease
+
+    def _longer(self, lease: _L, additional_time: float, replace_ttl: bool) -> float | None:
+        """The TTL of an extension; that of the lease if it is renewed anyway."""
+        return None if self.renew else additional_time + (0 if replace_ttl else lease.remaining)
+
+    def _again(self) -> float | None:
+        return None if self.renew else self.timeout
 
     def _failed(self, doing: str, error: QuorlockError) -> LockError:
         if isinstance(error, Lost):
@@ -272,19 +291,18 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
 
     - On one server the two exclude each other. On several, redis-py asks one of them only and does not exclude this
       lock: all clients must change over together.
-    - `timeout` is how long others wait after a crash of this process. While the process runs, the lock is
-      renewed until `release()`, so it does not expire under a long body. `renew=False` lets it expire after
-      `timeout`, as redis-py.
-    - Without `timeout`, others wait for the coordinator's TTL after a crash. With redis-py they wait for
-      ever.
-    - A `timeout` above the coordinator's `max_ttl` works: the TTL is the coordinator's then, so others wait
-      for less after a crash. With `renew=False` it is renewed until `timeout` has passed, and cannot be
-      extended.
-    - `extend` and `reacquire` start a new TTL of `timeout`, so `extend` does not add to what is left. With
-      `renew=False` they refuse more than `timeout`; without, any time is right, as the lock is renewed
-      anyway.
-    - `sleep` has no effect: waiting clients are told when the lock is free. A wait ends after
-      `blocking_timeout`, not up to `sleep` before. `blocking_timeout=0` asks once.
+    - `timeout` is the longest life of the lock, as with redis-py: it expires even if the body still runs. With
+      `renew=True` it is renewed until `release()`, and `timeout` is how long others wait after a crash of this
+      process; `extend` and `reacquire` then only renew it.
+    - Without `timeout` it is renewed, and others wait for the coordinator's TTL after a crash. With redis-py they
+      wait for ever.
+    - A `timeout` above the coordinator's `max_ttl` works: the lock is renewed until `timeout` has passed, so others
+      wait for less after a crash, and it cannot be extended.
+    - `extend` refuses what would be left beyond `max_ttl`. `extend(replace_ttl=True)` and `reacquire` never shorten
+      what is left.
+    - `sleep` has no effect: waiting clients are notified when the lock is free. A wait ends after
+      `blocking_timeout`, not up to `sleep` before. `blocking_timeout=0` asks once. If redis-py's clock was replaced,
+      as in tests, a wait asks again after each `sleep` of that clock.
     - `acquire(token=)` is refused: the nodes store a random token, which `lock.lease.token` is.
     - `owned()` asks no node: it is the validity of the lease, which ends before others can acquire the lock.
     - When too few nodes answer, each call raises `LockUnavailableError`, which is a `LockError` and the
@@ -305,6 +323,14 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         `LockUnavailableError` if too few nodes answer: at the end of `blocking_timeout`, or without one after 10 to
         15 s."""
         wanted = self._wanted(blocking, blocking_timeout, token)
+        clock = _replaced("redis.lock", "mod_time", time)
+        if clock is not None and wanted["wait"] != 0:
+            pause, ends = self.sleep if sleep is None else sleep, _ends(wanted, clock.monotonic())
+            while not self.acquire(blocking=False):
+                if clock.monotonic() + pause > ends:
+                    return False
+                clock.sleep(pause)
+            return True
         try:
             self.local.lease = quorlock.Lock(self._wait(wanted), True).acquire()
         except Held:
@@ -329,16 +355,18 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         return self._owned()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Starts a new TTL. Raises `LockNotOwnedError` if the lock was lost before."""
-        return self._renew("extend", self._extendable("extend", additional_time))
+        """Adds seconds to what is left, or with `replace_ttl` starts a new TTL of that length. Raises
+        `LockNotOwnedError` if the lock was lost before, and `LockError` if that would be more than `max_ttl`."""
+        lease = self._renewable("extend")
+        return self._renew("extend", lease, self._longer(lease, additional_time, replace_ttl))
 
     def reacquire(self) -> Literal[True]:
-        """Starts a new TTL. Raises `LockNotOwnedError` if the lock was lost before."""
-        return self._renew("reacquire", self._extendable("reacquire", 0))
+        """Starts a new TTL of `timeout`. Raises `LockNotOwnedError` if the lock was lost before."""
+        return self._renew("reacquire", self._renewable("reacquire"), self._again())
 
-    def _renew(self, doing: str, lease: quorlock.Lease) -> Literal[True]:
+    def _renew(self, doing: str, lease: quorlock.Lease, ttl: float | None) -> Literal[True]:
         try:
-            lease.renew()
+            lease._lease.renew(ttl)
         except QuorlockError as error:
             raise self._failed(doing, error) from error
         return True
@@ -379,6 +407,15 @@ class AsyncLock(_Base[aio.Lease]):
     ) -> bool:
         """As `Lock.acquire`."""
         wanted = self._wanted(blocking, blocking_timeout, token)
+        clock = _replaced("redis.asyncio.lock", "asyncio", asyncio)
+        if clock is not None and wanted["wait"] != 0:
+            loop = clock.get_running_loop()
+            pause, ends = self.sleep if sleep is None else sleep, _ends(wanted, loop.time())
+            while not await self.acquire(blocking=False):
+                if loop.time() + pause > ends:
+                    return False
+                await clock.sleep(pause)
+            return True
         try:
             self.local.lease = await aio.Lock(self._wait(wanted), "raise", None).acquire()
         except Held:
@@ -404,15 +441,16 @@ class AsyncLock(_Base[aio.Lease]):
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """As `Lock.extend`."""
-        return await self._renew("extend", self._extendable("extend", additional_time))
+        lease = self._renewable("extend")
+        return await self._renew("extend", lease, self._longer(lease, additional_time, replace_ttl))
 
     async def reacquire(self) -> Literal[True]:
         """As `Lock.reacquire`."""
-        return await self._renew("reacquire", self._extendable("reacquire", 0))
+        return await self._renew("reacquire", self._renewable("reacquire"), self._again())
 
-    async def _renew(self, doing: str, lease: aio.Lease) -> Literal[True]:
+    async def _renew(self, doing: str, lease: aio.Lease, ttl: float | None) -> Literal[True]:
         try:
-            await lease.renew()
+            await aio._run(lambda reactor: lease._lease.renew(ttl, reactor))
         except QuorlockError as error:
             raise self._failed(doing, error) from error
         return True

@@ -41,22 +41,15 @@ def _coordinator(client: Any) -> quorlock.Coordinator:
     return _coordinators[address]
 
 
-def _kept(keywords: dict[str, Any]) -> dict[str, Any]:
-    """A TTL of 0.1 s is over before a busy machine has begun."""
-    if 0 < (keywords.get("timeout") or 0) < 1:
-        keywords["timeout"] = 5
-    return keywords
-
-
 class Lock(redis_lock.Lock):
     def __init__(self, client: Any, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(_coordinator(client), *arguments, **_kept(keywords))
+        super().__init__(_coordinator(client), *arguments, **keywords)
         _made.append(self)
 
 
 class AsyncLock(redis_lock.AsyncLock):
     def __init__(self, client: Any, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(_coordinator(client), *arguments, **_kept(keywords))
+        super().__init__(_coordinator(client), *arguments, **keywords)
         _made.append(self)
 
 

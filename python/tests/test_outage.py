@@ -167,7 +167,7 @@ def test_each_call_of_the_lock_of_redis_py_raises_the_connection_error_of_redis_
             "with": lambda: redis_lock.Lock(q, "out", timeout=5, blocking_timeout=WAIT).__enter__(),
             "for ever": lambda: redis_lock.Lock(q, "out").acquire(),
             "locked": lambda: redis_lock.Lock(q, "out").locked(),
-            "extend": lambda: extended.extend(20),
+            "extend": lambda: extended.extend(2),
             "release": released.release,
         }
         for name, call in calls.items():
@@ -196,7 +196,7 @@ def test_each_call_of_the_asyncio_lock_of_redis_py_does_so_too(down: Servers, wa
             "with": lambda: redis_lock.AsyncLock(q, "out", timeout=5, blocking_timeout=WAIT).__aenter__(),
             "for ever": lambda: redis_lock.AsyncLock(q, "out").acquire(),
             "locked": lambda: redis_lock.AsyncLock(q, "out").locked(),
-            "extend": lambda: extended.extend(20),
+            "extend": lambda: extended.extend(2),
             "release": released.release,
         }
         for name, call in calls.items():

@@ -72,7 +72,7 @@ def test_the_same_calls_have_the_same_outcomes_as_with_redis_py() -> None:
 def test_exceptions_are_those_of_redis_py_with_the_cause(q: quorlock.Coordinator) -> None:
     assert issubclass(LockError, redis.exceptions.LockError)
     assert issubclass(LockNotOwnedError, redis.exceptions.LockNotOwnedError)
-    lock = Lock(q, "expires", timeout=0.3, renew=False)
+    lock = Lock(q, "expires", timeout=0.3)
     assert lock.acquire()
     assert lock.lease is not None
     assert lock.lease.lost.wait(20)
@@ -84,16 +84,16 @@ def test_exceptions_are_those_of_redis_py_with_the_cause(q: quorlock.Coordinator
 
 
 def test_an_error_on_release_is_only_logged_if_asked_for(q: quorlock.Coordinator) -> None:
-    with Lock(q, "logged", timeout=0.3, renew=False, raise_on_release_error=False) as lock:
+    with Lock(q, "logged", timeout=0.3, raise_on_release_error=False) as lock:
         assert lock.lease is not None
         assert lock.lease.lost.wait(20)
-    with pytest.raises(LockNotOwnedError), Lock(q, "logged", timeout=0.3, renew=False) as lock:
+    with pytest.raises(LockNotOwnedError), Lock(q, "logged", timeout=0.3) as lock:
         assert lock.lease is not None
         assert lock.lease.lost.wait(20)
 
 
 def test_a_lock_is_renewed_beyond_its_timeout(q: quorlock.Coordinator) -> None:
-    with Lock(q, "renewed", timeout=0.5) as lock:
+    with Lock(q, "renewed", timeout=0.5, renew=True) as lock:
         assert lock.lease is not None
         assert not lock.lease.lost.wait(1.5)
         assert not Lock(q, "renewed").acquire(blocking=False)
@@ -101,21 +101,28 @@ def test_a_lock_is_renewed_beyond_its_timeout(q: quorlock.Coordinator) -> None:
 
 def test_a_timeout_above_max_ttl_works(nodes: Servers) -> None:
     with nodes.connect(ttl=1, max_ttl=1) as q:
-        with Lock(q, "long", timeout=3600) as lock:
+        with Lock(q, "long", timeout=3600, renew=True) as lock:
             assert lock.lease is not None
             assert lock.lease.remaining < 2
             assert lock.extend(3600)
-        with pytest.raises(LockError), Lock(q, "long", timeout=1.5, renew=False) as lock:
+        with pytest.raises(LockError), Lock(q, "long", timeout=1.5) as lock:
             assert lock.lease is not None
+            with pytest.raises(LockError, match="max_ttl"):
+                lock.extend(1)
             assert lock.lease.lost.wait(20)
             assert lock.lease.lost.reason == "max_hold"
 
 
 def test_an_extension_that_cannot_be_kept_is_refused(q: quorlock.Coordinator) -> None:
-    with Lock(q, "extended", timeout=5, renew=False) as lock:
-        assert lock.extend(5)
-        with pytest.raises(LockError):
-            lock.extend(6)
+    with Lock(q, "extended", timeout=5) as lock:
+        assert lock.lease is not None
+        assert lock.extend(15)
+        assert 15 < lock.lease.remaining <= 20
+        with pytest.raises(LockError, match=r"at every client \(`max_ttl` of connect\)"):
+            lock.extend(15)
+        assert lock.extend(1, replace_ttl=True)
+        assert lock.reacquire()
+        assert lock.lease.remaining > 5, "neither shortens"
 
 
 def test_no_quorum_is_a_lock_error() -> None:
