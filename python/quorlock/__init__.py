@@ -13,16 +13,16 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
-from quorlock import _decorated, _events, _quorlock, _settings
+from quorlock import _decorated, _habits, _quorlock, _settings
+from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._decorated import NeedsAio
 from quorlock._lease import Lease, LostEvent
-from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
+from quorlock._settings import ConnectSettings, Duration, seconds
 from quorlock.errors import (
     AcquireError,
     Closed,
@@ -71,6 +71,8 @@ __all__ = [
 __version__: str = _quorlock.__version__
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from quorlock import aio as aio
     from quorlock import metrics as metrics
     from quorlock import testing as testing
@@ -87,26 +89,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def connect(
-    nodes: str | Iterable[str] | None = None,
-    *,
-    ttl: Duration | None = None,
-    max_ttl: Duration | None = None,
-    key_prefix: str | None = None,
-    label: str | None = None,
-    username: str | None = None,
-    password: str | None = None,
-    password_file: str | os.PathLike[str] | None = None,
-    quorum: int | None = None,
-    node_timeout: Duration | None = None,
-    connect_timeout: Duration | None = None,
-    drift: float | None = None,
-    restart_guard: bool = True,
-    tls_ca: str | os.PathLike[str] | None = None,
-    tls_cert: str | os.PathLike[str] | None = None,
-    tls_key: str | os.PathLike[str] | None = None,
-    tls_server_name: str | None = None,
-) -> Coordinator:
+def connect(nodes: str | Iterable[str] | None = None, **settings: Unpack[ConnectSettings]) -> Coordinator:
     """Makes a coordinator of locks on these nodes. It contacts no one yet, and raises `ConfigError` for settings that
     cannot work.
 
@@ -116,146 +99,22 @@ def connect(
 
     `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (30 s) the longest TTL of any client;
     all clients must agree on it, and restarted nodes do not vote for so long. `restart_guard=False` is for servers that
-    were just started for the first time. `password_file` has the password in its first line, and is read again for each
-    connection, since it may change. Every setting is explained at `Builder` in the documentation of the library.
+    were just started for the first time. `username` and `password` are for all addresses without them; `password_file`
+    has the password in its first line, and is read again for each connection, since it may change. `tls_ca` is a file
+    of authorities, `tls_cert` and `tls_key` the client's certificate, and `tls_server_name` the name in those of the
+    servers. `key_prefix` is put before each name, and `label` is what others see of this client. `quorum`,
+    `node_timeout`, `connect_timeout` and `drift` are explained at `Builder` in the documentation of the library.
     """
-    connection = _settings.connect(
-        nodes,
-        ttl=ttl,
-        max_ttl=max_ttl,
-        key_prefix=key_prefix,
-        label=label,
-        username=username,
-        password=password,
-        password_file=password_file,
-        quorum=quorum,
-        node_timeout=node_timeout,
-        connect_timeout=connect_timeout,
-        drift=drift,
-        restart_guard=restart_guard,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_server_name=tls_server_name,
-    )
-    return Coordinator(connection)
+    return Coordinator(_settings.connect(nodes, settings))
 
 
-class Coordinator:
-    """Coordinates locks over several nodes. Made by `connect()`; any number of threads may use it.
-
-    After a fork the child may use it as well: it connects by itself then. Leases are void in the child.
-    """
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: _quorlock.Connection) -> None:
-        self._connection = connection
-        _events.register(connection)
-
-    def lock(
-        self,
-        name: str,
-        *,
-        shared: bool = False,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        renew: bool | Duration = True,
-        max_hold: Duration | None = None,
-        label: str | None = None,
-        fencing: bool = True,
-        metrics_class: str | None = None,
-        on_lost: OnLost = "raise",
-    ) -> Lock:
-        """A lock, which is not acquired yet: `with q.lock("orders/42") as lease:`.
-
-        `wait` is how long to wait while another client holds it: 35 s by default, 0 asks once, `None` waits for ever.
-        `shared=True` is for readers. `renew=False` leaves the renewal to `lease.renew()`; a duration sets how
-        often, at most every 10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token.
-        `label` is what others see of this client. `on_lost` is for `with`: a loss while the body ran raises `Lost` at
-        its end, or is only logged.
-        """
-        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        made = self._connection.lock([name], shared=shared, metrics_class=metrics_class, **options)
-        return Lock(made, _settings.raises(on_lost))
-
-    def lock_all(
-        self,
-        names: Iterable[str],
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        renew: bool | Duration = True,
-        max_hold: Duration | None = None,
-        label: str | None = None,
-        fencing: bool = True,
-        on_lost: OnLost = "raise",
-    ) -> Lock:
-        """A lock of several names, acquired together or not at all. The order of the names does not matter."""
-        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        made = self._connection.lock(_settings.several(names), together=True, **options)
-        return Lock(made, _settings.raises(on_lost))
-
-    def semaphore(
-        self,
-        name: str,
-        permits: int,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        renew: bool | Duration = True,
-        max_hold: Duration | None = None,
-        label: str | None = None,
-        fencing: bool = True,
-        on_lost: OnLost = "raise",
-    ) -> Semaphore:
-        """A semaphore of so many permits: `with q.semaphore("exports", 3) as permit:`."""
-        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        made = self._connection.semaphore(name, _settings.permits(permits), **options)
-        return Semaphore(made, _settings.raises(on_lost))
-
-    def election(
-        self,
-        name: str,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | None = None,
-        max_hold: Duration | None = None,
-    ) -> Election:
-        """An election, of which one candidate is the leader. A candidate waits for ever unless `wait` is set."""
-        made = self._connection.election(
-            name, ttl=seconds(ttl, "ttl"), wait=_settings.waiting(wait), max_hold=seconds(max_hold, "max_hold")
-        )
-        return Election(made)
-
-    def health(self) -> list[NodeHealth]:
-        """The state of each node, as its connection last saw it. It asks no node."""
-        return self._connection.health()
-
-    def close(self, timeout: Duration = 5.0) -> None:
-        """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most
-        `timeout`. At exit this happens by itself, for all coordinators together and within a second."""
-        self._connection.close(seconds(timeout, "timeout") or 0.0)
-
-    def __repr__(self) -> str:
-        return f"<quorlock.Coordinator of {self._connection.text}>"
-
-    def __enter__(self) -> Coordinator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _Wanted(_quorlock.LockContext):
+class _Wanted(BaseLock, _quorlock.LockContext):
     """What locks and semaphores have in common. `with` is in the extension module, where no handler of a signal runs
     between an acquisition and the body, nor between the body and the release."""
 
     __slots__ = ()
 
-    def acquire(self, *, keep: bool = False) -> Lease:
+    def acquire(self, *others: NoReturn, keep: bool = False, **keywords: NoReturn) -> Lease:
         """Waits until it is acquired. Ctrl-C ends the wait.
 
         Keep the lease in a variable: losing the last reference to it releases it, with a warning. `keep=True` holds it
@@ -264,6 +123,7 @@ class _Wanted(_quorlock.LockContext):
         Raises `Held` if other clients still hold it after `wait`, and `NoQuorum` if too few nodes answered to know. A
         semaphore raises `Full` instead of `Held`, and `OtherPermits` if others use it with another number of permits.
         """
+        _habits.refuse_all("acquire", others, keywords)
         return self._acquire(keep)
 
     def try_acquire(self, *, keep: bool = False) -> Lease | None:
@@ -292,9 +152,6 @@ class _Wanted(_quorlock.LockContext):
         """
         return _decorated.of_threads(self, function)
 
-    def __repr__(self) -> str:
-        return f"<quorlock.{type(self).__name__} {self._lock.text}>"
-
 
 class Lock(_Wanted):
     """A name and options, which any number of threads may acquire. Made by `Coordinator.lock` and `lock_all`.
@@ -304,11 +161,6 @@ class Lock(_Wanted):
     """
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        """The name; those of `lock_all` with commas between them."""
-        return ",".join(self._lock.names)
 
     def inspect(self) -> VoteReport:
         """Asks all nodes who holds the lock, and acquires nothing."""
@@ -337,11 +189,6 @@ class Semaphore(_Wanted):
 
     __slots__ = ()
 
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._lock.names[0]
-
     def inspect(self) -> list[VoteReport]:
         """Asks all nodes who holds each permit, by number."""
         reports = self._lock.inspect()
@@ -349,13 +196,10 @@ class Semaphore(_Wanted):
         return reports
 
 
-class Election:
+class Election(BaseElection):
     """Candidates, of which one is the leader. Made by `Coordinator.election`."""
 
-    __slots__ = ("_election",)
-
-    def __init__(self, election: _quorlock.Election) -> None:
-        self._election = election
+    __slots__ = ()
 
     def campaign(self, value: str) -> Lease:
         """Waits until elected, and announces `value` to observers. The leadership is a lease: `release()` resigns."""
@@ -368,14 +212,6 @@ class Election:
     def observe(self) -> Observer:
         """Follows the leader, without being a candidate."""
         return Observer(self._election.observe())
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._election.name
-
-    def __repr__(self) -> str:
-        return f"<quorlock.Election {self._election.text}>"
 
 
 class Observer:
@@ -390,3 +226,26 @@ class Observer:
         """Waits until the leader is another than last time; the first call returns the current one. Raises
         `TimeoutError` if nothing has changed after `timeout`; call again."""
         return self._observer.changed(seconds(timeout, "timeout"))
+
+
+class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
+    """Coordinates locks over several nodes. Made by `connect()`; any number of threads may use it.
+
+    After a fork the child may use it as well: it connects by itself then. Leases are void in the child.
+    """
+
+    __slots__ = ()
+    _lock, _semaphore, _election = Lock, Semaphore, Election
+
+    def close(self, timeout: Duration = 5.0) -> None:
+        """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most
+        `timeout`. At exit this happens by itself, for all coordinators together and within a second."""
+        self._connection.close(seconds(timeout, "timeout") or 0.0)
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

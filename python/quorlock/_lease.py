@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from quorlock import _events, _quorlock
+from quorlock._habits import Habits
 from quorlock._settings import Duration, seconds
 from quorlock.errors import Lost
 
@@ -40,7 +41,7 @@ class LostEvent(BaseLostEvent):
         return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout)) is not None
 
 
-class BaseLease:
+class BaseLease(Habits):
     """What leases of threads and of event loops have in common."""
 
     __slots__ = ()

@@ -6,9 +6,9 @@ import math
 import os
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, Literal, TypedDict, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
-from quorlock import _events, _quorlock
+from quorlock import _events, _habits, _quorlock
 from quorlock.errors import ConfigError
 
 #: Seconds, or a `timedelta`.
@@ -29,8 +29,8 @@ DEFAULT: Final = Default()
 OnLost = Literal["raise", "warn"]
 
 
-class LockOptions(TypedDict, total=False):
-    """The options that all kinds of lock have."""
+class RawOptions(TypedDict, total=False):
+    """The options that all kinds of lock have, as the extension module takes them."""
 
     ttl: float | None
     wait: float | None
@@ -38,6 +38,54 @@ class LockOptions(TypedDict, total=False):
     max_hold: float | None
     label: str | None
     fencing: bool
+
+
+class LockOptions(TypedDict, total=False):
+    """The options that all kinds of lock have: see `Coordinator.lock`."""
+
+    ttl: Duration | None
+    wait: Duration | Default | None
+    renew: bool | Duration
+    max_hold: Duration | None
+    label: str | None
+    fencing: bool
+    on_lost: OnLost
+
+
+class OneLockOptions(LockOptions, total=False):
+    """Those of a lock of one name."""
+
+    shared: bool
+    metrics_class: str | None
+
+
+class ElectionOptions(TypedDict, total=False):
+    """The options of an election."""
+
+    ttl: Duration | None
+    wait: Duration | None
+    max_hold: Duration | None
+
+
+class ConnectSettings(TypedDict, total=False):
+    """The settings of a coordinator: see `connect`."""
+
+    ttl: Duration | None
+    max_ttl: Duration | None
+    key_prefix: str | None
+    label: str | None
+    username: str | None
+    password: str | None
+    password_file: str | os.PathLike[str] | None
+    quorum: int | None
+    node_timeout: Duration | None
+    connect_timeout: Duration | None
+    drift: float | None
+    restart_guard: bool
+    tls_ca: str | os.PathLike[str] | None
+    tls_cert: str | os.PathLike[str] | None
+    tls_key: str | os.PathLike[str] | None
+    tls_server_name: str | None
 
 
 #: Longer than any TTL or wait, and short enough for every type of number.
@@ -120,72 +168,38 @@ def renewing(renew: bool | Duration) -> float | None:
     return every
 
 
-def options(
-    ttl: Duration | None,
-    wait: Duration | Default | None,
-    renew: bool | Duration,
-    max_hold: Duration | None,
-    label: str | None,
-    fencing: bool,
-) -> LockOptions:
-    """The options of a lock."""
+def options(given: LockOptions) -> RawOptions:
+    """The options of a lock, for the extension module."""
     _events.follow_logging()
     return {
-        "ttl": seconds(ttl, "ttl"),
-        "wait": waiting(wait),
-        "renew": renewing(renew),
-        "max_hold": seconds(max_hold, "max_hold"),
-        "label": label,
-        "fencing": fencing,
+        "ttl": seconds(given.get("ttl"), "ttl"),
+        "wait": waiting(given.get("wait", DEFAULT)),
+        "renew": renewing(given.get("renew", True)),
+        "max_hold": seconds(given.get("max_hold"), "max_hold"),
+        "label": given.get("label"),
+        "fencing": given.get("fencing", True),
     }
 
 
-def connect(
-    nodes: str | Iterable[str] | None,
-    *,
-    ttl: Duration | None,
-    max_ttl: Duration | None,
-    key_prefix: str | None,
-    label: str | None,
-    username: str | None,
-    password: str | None,
-    password_file: str | os.PathLike[str] | None,
-    quorum: int | None,
-    node_timeout: Duration | None,
-    connect_timeout: Duration | None,
-    drift: float | None,
-    restart_guard: bool,
-    tls_ca: str | os.PathLike[str] | None,
-    tls_cert: str | os.PathLike[str] | None,
-    tls_key: str | os.PathLike[str] | None,
-    tls_server_name: str | None,
-) -> _quorlock.Connection:
+def connect(nodes: str | Iterable[str] | None, given: ConnectSettings) -> _quorlock.Connection:
     """A coordinator, which contacts no one yet."""
+    _habits.refuse("connect", given.keys() - ConnectSettings.__optional_keys__)
     if nodes is None:
         nodes = os.environ.get("QUORLOCK_NODES")
         if not nodes:
             raise ConfigError("no nodes: give their addresses, or set QUORLOCK_NODES")
     _events.refuse_green_threads()
     _events.follow_logging()
-    return _quorlock.Connection(
-        [unicode("an address", node) for node in ([nodes] if isinstance(nodes, str | bytes) else nodes)],
-        ttl=seconds(ttl, "ttl"),
-        max_ttl=seconds(max_ttl, "max_ttl"),
-        key_prefix=key_prefix,
-        label=label,
-        username=username,
-        password=None if password is None else unicode("the password", password),
-        password_file=_path(password_file),
-        quorum=whole(quorum, "quorum"),
-        node_timeout=seconds(node_timeout, "node_timeout"),
-        connect_timeout=seconds(connect_timeout, "connect_timeout"),
-        drift=drift,
-        restart_guard=restart_guard,
-        tls_ca=_path(tls_ca),
-        tls_cert=_path(tls_cert),
-        tls_key=_path(tls_key),
-        tls_server_name=tls_server_name,
-    )
+    checked: dict[str, Any] = {**given}
+    for name in checked.keys() & {"ttl", "max_ttl", "node_timeout", "connect_timeout"}:
+        checked[name] = seconds(checked[name], name)
+    for name in checked.keys() & {"password_file", "tls_ca", "tls_cert", "tls_key"}:
+        checked[name] = None if checked[name] is None else os.fspath(checked[name])
+    checked["quorum"] = whole(given.get("quorum"), "quorum")
+    if (password := given.get("password")) is not None:
+        unicode("the password", password)
+    addresses = [nodes] if isinstance(nodes, str | bytes) else nodes
+    return _quorlock.Connection([unicode("an address", node) for node in addresses], **checked)
 
 
 def unicode(what: str, text: str) -> str:
@@ -203,7 +217,3 @@ def unicode(what: str, text: str) -> str:
         return text
     # Not in the handler, whose exception would be the context of this one.
     raise ConfigError(f"{what} is not valid Unicode: it contains a lone surrogate")
-
-
-def _path(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)

@@ -10,17 +10,20 @@ Cancelling a call cleans up after itself: a lock that a node has granted meanwhi
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from quorlock import _decorated, _events, _quorlock, _settings
+from quorlock import _decorated, _events, _habits, _quorlock, _settings
+from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._lease import BaseLease, BaseLostEvent, report
-from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
+from quorlock._settings import ConnectSettings, Duration, seconds
 from quorlock.errors import Lost
-from quorlock.votes import NodeHealth, Observed, VoteReport, Waiters
+from quorlock.votes import Observed, VoteReport, Waiters
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Coordinator", "Election", "Lease", "Lock", "LostEvent", "Observer", "Semaphore", "connect"]
 
@@ -141,47 +144,9 @@ async def _run(add: _Add, abandon: bool = True) -> Any:
         raise
 
 
-def connect(
-    nodes: str | Iterable[str] | None = None,
-    *,
-    ttl: Duration | None = None,
-    max_ttl: Duration | None = None,
-    key_prefix: str | None = None,
-    label: str | None = None,
-    username: str | None = None,
-    password: str | None = None,
-    password_file: str | os.PathLike[str] | None = None,
-    quorum: int | None = None,
-    node_timeout: Duration | None = None,
-    connect_timeout: Duration | None = None,
-    drift: float | None = None,
-    restart_guard: bool = True,
-    tls_ca: str | os.PathLike[str] | None = None,
-    tls_cert: str | os.PathLike[str] | None = None,
-    tls_key: str | os.PathLike[str] | None = None,
-    tls_server_name: str | None = None,
-) -> Coordinator:
+def connect(nodes: str | Iterable[str] | None = None, **settings: Unpack[ConnectSettings]) -> Coordinator:
     """As `quorlock.connect`. Several event loops may use the coordinator."""
-    connection = _settings.connect(
-        nodes,
-        ttl=ttl,
-        max_ttl=max_ttl,
-        key_prefix=key_prefix,
-        label=label,
-        username=username,
-        password=password,
-        password_file=password_file,
-        quorum=quorum,
-        node_timeout=node_timeout,
-        connect_timeout=connect_timeout,
-        drift=drift,
-        restart_guard=restart_guard,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_server_name=tls_server_name,
-    )
-    return Coordinator(connection)
+    return Coordinator(_settings.connect(nodes, settings))
 
 
 class LostEvent(BaseLostEvent):
@@ -310,19 +275,20 @@ class _Guard:
         report(lost)
 
 
-class _Wanted:
+class _Wanted(BaseLock):
     """What locks and semaphores have in common."""
 
     __slots__ = ("_contexts", "_lock", "_notice", "_raises")
 
-    def __init__(self, lock: _quorlock.Lock, on_lost: OnLost, notice: Duration | None) -> None:
+    def __init__(self, lock: _quorlock.Lock, raises: bool, notice: Duration | None = None) -> None:
         self._lock = lock
-        self._raises = _settings.raises(on_lost)
+        self._raises = raises
         self._notice = seconds(notice, "notice")
         self._contexts = _quorlock.Contexts()
 
-    async def acquire(self, *, keep: bool = False) -> Lease:
+    async def acquire(self, *others: NoReturn, keep: bool = False, **keywords: NoReturn) -> Lease:
         """As that of `quorlock`."""
+        _habits.refuse_all("acquire", others, keywords)
         acquired: _quorlock.Lease = await _run(self._lock.acquire)
         if keep:
             _quorlock.keep(acquired)
@@ -362,9 +328,6 @@ class _Wanted:
         """As a decorator of `async def`: each call acquires it first."""
         return _decorated.of_tasks(self, function)
 
-    def __repr__(self) -> str:
-        return f"<quorlock.aio.{type(self).__name__} {self._lock.text}>"
-
 
 class Lock(_Wanted):
     """As `quorlock.Lock`.
@@ -374,11 +337,6 @@ class Lock(_Wanted):
     """
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        """As `quorlock.Lock.name`."""
-        return ",".join(self._lock.names)
 
     async def inspect(self) -> VoteReport:
         """As `quorlock.Lock.inspect`."""
@@ -407,24 +365,16 @@ class Semaphore(_Wanted):
 
     __slots__ = ()
 
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._lock.names[0]
-
     async def inspect(self) -> list[VoteReport]:
         """As `quorlock.Semaphore.inspect`."""
         reports: list[VoteReport] = await _run(self._lock.inspect)
         return reports
 
 
-class Election:
+class Election(BaseElection):
     """As `quorlock.Election`."""
 
-    __slots__ = ("_election",)
-
-    def __init__(self, election: _quorlock.Election) -> None:
-        self._election = election
+    __slots__ = ()
 
     async def campaign(self, value: str) -> Lease:
         """As `quorlock.Election.campaign`."""
@@ -438,14 +388,6 @@ class Election:
     def observe(self) -> Observer:
         """As `quorlock.Election.observe`."""
         return Observer(self._election.observe())
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._election.name
-
-    def __repr__(self) -> str:
-        return f"<quorlock.aio.Election {self._election.text}>"
 
 
 class Observer:
@@ -468,95 +410,33 @@ class Observer:
         return await self.changed()
 
 
-class Coordinator:
-    """As `quorlock.Coordinator`."""
+class LockOptions(_settings.LockOptions, total=False):
+    """The options of all kinds of lock, with that of `async with`."""
 
-    __slots__ = ("_connection",)
+    notice: Duration | None
 
-    def __init__(self, connection: _quorlock.Connection) -> None:
-        self._connection = connection
-        _events.register(connection)
 
-    def lock(
-        self,
-        name: str,
-        *,
-        shared: bool = False,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        renew: bool | Duration = True,
-        max_hold: Duration | None = None,
-        label: str | None = None,
-        fencing: bool = True,
-        metrics_class: str | None = None,
-        on_lost: OnLost = "raise",
-        notice: Duration | None = None,
-    ) -> Lock:
-        """As `quorlock.Coordinator.lock`. `async with` cancels its body `notice` before the validity ends: a tenth of
-        the TTL by default and at most a second, and never more than a third of it."""
-        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        made = self._connection.lock([name], shared=shared, metrics_class=metrics_class, **options)
-        return Lock(made, on_lost, notice)
+class OneLockOptions(_settings.OneLockOptions, total=False):
+    """The same of a lock of one name."""
 
-    def lock_all(
-        self,
-        names: Iterable[str],
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        renew: bool | Duration = True,
-        max_hold: Duration | None = None,
-        label: str | None = None,
-        fencing: bool = True,
-        on_lost: OnLost = "raise",
-        notice: Duration | None = None,
-    ) -> Lock:
-        """As `quorlock.Coordinator.lock_all`."""
-        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        return Lock(self._connection.lock(_settings.several(names), together=True, **options), on_lost, notice)
+    notice: Duration | None
 
-    def semaphore(
-        self,
-        name: str,
-        permits: int,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | Default | None = DEFAULT,
-        renew: bool | Duration = True,
-        max_hold: Duration | None = None,
-        label: str | None = None,
-        fencing: bool = True,
-        on_lost: OnLost = "raise",
-        notice: Duration | None = None,
-    ) -> Semaphore:
-        """As `quorlock.Coordinator.semaphore`."""
-        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        return Semaphore(self._connection.semaphore(name, _settings.permits(permits), **options), on_lost, notice)
 
-    def election(
-        self,
-        name: str,
-        *,
-        ttl: Duration | None = None,
-        wait: Duration | None = None,
-        max_hold: Duration | None = None,
-    ) -> Election:
-        """As `quorlock.Coordinator.election`."""
-        made = self._connection.election(
-            name, ttl=seconds(ttl, "ttl"), wait=_settings.waiting(wait), max_hold=seconds(max_hold, "max_hold")
-        )
-        return Election(made)
+class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
+    """As `quorlock.Coordinator`. Several event loops may use it."""
 
-    def health(self) -> list[NodeHealth]:
-        """As `quorlock.Coordinator.health`."""
-        return self._connection.health()
+    __slots__ = ()
+    _lock, _semaphore, _election, _own_options = Lock, Semaphore, Election, frozenset({"notice"})
+
+    if TYPE_CHECKING:
+
+        def lock(self, name: str, **options: Unpack[OneLockOptions]) -> Lock: ...
+        def lock_all(self, names: Iterable[str], **options: Unpack[LockOptions]) -> Lock: ...
+        def semaphore(self, name: str, permits: int, **options: Unpack[LockOptions]) -> Semaphore: ...
 
     async def close(self, timeout: Duration = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""
         await _run(lambda reactor: self._connection.close(seconds(timeout) or 0.0, reactor), abandon=False)
-
-    def __repr__(self) -> str:
-        return f"<quorlock.aio.Coordinator of {self._connection.text}>"
 
     async def __aenter__(self) -> Coordinator:
         return self

@@ -24,8 +24,8 @@ from urllib.parse import quote
 
 import quorlock
 from quorlock import _quorlock, aio
+from quorlock._settings import LockOptions, unicode
 from quorlock._settings import options as lock_options
-from quorlock._settings import unicode
 from quorlock.errors import ConfigError, Held, Lost, Misconfigured, NoQuorum, QuorlockError, Unconfirmed
 
 __all__ = ["AsyncLock", "Lock", "LockError", "LockNotOwnedError", "LockUnavailableError", "Owned"]
@@ -137,8 +137,8 @@ def _replaced(module: str, name: str, usual: ModuleType) -> Any:
 _L = TypeVar("_L", quorlock.Lease, aio.Lease)
 
 
-def _ends(wanted: dict[str, Any], now: float) -> float:
-    return math.inf if wanted["wait"] is None else now + wanted["wait"]
+def _ends(wait: Any, now: float) -> float:
+    return math.inf if wait is None else now + wait
 
 
 class _Shared:
@@ -195,7 +195,7 @@ class _Base(Generic[_L]):
         self._q = _coordinator(redis)
         # What redis-py takes for no timeout.
         self._ttl = timeout or None
-        self._options: dict[str, Any] = {"ttl": self._ttl, "renew": renew or self._ttl is None}
+        self._options: LockOptions = {"ttl": self._ttl, "renew": renew or self._ttl is None}
         try:
             self._q.lock(self.name, **self._options)
         except ConfigError as error:
@@ -218,9 +218,7 @@ class _Base(Generic[_L]):
     def _owned(self) -> bool:
         return self.lease is not None and not self.lease.lost.is_set()
 
-    def _wanted(
-        self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None
-    ) -> dict[str, Any]:
+    def _wanted(self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None) -> LockOptions:
         """The options of an acquisition."""
         if token is not None:
             raise ConfigError("token: each acquisition draws a random one; lock.lease.token is that")
@@ -229,9 +227,9 @@ class _Base(Generic[_L]):
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         return {"wait": None if wait is None else max(wait, 0), **self._options}
 
-    def _wait(self, wanted: dict[str, Any]) -> _quorlock.Lock:
+    def _wait(self, wanted: LockOptions) -> _quorlock.Lock:
         """A wait that redis-py ends in an outage, although it has no end otherwise."""
-        made = lock_options(wanted.get("ttl"), wanted["wait"], wanted["renew"], wanted.get("max_hold"), None, True)
+        made = lock_options(wanted)
         return self._q._connection.lock([self.name], not_in_outage=wanted["wait"] is None, **made)
 
     def _held(self, doing: str) -> _L:
@@ -325,7 +323,7 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         wanted = self._wanted(blocking, blocking_timeout, token)
         clock = _replaced("redis.lock", "mod_time", time)
         if clock is not None and wanted["wait"] != 0:
-            pause, ends = self.sleep if sleep is None else sleep, _ends(wanted, clock.monotonic())
+            pause, ends = self.sleep if sleep is None else sleep, _ends(wanted["wait"], clock.monotonic())
             while not self.acquire(blocking=False):
                 if clock.monotonic() + pause > ends:
                     return False
@@ -410,14 +408,14 @@ class AsyncLock(_Base[aio.Lease]):
         clock = _replaced("redis.asyncio.lock", "asyncio", asyncio)
         if clock is not None and wanted["wait"] != 0:
             loop = clock.get_running_loop()
-            pause, ends = self.sleep if sleep is None else sleep, _ends(wanted, loop.time())
+            pause, ends = self.sleep if sleep is None else sleep, _ends(wanted["wait"], loop.time())
             while not await self.acquire(blocking=False):
                 if loop.time() + pause > ends:
                     return False
                 await clock.sleep(pause)
             return True
         try:
-            self.local.lease = await aio.Lock(self._wait(wanted), "raise", None).acquire()
+            self.local.lease = await aio.Lock(self._wait(wanted), True).acquire()
         except Held:
             return False
         except QuorlockError as error:

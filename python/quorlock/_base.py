@@ -1,0 +1,126 @@
+"""What coordinators, locks and elections of threads and of event loops have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from quorlock import _events, _habits, _quorlock, _settings
+from quorlock._habits import Habits
+from quorlock._settings import ElectionOptions, LockOptions, OneLockOptions, seconds
+from quorlock.votes import NodeHealth
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_L = TypeVar("_L")
+_S = TypeVar("_S")
+_E = TypeVar("_E")
+
+
+class BaseCoordinator(Habits, Generic[_L, _S, _E]):
+    """Coordinates locks over several nodes. Made by `connect()`; any number of threads and event loops may use it.
+
+    After a fork the child may use it as well: it connects by itself then. Leases are void in the child.
+    """
+
+    __slots__ = ("_connection",)
+
+    #: What makes a lock, a semaphore and an election.
+    _lock: Callable[..., _L]
+    _semaphore: Callable[..., _S]
+    _election: Callable[..., _E]
+    #: Options that only one kind of coordinator has.
+    _own_options: frozenset[str] = frozenset()
+
+    def __init__(self, connection: _quorlock.Connection) -> None:
+        self._connection = connection
+        _events.register(connection)
+
+    def lock(self, name: str, **options: Unpack[OneLockOptions]) -> _L:
+        """A lock, which is not acquired yet: `with q.lock("orders/42") as lease:`, or `async with`.
+
+        `ttl` is how long others wait after a crash of this process: that of the coordinator by default. `wait` is how
+        long to wait while another client holds it: 35 s by default, 0 asks once, `None` waits for ever. `shared=True`
+        is for readers. `renew=False` leaves the renewal to `lease.renew()`; a duration sets how often, at most every
+        10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token. `label` is what others
+        see of this client, and `metrics_class` names a group of locks in the metrics. `on_lost` is for `with`: with
+        "raise", the default, a loss while the body ran raises `Lost` at its end, and with "warn" it is only logged.
+
+        Of `quorlock.aio` alone: `async with` cancels its body `notice` before the validity ends, a tenth of the TTL by
+        default and at most a second, and never more than a third of it.
+        """
+        context = self._context("lock", options, OneLockOptions.__optional_keys__)
+        shared, group = options.get("shared", False), options.get("metrics_class")
+        made = self._connection.lock([name], shared=shared, metrics_class=group, **_settings.options(options))
+        return self._lock(made, *context)
+
+    def lock_all(self, names: Iterable[str], **options: Unpack[LockOptions]) -> _L:
+        """A lock of several names, acquired together or not at all. The order of the names does not matter. The options
+        are those of `lock`, without `shared` and `metrics_class`."""
+        context = self._context("lock_all", options, LockOptions.__optional_keys__)
+        made = self._connection.lock(_settings.several(names), together=True, **_settings.options(options))
+        return self._lock(made, *context)
+
+    def semaphore(self, name: str, permits: int, **options: Unpack[LockOptions]) -> _S:
+        """A semaphore with this number of permits: `with q.semaphore("exports", 3) as permit:`. The options are those
+        of `lock`, without `shared` and `metrics_class`."""
+        context = self._context("semaphore", options, LockOptions.__optional_keys__)
+        made = self._connection.semaphore(name, _settings.permits(permits), **_settings.options(options))
+        return self._semaphore(made, *context)
+
+    def election(self, name: str, **options: Unpack[ElectionOptions]) -> _E:
+        """An election, of which one candidate is the leader. The options are `ttl`, `max_hold` and `wait`, as of
+        `lock`, but a candidate waits for ever unless `wait` is set."""
+        _habits.refuse("election", options.keys() - ElectionOptions.__optional_keys__)
+        wait, ttl, longest = options.get("wait"), options.get("ttl"), options.get("max_hold")
+        made = self._connection.election(
+            name, ttl=seconds(ttl, "ttl"), wait=_settings.waiting(wait), max_hold=seconds(longest, "max_hold")
+        )
+        return self._election(made)
+
+    def health(self) -> list[NodeHealth]:
+        """The state of each node, as its connection last saw it. It asks no node."""
+        return self._connection.health()
+
+    def _context(self, call: str, options: LockOptions, known: frozenset[str]) -> list[Any]:
+        """What a context manager has to know: whether it raises a loss, and what only one kind of it has."""
+        _habits.refuse(call, options.keys() - known - self._own_options)
+        raises = _settings.raises(options.get("on_lost", "raise"))
+        return [raises, *(options.get(name) for name in self._own_options)]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} of {self._connection.text}>"
+
+
+class BaseLock(Habits):
+    """What locks and semaphores have in common."""
+
+    __slots__ = ()
+
+    _lock: _quorlock.Lock
+
+    @property
+    def name(self) -> str:
+        """The name; those of `lock_all` with commas between them."""
+        return ",".join(self._lock.names)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self._lock.text}>"
+
+
+class BaseElection(Habits):
+    """Candidates, of which one is the leader. Made by `Coordinator.election`."""
+
+    __slots__ = ("_election",)
+
+    def __init__(self, election: _quorlock.Election) -> None:
+        self._election = election
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._election.name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self._election.text}>"
