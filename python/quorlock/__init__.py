@@ -22,7 +22,7 @@ from quorlock import _decorated, _habits, _quorlock, _settings
 from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._decorated import NeedsAio
 from quorlock._lease import Lease, LostEvent
-from quorlock._settings import ConnectSettings, Duration, seconds
+from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
 from quorlock.errors import (
     AcquireError,
     Closed,
@@ -236,6 +236,22 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
 
     __slots__ = ()
     _lock, _semaphore, _election = Lock, Semaphore, Election
+
+    def once(
+        self, name: str, *, every: Duration, **options: Unpack[OnceOptions]
+    ) -> Callable[[Callable[_P, _T]], Callable[_P, _T | None]]:
+        """A decorator for a job that several processes start: `@q.once("import", every=timedelta(hours=20))`.
+
+        The first call runs the function under the lock of this name, which then stays taken until `every` has passed
+        since the call began, held by no process; with whatever the function returns or raises. All other calls until
+        then return `None` without waiting, in any process. So `every` is shorter than the interval between the starts,
+        and longer than the time by which they can differ. After a crash halfway the next call runs it again.
+
+        The options are `ttl`, `max_hold` and `label`, as of `lock`. Raises `NoQuorum` if too few nodes answer, and
+        `Lost` if the lock was lost meanwhile: the function may run elsewhere then.
+        """
+        lock, period = self._once(name, every, options)
+        return lambda function: _decorated.once_of_threads(lock, period, function)
 
     def close(self, timeout: Duration = 5.0) -> None:
         """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most

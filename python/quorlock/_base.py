@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quorlock import _events, _habits, _quorlock, _settings
 from quorlock._habits import Habits
-from quorlock._settings import ElectionOptions, LockOptions, OneLockOptions, seconds
+from quorlock._settings import Duration, ElectionOptions, LockOptions, OnceOptions, OneLockOptions, seconds
+from quorlock.errors import ConfigError
 from quorlock.votes import NodeHealth
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         context = self._context("semaphore", options, LockOptions.__optional_keys__)
         made = self._connection.semaphore(name, _settings.permits(permits), **_settings.options(options))
         return self._semaphore(made, *context)
+
+    def _once(self, name: str, every: Duration, options: OnceOptions) -> tuple[_L, float]:
+        """The lock of `once`, and the seconds of its period."""
+        _habits.refuse("once", options.keys() - OnceOptions.__optional_keys__)
+        if not (period := seconds(every, "every")):
+            raise ConfigError(f"every={every!r}: give the time in which the function is called once")
+        return self.lock(name, **options), period
 
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> _E:
         """An election, of which one candidate is the leader. The options are `ttl`, `max_hold` and `wait`, as of

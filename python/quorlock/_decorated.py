@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial, wraps
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from quorlock import _quorlock
+from quorlock.errors import Lost, Unconfirmed
+
+if TYPE_CHECKING:
+    from quorlock import Lock, aio
+
+_LOG = logging.getLogger("quorlock")
 
 
 def _by_contextlib(decorator: Callable[..., Any]) -> CodeType:
@@ -85,24 +95,99 @@ def _close(result: object) -> None:
 
 def of_threads(lock: AbstractContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with the lock around each call."""
-    aio = "use quorlock.aio: `async with q.lock(...)`, or its decorator for a coroutine function"
-    if (what := _kind(function)) is not None:
-        raise _refusal(function, what, _CURES.get(what, aio))
+    call = _call(function)
 
     @wraps(function)
     def locked(*arguments: Any, **keywords: Any) -> Any:
         with lock:
-            result = function(*arguments, **keywords)
-            if (what := _made(result)) is not None:
-                _close(result)
-                raise _refusal(function, what, _CURES.get(what, aio))
-            return result
+            return call(*arguments, **keywords)
 
     return locked
 
 
+def once_of_threads(lock: Lock, every: float, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which is called if no client has begun to within `every` seconds."""
+    call = _call(function)
+
+    @wraps(function)
+    def once(*arguments: Any, **keywords: Any) -> Any:
+        if (lease := lock.try_acquire()) is None:
+            return None
+        ends = time.monotonic() + every
+        with lease:
+            try:
+                return call(*arguments, **keywords)
+            finally:
+                # The end of `with` raises the loss, or logs it.
+                with _retaining(lease.resource, ends) as left:
+                    if left > 0:
+                        lease.retain(left)
+
+    return once
+
+
 def of_tasks(lock: AbstractAsyncContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """The coroutine function with the lock around each call."""
+    call = _call_on_a_loop(function)
+
+    @wraps(function)
+    async def locked(*arguments: Any, **keywords: Any) -> Any:
+        async with lock:
+            return await call(*arguments, **keywords)
+
+    return locked
+
+
+def once_of_tasks(lock: aio.Lock, every: float, function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `once_of_threads`."""
+    call = _call_on_a_loop(function)
+
+    @wraps(function)
+    async def once(*arguments: Any, **keywords: Any) -> Any:
+        if (lease := await lock.try_acquire()) is None:
+            return None
+        ends = time.monotonic() + every
+        async with lease:
+            try:
+                return await call(*arguments, **keywords)
+            finally:
+                with _retaining(lease.resource, ends) as left:
+                    # What a loss cancels may run elsewhere.
+                    if left > 0 and not lease._is_cancelling:
+                        await lease.retain(left)
+
+    return once
+
+
+@contextmanager
+def _retaining(resource: str, ends: float) -> Iterator[float]:
+    """Gives how much longer a lock is to stay taken. That it may not is logged: the function has run."""
+    try:
+        yield ends - time.monotonic()
+    except Lost:
+        pass
+    except Unconfirmed as error:
+        _LOG.warning("`%s` may run again too soon: %s", _quorlock.printable(resource), error)
+
+
+def _call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of the function, which refuses what runs only after it."""
+    aio = "use quorlock.aio: `async with q.lock(...)`, or its decorator for a coroutine function"
+    if (what := _kind(function)) is not None:
+        raise _refusal(function, what, _CURES.get(what, aio))
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        result = function(*arguments, **keywords)
+        if (what := _made(result)) is not None:
+            _close(result)
+            raise _refusal(function, what, _CURES.get(what, aio))
+        return result
+
+    return call
+
+
+def _call_on_a_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of a coroutine function."""
     around = "use `async with` around the code that uses it, or within it"
     what = _kind(function)
     if what != "a coroutine":
@@ -112,13 +197,11 @@ def of_tasks(lock: AbstractAsyncContextManager[Any], function: Callable[..., Any
             + (around if what else "use the decorator of quorlock")
         )
 
-    @wraps(function)
-    async def locked(*arguments: Any, **keywords: Any) -> Any:
-        async with lock:
-            result = await function(*arguments, **keywords)
-            if (what := _made(result)) is not None:
-                _close(result)
-                raise _refusal(function, what, around)
-            return result
+    async def call(*arguments: Any, **keywords: Any) -> Any:
+        result = await function(*arguments, **keywords)
+        if (what := _made(result)) is not None:
+            _close(result)
+            raise _refusal(function, what, around)
+        return result
 
-    return locked
+    return call

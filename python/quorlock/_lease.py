@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 from collections.abc import Callable
 
 from quorlock import _events, _quorlock
@@ -101,6 +103,11 @@ class BaseLease(Habits):
         run on one thread, so they must be short."""
         _events.on_lost(self._lease, callback)
 
+    def exit_on_lost(self, code: int) -> None:
+        """Ends the process with this exit code as soon as the lease is lost, whatever it does then, and without
+        cleaning up, as `os._exit`. Its release, and the end of the coordinator, are no loss."""
+        self.on_lost(functools.partial(_exit, self.resource, code))
+
     def __repr__(self) -> str:
         state = self._lease.loss or f"{self.remaining:.1f} s left"
         return f"<{type(self).__name__} of {self.resource!r}: {state}>"
@@ -146,6 +153,12 @@ class Lease(BaseLease, _quorlock.LeaseContext):
         """Ends the lease, and keeps the lock taken for `time`, held by no process: for jobs that must not run again too
         soon. `note` is what others see."""
         self._lease.retain(seconds(time) or 0.0, note)
+
+
+def _exit(resource: str, code: int, reason: str) -> None:
+    if reason not in {"released", "closed"}:
+        _LOG.error("`%s` is lost (%s): this process ends with %d", _quorlock.printable(resource), reason, code)
+        os._exit(code)
 
 
 def report(lost: Lost) -> None:

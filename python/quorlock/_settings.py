@@ -59,6 +59,14 @@ class OneLockOptions(LockOptions, total=False):
     metrics_class: str | None
 
 
+class OnceOptions(TypedDict, total=False):
+    """The options of `Coordinator.once`."""
+
+    ttl: Duration | None
+    max_hold: Duration | None
+    label: str | None
+
+
 class ElectionOptions(TypedDict, total=False):
     """The options of an election."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 from quorlock import _decorated, _events, _habits, _quorlock, _settings
 from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._lease import BaseLease, BaseLostEvent, report
-from quorlock._settings import ConnectSettings, Duration, seconds
+from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
 from quorlock.errors import Lost
 from quorlock.votes import Observed, VoteReport, Waiters
 
@@ -179,6 +179,11 @@ class Lease(BaseLease):
     def lost(self) -> LostEvent:
         """Whether it is over: `await lease.lost.wait()`."""
         return LostEvent(self._lease)
+
+    @property
+    def _is_cancelling(self) -> bool:
+        """Whether the body of `async with` was cancelled, since the lease is about to be lost."""
+        return self._guard is not None and self._guard._cancelled
 
     async def renew(self) -> None:
         """As `quorlock.Lease.renew`."""
@@ -433,6 +438,13 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
         def lock(self, name: str, **options: Unpack[OneLockOptions]) -> Lock: ...
         def lock_all(self, names: Iterable[str], **options: Unpack[LockOptions]) -> Lock: ...
         def semaphore(self, name: str, permits: int, **options: Unpack[LockOptions]) -> Semaphore: ...
+
+    def once(
+        self, name: str, *, every: Duration, **options: Unpack[OnceOptions]
+    ) -> Callable[[Callable[_P, Coroutine[Any, Any, _T]]], Callable[_P, Coroutine[Any, Any, _T | None]]]:
+        """As `quorlock.Coordinator.once`, for `async def`."""
+        lock, period = self._once(name, every, options)
+        return lambda function: _decorated.once_of_tasks(lock, period, function)
 
     async def close(self, timeout: Duration = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""

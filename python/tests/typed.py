@@ -55,6 +55,20 @@ def blocking(q: quorlock.Coordinator) -> None:
     q.lock("kept").acquire(keep=True).check()
     maybe.check()  # type: ignore[union-attr]
     q.lock("typo", on_lost="Raise")  # type: ignore[arg-type]
+    q.lock("timeout", timeout=5)  # type: ignore[call-arg]
+    q.lock("notice", notice=1)  # type: ignore[call-arg]
+    q.lock_all(["shared"], shared=True)  # type: ignore[call-arg]
+    q.lock("blocking").acquire(blocking=False)  # type: ignore[arg-type]
+    q.lock("release").release()  # type: ignore[attr-defined]
+
+    @q.once("once", every=60)
+    def once(number: int) -> str:
+        return str(number)
+
+    perhaps: str | None = once(1)
+    word = once(1)  # type: ignore[assignment]
+    q.once("waits", every=60, wait=5)  # type: ignore[call-arg]
+    print(perhaps)
     print(word, number)
 
 
@@ -75,4 +89,13 @@ async def on_a_loop(q: aio.Coordinator) -> None:
         number = again.permit
     with lease:  # type: ignore[attr-defined]
         pass
+
+    @q.once("once", every=60)
+    async def once(number: int) -> str:
+        return str(number)
+
+    perhaps: str | None = await once(1)
+    q.lock("notice", notice=1, shared=True)
+    q.semaphore("shared", 2, shared=True)  # type: ignore[call-arg]
+    print(perhaps)
     print(word, number)
