@@ -36,7 +36,7 @@ from quorlock.errors import (
     QuorlockError,
     Unconfirmed,
 )
-from quorlock.votes import Holder, Leader, NodeHealth, Observed, Vote, VoteReport, Waiter, Waiters
+from quorlock.votes import Finding, Holder, Leader, Names, NodeHealth, Observed, Vote, VoteReport, Waiter, Waiters
 
 __all__ = [
     "AcquireError",
@@ -44,6 +44,7 @@ __all__ = [
     "ConfigError",
     "Coordinator",
     "Election",
+    "Finding",
     "Full",
     "Held",
     "Holder",
@@ -53,6 +54,7 @@ __all__ = [
     "Lost",
     "LostEvent",
     "Misconfigured",
+    "Names",
     "NoQuorum",
     "NodeHealth",
     "Observed",
@@ -252,6 +254,16 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
         """
         lock, period = self._once(name, every, options)
         return lambda function: _decorated.once_of_threads(lock, period, function)
+
+    def doctor(self) -> list[Finding]:
+        """Examines all nodes, as `quorlock doctor`, for what makes locks on them unsafe, slow or impossible. It takes
+        some forty round trips, at most a minute, and acquires and releases a lock of its own at each node."""
+        return self._connection.doctor()
+
+    def names(self, prefix: str = "") -> Names:
+        """Lists the names of locks that begin with `prefix`, held or with waiters, without slowing others down: a Redis
+        server takes 45 s for a million keys. `q.lock(name).inspect()` has the holder."""
+        return self._connection.names(prefix)
 
     def close(self, timeout: Duration = 5.0) -> None:
         """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most

@@ -9,7 +9,7 @@ from quorlock import _events, _habits, _quorlock, _settings
 from quorlock._habits import Habits
 from quorlock._settings import Duration, ElectionOptions, LockOptions, OnceOptions, OneLockOptions, seconds
 from quorlock.errors import ConfigError
-from quorlock.votes import NodeHealth
+from quorlock.votes import Finding, NodeHealth
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -90,6 +90,11 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
     def health(self) -> list[NodeHealth]:
         """The state of each node, as its connection last saw it. It asks no node."""
         return self._connection.health()
+
+    def warnings(self) -> list[Finding]:
+        """What is wrong with the nodes, by what they have said of themselves. It asks no node, and `doctor()` finds
+        more."""
+        return self._connection.warnings()
 
     def _context(self, call: str, options: LockOptions, known: frozenset[str]) -> list[Any]:
         """What a context manager has to know: whether it raises a loss, and what only one kind of it has."""

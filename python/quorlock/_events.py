@@ -216,7 +216,7 @@ def _call(state: _State, resource: str, callback: Callable[[str], None], reason:
     except SystemExit as error:
         _say(
             f"a callback for the loss of `{name}` raised SystemExit, which ends no process on this thread: "
-            "call os._exit(), or signal.raise_signal(signal.SIGTERM)",
+            "use lease.exit_on_lost(), or signal.raise_signal(signal.SIGTERM)",
             error,
         )
     except BaseException as error:

@@ -20,7 +20,7 @@ from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._lease import BaseLease, BaseLostEvent, report
 from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
 from quorlock.errors import Lost
-from quorlock.votes import Observed, VoteReport, Waiters
+from quorlock.votes import Finding, Names, Observed, VoteReport, Waiters
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -445,6 +445,16 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
         """As `quorlock.Coordinator.once`, for `async def`."""
         lock, period = self._once(name, every, options)
         return lambda function: _decorated.once_of_tasks(lock, period, function)
+
+    async def doctor(self) -> list[Finding]:
+        """As `quorlock.Coordinator.doctor`."""
+        findings: list[Finding] = await _run(self._connection.doctor)
+        return findings
+
+    async def names(self, prefix: str = "") -> Names:
+        """As `quorlock.Coordinator.names`."""
+        names: Names = await _run(lambda reactor: self._connection.names(prefix, reactor))
+        return names
 
     async def close(self, timeout: Duration = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Holder", "Leader", "NodeHealth", "Observed", "Vote", "VoteReport", "Waiter", "Waiters"]
+__all__ = ["Finding", "Holder", "Leader", "Names", "NodeHealth", "Observed", "Vote", "VoteReport", "Waiter", "Waiters"]
 
 Outcome = Literal[
     "granted",
@@ -22,6 +22,7 @@ Outcome = Literal[
     "skipped",
     "unknown",
 ]
+Severity = Literal["unsafe", "warning", "unknown", "note"]
 Status = Literal["unknown", "connected", "quarantined", "partial", "stalled", "unreachable", "other"]
 
 
@@ -95,6 +96,36 @@ class NodeHealth:
 
     def __str__(self) -> str:
         return f"{self.node}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that makes a deployment unsafe, slow or impossible, or may."""
+
+    severity: Severity
+    #: The node; `None` for the deployment as a whole.
+    node: str | None
+    #: Its name in the list of checks of `quorlock doctor`, which does not change.
+    check: str
+    evidence: str
+    #: What to do.
+    cure: str
+    #: All this in words.
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Names(list[str]):
+    """The names of locks, in alphabetical order."""
+
+    #: The nodes that could not list them, each with the reason. If these are a quorum, there may be other names.
+    failed: dict[str, str]
+
+    def __init__(self, names: Iterable[str] = (), failed: Mapping[str, str] | None = None) -> None:
+        super().__init__(names)
+        self.failed = dict(failed or {})
 
 
 @dataclass(frozen=True)

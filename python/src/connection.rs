@@ -1,11 +1,13 @@
 //! A coordinator with its settings, from which a forked child makes one of its own.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
+use quorlock::node::ListedKeys;
 use quorlock::runtime::Mutex;
 use quorlock::transport::Tls;
 use quorlock::{ConfigError, Coordinator, RestartGuard};
@@ -281,6 +283,39 @@ impl Connection {
     /// The nodes now, without asking them.
     fn health(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         report::health(py, &self.live(py)?.coordinator.health().now())
+    }
+
+    /// What is wrong with the nodes by what they have said of themselves, without asking them.
+    fn warnings(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        report::findings(py, &self.live(py)?.coordinator.warnings())
+    }
+
+    /// Examines all nodes.
+    #[pyo3(signature = (reactor=None))]
+    fn doctor(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let live = self.live(py)?;
+        let coordinator = live.coordinator.clone();
+        dispatch(py, &live.background, reactor, async move {
+            let report = coordinator.doctor().await;
+            move |py: Python<'_>| report::findings(py, &report.findings)
+        })
+    }
+
+    /// The names of locks that begin with `prefix`, and the nodes that list none.
+    #[pyo3(signature = (prefix, reactor=None))]
+    fn names(&self, py: Python<'_>, prefix: &str, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let live = self.live(py)?;
+        let mut listing = live.coordinator.list(prefix, ListedKeys::Locks);
+        dispatch(py, &live.background, reactor, async move {
+            let (mut names, mut failed) = (BTreeSet::new(), BTreeMap::new());
+            while let Some(page) = listing.next_page().await {
+                match page.names {
+                    Ok(listed) => names.extend(listed),
+                    Err(error) => drop(failed.insert(page.node.to_string(), error.to_string())),
+                }
+            }
+            move |py: Python<'_>| report::names(py, &names, failed)
+        })
     }
 
     /// Ends all leases, waits for their releases, and closes the connections.

@@ -1,8 +1,12 @@
 //! What nodes said, as the classes of `quorlock.votes`.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use pyo3::IntoPyObjectExt as _;
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
+use quorlock::doctor::{Finding, Subject};
 use quorlock::election::Observed;
 use quorlock::health::{NodeHealth, NodeStatus};
 use quorlock::lock::QueueListing;
@@ -107,4 +111,25 @@ pub(crate) fn health(py: Python<'_>, nodes: &[NodeHealth]) -> PyResult<Py<PyAny>
         )
     });
     nodes.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+}
+
+pub(crate) fn names(
+    py: Python<'_>,
+    names: &BTreeSet<Arc<str>>,
+    failed: BTreeMap<String, String>,
+) -> PyResult<Py<PyAny>> {
+    make(py, "Names", (names.iter().map(|name| &**name).collect::<Vec<_>>(), failed))
+}
+
+pub(crate) fn findings(py: Python<'_>, findings: &[Finding]) -> PyResult<Py<PyAny>> {
+    let findings = findings.iter().map(|finding| {
+        let node = match &finding.subject {
+            Subject::Node(node) => Some(&**node),
+            Subject::Deployment | _ => None,
+        };
+        let [evidence, cure] = [&finding.evidence, &finding.cure].map(|words| for_python(words.clone()));
+        let text = for_python(finding.to_string());
+        make(py, "Finding", (finding.severity.word(), node, finding.check.code(), evidence, cure, text))
+    });
+    findings.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -57,6 +58,7 @@ def test_nothing_that_a_callback_or_a_filter_does_ends_the_thread_that_tells(nod
     ended = run(
         nodes,
         """
+import asyncio
 import logging
 from quorlock import _events
 _events._NOW_AND_THEN_SECONDS = 0.2
@@ -149,6 +151,7 @@ def test_a_child_that_uses_what_it_inherited_logs(nodes: Servers) -> None:
     ended = run(
         nodes,
         """
+import asyncio
 import logging
 logging.basicConfig(format="%(message)s")
 lock = connect().lock("inherited")
@@ -206,3 +209,34 @@ def test_a_lost_lock_is_told_within_its_ttl_whatever_the_interpreter_does() -> N
             assert lease.lost.wait(SOON)
             # From here on `check` says so without asking anyone.
             lease.check()
+
+
+def test_names_are_listed_and_nodes_are_examined() -> None:
+    with servers(3) as nodes, nodes.connect() as q:
+        with q.lock("listed/2"), q.lock("listed/1"), q.lock("another"):
+            assert q.names("listed/") == ["listed/1", "listed/2"]
+            assert q.names().failed == {}
+        nodes.command(1, "CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+
+        async def on_a_loop() -> tuple[quorlock.Names, list[quorlock.Finding]]:
+            async with nodes.aio_connect() as aio:
+                return await aio.names("listed/"), await aio.doctor()
+
+        names, findings = asyncio.run(on_a_loop())
+        assert names == []
+        assert {finding.check for finding in findings} == {finding.check for finding in q.doctor()}
+        (evicts,) = [finding for finding in findings if "allkeys-lru" in finding.evidence]
+        assert (evicts.severity, evicts.node) == ("unsafe", q.health()[1].node)
+        assert "noeviction" in evicts.cure
+        assert str(evicts) == f"unsafe: {evicts.node} {evicts.evidence}; {evicts.cure}"
+        nodes.kill(0)
+        assert list(q.names("listed/").failed) == [q.health()[0].node]
+
+
+def test_warnings_are_what_nodes_have_said() -> None:
+    with servers(1) as nodes:
+        nodes.command(0, "CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+        with nodes.connect() as q:
+            assert q.warnings() == []
+            with q.lock("warned"):
+                assert [finding.severity for finding in q.warnings()] == ["unsafe"]
