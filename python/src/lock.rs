@@ -78,8 +78,17 @@ impl Options {
             Wait::UpTo(most) => format!(", wait={}", most.as_secs_f64()),
             Wait::Forever | _ => ", wait=None".to_owned(),
         }));
+        set.extend(self.renewal.map(|renewal| match renewal {
+            Renewal::Every(every) => format!(", renew={}", every.as_secs_f64()),
+            Renewal::Automatic => ", renew=True".to_owned(),
+            Renewal::Manual | _ => ", renew=False".to_owned(),
+        }));
         set.extend(self.max_hold.map(|longest| format!(", max_hold={}", longest.as_secs_f64())));
         set.extend(self.label.as_ref().map(|label| format!(", label={}", error::printable(label))));
+        set.extend((self.fencing == Fencing::Off).then(|| ", fencing=False".to_owned()));
+        set.extend(
+            self.metrics_class.as_ref().map(|class| format!(", metrics_class={}", error::printable(class))),
+        );
         set.concat()
     }
 }

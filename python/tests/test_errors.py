@@ -112,6 +112,8 @@ def test_every_object_shows_its_name(q: quorlock.Coordinator, nodes: Servers) ->
         made: list[tuple[Any, str, str]] = [
             (of.lock("a\n", ttl=5, wait=0), "a\n", r"Lock of `a\n`, ttl=5, wait=0"),
             (of.lock("a", shared=True, wait=None), "a", "Lock of `a` for readers, wait=None"),
+            (of.lock("a", renew=False, fencing=False), "a", "Lock of `a`, renew=False, fencing=False"),
+            (of.lock("a", renew=2, metrics_class="c"), "a", "Lock of `a`, renew=2, metrics_class=c"),
             (of.lock_all(["a", "b"], label="me"), "a,b", "Lock of `a`, `b`, label=me"),
             (of.semaphore("a", 3, max_hold=9), "a", "Semaphore of `a` with 3 permits, max_hold=9"),
             (of.election("a", wait=7), "a", "Election of `a`, wait=7"),
