@@ -129,8 +129,8 @@ class _Wanted(BaseLock, _quorlock.LockContext):
         return self._acquire(keep)
 
     def try_acquire(self, *, keep: bool = False) -> Lease | None:
-        """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if no quorum could tell. `keep` is
-        as for `acquire`."""
+        """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if too few nodes answered to know.
+        `keep` is as for `acquire`."""
         return self._try_acquire(keep)
 
     @overload

@@ -40,7 +40,7 @@ class _State:
         self.number = 0
         #: Each with the name of its lock.
         self.callbacks: dict[int, tuple[str, Callable[[str], None]]] = {}
-        #: Those that were told, and whose callbacks have not returned.
+        #: Those that have come, and whose callbacks have not returned.
         self.losses: list[tuple[int, str]] = []
         #: When the callback that runs now began, and what it is.
         self.runs: tuple[float, str] | None = None
@@ -141,7 +141,7 @@ def _start(what: str = "records") -> None:
         thread = _state.threads.get(what)
         if thread is None or not thread.is_alive():
             refuse_green_threads()
-            run = {"records": _tell_records, "losses": _tell_losses}[what]
+            run = {"records": _log_records, "losses": _call_back}[what]
             thread = threading.Thread(target=_go_on, args=(run, _state), name=f"quorlock {what}", daemon=True)
             _state.threads[what] = thread
             thread.start()
@@ -170,7 +170,7 @@ def _say(what: str, error: BaseException | None = None) -> None:
             print(f"quorlock: {what}: {error!r}; logging that failed: {failed!r}", file=sys.stderr)
 
 
-def _tell_records(state: _State) -> None:
+def _log_records(state: _State) -> None:
     said: object = None
     while True:
         busy = state.now_and_then or state.callbacks or state.runs
@@ -195,7 +195,7 @@ def _tell_records(state: _State) -> None:
             _say(runs[1])
 
 
-def _tell_losses(state: _State) -> None:
+def _call_back(state: _State) -> None:
     while state.losses or _quorlock.next_losses(3600.0, state.losses):
         while state.losses:
             number, reason = state.losses[0]

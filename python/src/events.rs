@@ -20,7 +20,7 @@ use tracing::{Level, Metadata};
 use crate::keywords::for_python;
 use crate::process::Process;
 
-/// So many records wait at most; later ones are dropped, and counted.
+/// At most this many records wait; later ones are dropped, and counted.
 const MOST: usize = 10_000;
 
 /// The number of warnings of one kind that are logged within [`WINDOW`]; later ones are counted. An outage has one for each lease.
@@ -115,7 +115,7 @@ impl LeftOut {
         LeftOut { state: Mutex::new((Vec::new(), 0)) }
     }
 
-    /// Whether the record is to be told.
+    /// Whether the record is to be logged.
     fn admits(&self, kind: Identifier, (level, target, message): &LogRecord, waiting: usize) -> bool {
         let mut state = self.state.lock();
         let (alike, dropped) = &mut *state;
@@ -136,7 +136,7 @@ impl LeftOut {
         true
     }
 
-    /// Tells what was left out in windows that have ended, or in all.
+    /// Logs what was left out in windows that have ended, or in all.
     fn summaries(&self, all: bool) -> Vec<LogRecord> {
         let mut state = self.state.lock();
         let (alike, dropped) = &mut *state;

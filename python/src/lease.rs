@@ -224,7 +224,7 @@ impl Lease {
         })
     }
 
-    /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed. A release is not told.
+    /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed. A release is not reported.
     fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<u64> {
         let held = self.lasting(py)?;
         let watch = held.watch.clone();
@@ -287,7 +287,7 @@ impl Lease {
         released.inspect_err(|_| self.give_back())
     }
 
-    /// Ends the lease, and keeps the lock taken for so many more seconds.
+    /// Ends the lease, and keeps the lock taken for this many more seconds.
     #[pyo3(signature = (seconds, note, reactor=None))]
     fn retain(
         &self,

@@ -93,7 +93,7 @@ pub(crate) fn after_fork_in_child() {
     drop(parent.child.set(Box::new(Process::new(parent.generation + 1))));
 }
 
-/// Returns the number of the process that calls, to tell a parent from its children.
+/// Returns the number of the process that calls, to distinguish a parent from its children.
 #[pyfunction]
 pub(crate) fn generation() -> u64 {
     Process::here().generation

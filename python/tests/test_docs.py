@@ -284,7 +284,7 @@ def run_with_pytest(code: str, folder: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-#: What type checkers are told of the names that `Given` makes, for threads and for event loops.
+#: The types of the names that `Given` makes, for threads and for event loops.
 TYPES = {
     "q": ("q: quorlock.Coordinator", "q: quorlock.aio.Coordinator"),
     "lock": ("lock: quorlock.Lock", "lock: quorlock.aio.Lock"),

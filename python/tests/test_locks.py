@@ -68,7 +68,7 @@ def test_a_waiter_gets_the_lock_when_it_is_released(q: quorlock.Coordinator, nod
         got[0].release()
 
 
-def test_that_nobody_waits_is_not_said_without_an_answer() -> None:
+def test_that_no_client_waits_is_not_said_without_an_answer() -> None:
     with servers(3) as nodes, nodes.connect() as q:
         waiters = q.lock("waited").waiters()
         assert waiters == []
@@ -94,9 +94,9 @@ def test_without_a_quorum_the_body_never_runs() -> None:
 
 def test_a_loss_is_raised_at_the_end_of_the_body_and_told_at_once() -> None:
     with servers(3) as nodes, nodes.connect() as q:
-        told: list[str] = []
+        seen: list[str] = []
         with pytest.raises(quorlock.Lost) as lost, q.lock("lost", ttl=1) as lease:
-            lease.on_lost(told.append)
+            lease.on_lost(seen.append)
             assert not lease.lost.wait(0.01)
             for index in range(3):
                 nodes.kill(index)
@@ -106,7 +106,7 @@ def test_a_loss_is_raised_at_the_end_of_the_body_and_told_at_once() -> None:
                 lease.check()
         assert lost.value.reason == "expired"
         assert lost.value.resource == "lost"
-        assert eventually("the callback", lambda: told) == ["expired"]
+        assert eventually("the callback", lambda: seen) == ["expired"]
 
 
 def test_a_loss_is_only_logged_if_asked_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,28 +32,28 @@ def test_debug_records_are_collected_only_if_they_are_asked_for(
     with q.lock("quiet"):
         pass
     with caplog.at_level(logging.DEBUG, logger="quorlock"):
-        with q.lock("told"):
+        with q.lock("seen"):
             pass
-        eventually("a record", lambda: "told" in caplog.text)
+        eventually("a record", lambda: "seen" in caplog.text)
     assert "quiet" not in caplog.text
 
 
 def test_a_callback_that_fails_is_logged_and_the_next_is_called(
     q: quorlock.Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    seen: list[str] = []
 
     def fail(reason: str) -> None:
         raise ZeroDivisionError
 
     with q.lock("callbacks") as lease:
         lease.on_lost(fail)
-        lease.on_lost(told.append)
-    assert eventually("the callback", lambda: told) == ["released"]
+        lease.on_lost(seen.append)
+    assert eventually("the callback", lambda: seen) == ["released"]
     eventually("the log", lambda: "ZeroDivisionError" in caplog.text)
 
 
-def test_nothing_that_a_callback_or_a_filter_does_ends_the_thread_that_tells(nodes: Servers) -> None:
+def test_nothing_that_a_callback_or_a_filter_does_ends_the_thread_of_events(nodes: Servers) -> None:
     """One that exits, one that interrupts, one that blocks, and a filter of logging that raises."""
     ended = run(
         nodes,
@@ -74,14 +74,14 @@ log = logging.getLogger("quorlock")
 log.addFilter(Broken())
 log.addHandler(Handler())
 log.propagate = False
-told = []
+seen = []
 def exits(reason): sys.exit(3)
 def interrupts(reason): raise KeyboardInterrupt
 def fails(reason): raise ZeroDivisionError
 blocked = threading.Event()
 def blocks(reason):
     while not any("blocks" in text and "still runs" in text for text in said): time.sleep(0.01)
-    told.append("unblocked")
+    seen.append("unblocked")
 def until(what):
     ends = time.monotonic() + 30
     while not what() and time.monotonic() < ends: time.sleep(0.01)
@@ -90,50 +90,50 @@ q = connect()
 # A record of a name that breaks the filter, and one that breaks it worse.
 for name in ["broken", "exits"]:
     q.lock(name).acquire()
-for callback in [exits, interrupts, fails, blocks, told.append]:
-    with q.lock("told") as lease:
+for callback in [exits, interrupts, fails, blocks, seen.append]:
+    with q.lock("seen") as lease:
         lease.on_lost(callback)
-until(lambda: told == ["unblocked", "released"])
+until(lambda: seen == ["unblocked", "released"])
 q.lock("dropped").acquire()
 until(lambda: any("dropped" in text for text in said))
 for words in ["raised SystemExit, which ends no process on this", "KeyboardInterrupt", "ZeroDivisionError"]:
     assert any(words in text for text in said), (words, said)
-print("told")
+print("seen")
 """,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "told\n"
+    assert ended.stdout == "seen\n"
     # Logging them failed.
     assert ended.stderr.count("a handler or filter of logging failed") == 0
     assert "bad filter" not in ended.stdout
 
 
-def test_an_exception_from_outside_does_not_end_the_thread_that_tells(nodes: Servers) -> None:
+def test_an_exception_from_outside_does_not_end_the_thread_of_events(nodes: Servers) -> None:
     ended = run(
         nodes,
         """
 import ctypes, logging
-told = []
+seen = []
 q = connect()
-lock = q.lock("told")
-with lock as lease: lease.on_lost(told.append)
+lock = q.lock("seen")
+with lock as lease: lease.on_lost(seen.append)
 def until(what):
     ends = time.monotonic() + 30
     while not what() and time.monotonic() < ends: time.sleep(0.01)
     assert what()
-until(lambda: len(told) == 1)
+until(lambda: len(seen) == 1)
 threads = [thread for thread in threading.enumerate() if thread.name.startswith("quorlock ")]
 assert len(threads) == 2, threads
 for thread in threads:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 for _ in range(2):
-    with lock as lease: lease.on_lost(told.append)
-until(lambda: len(told) == 3)
-print("told")
+    with lock as lease: lease.on_lost(seen.append)
+until(lambda: len(seen) == 3)
+print("seen")
 """,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "told\n"
+    assert ended.stdout == "seen\n"
 
 
 def test_an_outage_with_many_leases_is_told_in_few_records(caplog: pytest.LogCaptureFixture) -> None:
@@ -204,7 +204,7 @@ def test_without_metrics_nothing_is_counted(nodes: Servers) -> None:
 
 def test_a_lost_lock_is_told_within_its_ttl_whatever_the_interpreter_does() -> None:
     with servers(1) as nodes, nodes.connect() as q:
-        with pytest.raises(quorlock.Lost), q.lock("told", ttl=1) as lease:
+        with pytest.raises(quorlock.Lost), q.lock("seen", ttl=1) as lease:
             nodes.kill(0)
             assert lease.lost.wait(SOON)
             # From here on `check` says so without asking anyone.
