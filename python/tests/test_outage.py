@@ -59,15 +59,15 @@ def _wait(q: quorlock.Coordinator, began: threading.Event) -> None:
         q.lock("out", wait=None).acquire()
 
 
-def decorated(q: Any) -> Any:
+def decorated(q: Any, by: Any) -> Any:
     """A function under the lock, of threads or of an event loop."""
     if isinstance(q, quorlock.Coordinator):
-        return q.lock("out", wait=WAIT)(pytest.fail)
+        return by(pytest.fail)
 
     async def body() -> None:
         pytest.fail("the body ran")
 
-    return q.lock("out", wait=WAIT)(body)
+    return by(body)
 
 
 CALLS: dict[str, Callable[[quorlock.Coordinator], object]] = {
@@ -75,7 +75,8 @@ CALLS: dict[str, Callable[[quorlock.Coordinator], object]] = {
     "wait=0": lambda q: q.lock("out", wait=0).acquire(),
     "wait": lambda q: q.lock("out", wait=WAIT).acquire(),
     "with": lambda q: q.lock("out", wait=WAIT).__enter__(),
-    "decorated": lambda q: decorated(q)(),
+    "decorated": lambda q: decorated(q, q.lock("out", wait=WAIT))(),
+    "once": lambda q: decorated(q, q.once("out", every=60))(),
     "lock_all": lambda q: q.lock_all(["out", "in"], wait=WAIT).acquire(),
     "lock_all without waiting": lambda q: q.lock_all(["out", "in"]).try_acquire(),
     "shared": lambda q: q.lock("out", shared=True, wait=WAIT).acquire(),
@@ -97,6 +98,9 @@ def test_each_call_of_threads_says_that_no_quorum_answers(down: Servers, waits: 
                 call(q)
             assert not isinstance(raised.value, quorlock.Misconfigured), name
             assert time.monotonic() - began < SOON, name
+        assert q.names() == []
+        assert len(q.names().failed) == len(q.health())
+        assert {node.node for node in q.health()} <= {finding.node for finding in q.doctor()}
         assert q.lock("out").inspect().holder is None
         assert all(report.holder is None for report in q.semaphore("permits", 2).inspect())
         assert q.lock("out").waiters().has_more
@@ -114,6 +118,8 @@ def test_each_call_on_a_lease_says_that_no_quorum_confirmed(down: Servers) -> No
         with pytest.raises(quorlock.Unconfirmed):
             renewed.renew()
         with pytest.raises(quorlock.Unconfirmed):
+            renewed.extend(9)
+        with pytest.raises(quorlock.Unconfirmed):
             retained.retain(20)
         # It goes on as before, and ends no later.
         downgraded.downgrade()
@@ -127,6 +133,8 @@ def test_each_call_on_a_lease_of_asyncio_says_that_no_quorum_confirmed(down: Ser
         renewed, retained, downgraded, released = leases
         with pytest.raises(quorlock.Unconfirmed):
             await renewed.renew()
+        with pytest.raises(quorlock.Unconfirmed):
+            await renewed.extend(9)
         with pytest.raises(quorlock.Unconfirmed):
             await retained.retain(20)
         await downgraded.downgrade()

@@ -242,6 +242,7 @@ async fn each_call_on_a_lease_says_that_no_quorum_confirmed() {
         let began = bench.clock.now();
         bench.nodes.iter().for_each(fails);
         assert!(matches!(renewed.renew().await, Err(RenewError::Unconfirmed { .. })));
+        assert!(matches!(renewed.extend(TTL).await, Err(RenewError::Unconfirmed { .. })));
         let watch = released.watch();
         assert_eq!(released.release().await, Ok(()), "it was valid until then");
         assert!(watch.unconfirmed_release().is_some(), "and may stay taken");

@@ -60,6 +60,7 @@ fn a_thread_acquires_renews_and_releases() {
     assert!(bench.lock().try_acquire().unwrap().is_none());
     assert_eq!(bench.lock().inspect().unwrap().holder().unwrap().token, *lease.token());
     lease.renew().unwrap();
+    lease.extend(Duration::from_secs(30)).unwrap();
     let first = lease.fencing_token();
     lease.release().unwrap();
     bench.wait_until_free();
@@ -296,9 +297,10 @@ fn all_kinds_work_on_real_servers_without_a_minority() {
 /// Calls that wait panic in an async context, where they would stall the executor; the others work there.
 fn misuse(bench: &Bench, held: &quorlock::blocking::Lease) {
     let election = bench.coordinator.election("e");
-    let calls: [(&str, &dyn Fn()); 6] = [
+    let calls: [(&str, &dyn Fn()); 7] = [
         ("acquire", &|| drop(bench.lock().acquire())),
         ("renew", &|| drop(held.renew())),
+        ("extend", &|| drop(held.extend(patience()))),
         ("lost_within", &|| drop(held.lost_within(patience()))),
         ("semaphore", &|| drop(bench.coordinator.semaphore("s", 2).try_acquire())),
         ("campaign", &|| drop(election.campaign("me"))),

@@ -97,6 +97,7 @@ fn each_call_of_a_thread_says_that_no_quorum_answers() {
         let (done, ended) = mpsc::channel();
         let calls = thread::spawn(move || {
             assert!(matches!(renewed.renew(), Err(RenewError::Unconfirmed { .. })));
+            assert!(matches!(renewed.extend(Duration::from_secs(30)), Err(RenewError::Unconfirmed { .. })));
             let watch = released.watch();
             assert_eq!(released.release(), Ok(()), "it was valid until then");
             assert!(watch.unconfirmed_release().is_some(), "and may stay taken");
