@@ -12,8 +12,7 @@
 //! | `fence` | fencing tokens |
 //! | `several` | several locks in one acquisition: all or none, and no deadlock |
 //! | `permits` | semaphores: never more holders than permits |
-//! | `real` | the engine that ships: its state machines on the record, with requests that arrive late |
-//! | `retained` | locks kept taken after their lease |
+//! | `real` | the engine that ships: its state machines on the record, with requests that arrive late; locks left taken after their lease |
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
 //! | `first_come` | the queue of a store that serves in order of arrival, foreign programs included; a process's own places are `node::places` |
@@ -48,7 +47,6 @@ mod permits;
 mod queue;
 mod real;
 mod record;
-mod retained;
 mod scene;
 mod several;
 mod shared;
@@ -67,7 +65,6 @@ pub fn cases() -> Vec<Case> {
         permits::all(),
         several::all(),
         real::all(),
-        retained::all(),
         queue::all(),
         first_come::all(),
         offer::cases::all(),

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `client` | what the engine does around the machines |
 //! | `node` | a store: the record, and requests that it carries out |
+//! | `retain` | a lock that its holder leaves taken |
 //! | `steps` | what may happen, and its effects |
 //! | `digest` | when two states are the same |
 //! | `story` | steps as sentences |
@@ -26,6 +27,7 @@
 mod client;
 mod digest;
 mod node;
+mod retain;
 mod steps;
 mod story;
 
@@ -40,6 +42,7 @@ use stateright::{Model, Property, Representative};
 use crate::walk::Wander;
 use client::Client;
 use node::{Node, what};
+use retain::Slot;
 pub(crate) use steps::Step;
 use steps::{Link, Stray};
 
@@ -52,6 +55,9 @@ const GOES_ON: &str = "nothing that is due is left undone";
 const GIVEN_BACK: &str = "a lease may be given back";
 const RENEWED: &str = "a lease may be renewed";
 const PASSED: &str = "a lease may be passed on";
+const ONCE: &str = "no other runs in a confirmed slot";
+const CONFIRMED: &str = "a slot may be confirmed";
+const FOLLOWED: &str = "another may run when the slot is over";
 const LATE: &str = "a request may arrive after everything was given back";
 
 /// The rules of the library, or all but one.
@@ -88,6 +94,18 @@ pub(crate) enum Scheme {
     NoLook,
     /// The client learns of a lost connection request by request, and decides in between (I-5).
     OneByOne,
+    /// A lock that is left taken is released first, and then asked for again.
+    ReleaseFirst,
+    /// One confirmation is enough to leave a lock taken, because its holder had a quorum.
+    FewRetain,
+    /// A lock may be left taken after the end of its lease.
+    RetainsLate,
+    /// The nodes keep the token of no process for one TTL.
+    OneTtl,
+    /// Renewals in an unknown state are not stopped when a lock was left taken (I-40).
+    NotStopped,
+    /// They are stopped before, which deletes the lease's token.
+    StopsFirst,
 }
 
 /// What a server does when a client reconnects.
@@ -108,6 +126,7 @@ pub(crate) struct Left {
     give_ups: u8,
     renewals: u8,
     passes: u8,
+    retains: u8,
     /// A tick passes in which a client does not do what is due.
     pauses: u8,
 }
@@ -123,6 +142,8 @@ pub(crate) struct Real {
     goals: u8,
     others: u8,
     ttl: u8,
+    /// For how long a lock is left taken.
+    slot: u8,
     /// For how long a request may be on its way.
     delay: u16,
     left: Left,
@@ -161,9 +182,9 @@ impl Real {
         TICK * self.ttl.into()
     }
 
-    /// The longest TTL of any client, for which a tombstone stays and a restarted node does not vote.
+    /// The longest TTL of any client, for which a tombstone stays and a restarted node does not vote. Nothing is on its way for as long.
     fn max_ttl(&self) -> Duration {
-        2 * self.ttl()
+        2 * self.ttl().max(TICK * self.delay.into())
     }
 
     fn drift() -> Drift {
@@ -241,6 +262,10 @@ impl Model for Real {
             Property::<Real>::always(IN_ORDER, |_, state| state.violated != Some(IN_ORDER)),
             Property::<Real>::always(FREE, |model, state| !model.is_left_behind(state)),
             Property::<Real>::always(BEHIND, |_, state| state.violated != Some(BEHIND)),
+            Property::<Real>::always(ONCE, |_, state| {
+                let is_broken = |slot: Slot| slot.is_confirmed && slot.is_shared;
+                !state.clients.iter().any(|client| client.slot.is_some_and(is_broken))
+            }),
             Property::<Real>::always(GOES_ON, |_, state| state.violated != Some(GOES_ON)),
             Property::<Real>::sometimes(GIVEN_BACK, |_, state| {
                 state.number > 0 && state.clients.iter().any(|client| !client.ended.is_empty())
@@ -255,6 +280,9 @@ impl Model for Real {
             properties.push(Property::<Real>::sometimes(PASSED, |_, state| {
                 state.clients.iter().filter_map(|client| client.lease(state.now)).any(|held| held.passed)
             }));
+        }
+        if self.left.retains > 0 {
+            properties.extend(retain::examples());
         }
         if self.left.losses > 0 && self.server == Server::Patient {
             properties.push(Property::<Real>::sometimes(LATE, |_, state| {
@@ -275,7 +303,7 @@ impl Wander for Real {
         match step {
             Step::Arrive { .. } | Step::Answer { .. } => 12,
             Step::Tick | Step::Due { .. } | Step::Acquire { .. } | Step::ArriveLate { .. } => 4,
-            Step::Release { .. } | Step::Renew { .. } | Step::PassOn { .. } => 3,
+            Step::Release { .. } | Step::Renew { .. } | Step::PassOn { .. } | Step::Retain { .. } => 3,
             Step::GiveUp { .. } | Step::Lose { .. } | Step::Crash { .. } | Step::Restart { .. } => 1,
         }
     }
@@ -316,6 +344,7 @@ impl Real {
             goals: 1,
             others: 1,
             ttl: 2,
+            slot: 3,
             delay: 1,
             left: Left::default(),
             slow: false,
@@ -328,8 +357,16 @@ impl Real {
 
     /// All that may happen.
     fn wide() -> Real {
-        let left =
-            Left { losses: 3, crashes: 1, restarts: 1, give_ups: 2, renewals: 4, passes: 3, pauses: 2 };
+        let left = Left {
+            losses: 3,
+            crashes: 1,
+            restarts: 1,
+            give_ups: 2,
+            renewals: 4,
+            passes: 3,
+            retains: 1,
+            pauses: 2,
+        };
         Real { nodes: 5, goals: 3, others: 3, ttl: 3, delay: 2, left, slow: true, ..Real::calm(3) }
     }
 }
@@ -375,6 +412,22 @@ cases! {
         Real { scheme: Scheme::FromAnswers, ..renewed() };
     violated walk(50_000) a_lost_connection_that_is_reported_request_by_request_leaves_a_key:
         Real { scheme: Scheme::OneByOne, ..Real::wide() };
+    holds prove a_slot_that_was_confirmed_has_one_run: retained();
+    holds prove a_lost_renewal_does_not_take_the_lock_again_after_the_slot: renewed_and_retained();
+    violated hunt a_host_that_releases_first_and_retains_then_lets_another_run_in_between:
+        Real { scheme: Scheme::ReleaseFirst, nodes: 1, ..retained() };
+    violated hunt a_slot_that_a_minority_confirms_has_two_runs:
+        Real { scheme: Scheme::FewRetain, delay: 2, ..retained() };
+    violated hunt a_slot_that_is_confirmed_after_the_end_of_the_lease_has_two_runs:
+        Real { scheme: Scheme::RetainsLate, nodes: 1, ..retained() };
+    violated hunt a_slot_that_is_kept_for_one_ttl_has_two_runs:
+        Real { scheme: Scheme::OneTtl, nodes: 1, ..retained() };
+    violated walk(50_000) a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it:
+        Real { others: 3, ttl: 1, slot: 12, ..retained().with(Left { retains: 1, losses: 1, restarts: 1, ..Left::default() }) };
+    violated hunt a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot:
+        Real { scheme: Scheme::NotStopped, ..renewed_and_retained() };
+    violated hunt a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run:
+        Real { scheme: Scheme::StopsFirst, ..renewed_and_retained() };
     nightly prove nightly_two_clients_and_a_lost_connection:
         Real::calm(2).with(Left { losses: 1, ..Left::default() });
     nightly prove nightly_two_clients_one_of_which_gives_up:
@@ -383,6 +436,9 @@ cases! {
     nightly prove nightly_two_clients_and_a_node_that_restarts:
         Real::calm(2).with(Left { restarts: 1, ..Left::default() });
     nightly prove nightly_a_lease_is_passed_on_while_another_client_wants_the_lock: passed_beside_another();
+    nightly prove nightly_a_lost_renewal_and_a_longer_slot: Real { slot: 3, delay: 4, ..renewed_and_retained() };
+    nightly prove nightly_a_renewal_lost_on_one_of_three_nodes_and_a_slot:
+        Real { nodes: 3, delay: 2, ..renewed_and_retained() };
     nightly prove nightly_two_renewals_and_three_lost_connections:
         Real::calm(1).with(Left { losses: 3, renewals: 2, ..Left::default() });
     nightly walk(150_000) nightly_three_clients_of_the_shipped_machine_on_five_nodes: Real::wide();
@@ -403,4 +459,14 @@ fn renewed() -> Real {
 
 fn passed_beside_another() -> Real {
     Real { goals: 2, ..Real::calm(2).with(Left { passes: 1, ..Left::default() }) }
+}
+
+fn retained() -> Real {
+    Real::calm(2).with(Left { retains: 1, ..Left::default() })
+}
+
+/// A renewal may arrive after the slot.
+fn renewed_and_retained() -> Real {
+    let left = Left { retains: 1, renewals: 1, losses: 1, ..Left::default() };
+    Real { nodes: 1, slot: 2, delay: 3, ..Real::calm(2).with(left) }
 }

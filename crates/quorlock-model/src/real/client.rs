@@ -12,6 +12,7 @@ use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, RenewalSchedule, Term, Verdict};
 
 use super::node::{KEY, What, name, token, what};
+use super::retain::{Retaining, Slot};
 use super::{BEHIND, GOES_ON, Real, Scheme, moment};
 
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub(super) struct Client {
     pub(super) passed: Vec<Passed>,
     pub(super) undos: Vec<Undoing>,
     pub(super) ended: Vec<Ended>,
+    /// For how long it left the lock taken.
+    pub(super) slot: Option<Slot>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +40,7 @@ pub(super) enum Phase {
     Idle,
     Asking(Box<Asking>),
     Holding(Holding),
+    Retaining(Box<Retaining>),
     Crashed,
 }
 
@@ -76,6 +80,8 @@ pub(super) struct Passed {
     pub(super) claim: Arc<Claim>,
     pub(super) before: KeyStates,
     pub(super) round: u16,
+    /// Whether no lease has followed: the lock stays taken.
+    pub(super) retained: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -112,13 +118,13 @@ pub(super) struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         moment(self.now)
     }
 
     /// Returns the verdict, or that where one vote less is enough.
-    fn verdict(&self, verdict: Verdict, round: &Round, passes: bool) -> Verdict {
-        let few = self.model.scheme == Scheme::FewConfirm && passes;
+    pub(super) fn verdict(&self, verdict: Verdict, round: &Round, passes: bool) -> Verdict {
+        let few = matches!(self.model.scheme, Scheme::FewConfirm | Scheme::FewRetain) && passes;
         let granted = || round.tally(self.model, self.moment()).granted();
         let is_small = self.model.scheme == Scheme::SmallQuorum || few;
         if is_small && granted() + 1 >= self.model.quorum().needed() { Verdict::Won } else { verdict }
@@ -149,6 +155,7 @@ impl Client {
             passed: Vec::new(),
             undos: Vec::new(),
             ended: Vec::new(),
+            slot: None,
         }
     }
 
@@ -175,14 +182,18 @@ impl Client {
                 let forgets = cx.model.scheme == Scheme::NoUndo;
                 self.take_back(cx, &claim, if forgets { KeyStates::default() } else { states }, Of::Attempt);
             }
-            Phase::Idle | Phase::Holding(_) | Phase::Crashed => {}
+            Phase::Idle | Phase::Holding(_) | Phase::Retaining(_) | Phase::Crashed => {}
         }
     }
 
     /// Releases the lease, or cleans up after its loss.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) {
         let Some(held) = self.take_lease() else { return };
-        let states = self.settle(cx.model, &held);
+        self.release_lease(cx, &held);
+    }
+
+    pub(super) fn release_lease(&mut self, cx: &mut Cx<'_>, held: &Holding) {
+        let states = self.settle(cx.model, held);
         self.take_back(cx, &held.claim, states, Of::Lease);
     }
 
@@ -201,7 +212,7 @@ impl Client {
         self.phase = Phase::Holding(held);
     }
 
-    fn take_lease(&mut self) -> Option<Holding> {
+    pub(super) fn take_lease(&mut self) -> Option<Holding> {
         let phase = std::mem::replace(&mut self.phase, Phase::Idle);
         if let Phase::Holding(held) = phase {
             return Some(held);
@@ -237,12 +248,20 @@ impl Client {
 
     /// Does all that can be done now.
     pub(super) fn advance(&mut self, cx: &mut Cx<'_>) {
-        while self.decide(cx) || self.decide_renewal(cx) || self.expire(cx) || self.clean_up_passed(cx) {}
+        while self.decide(cx)
+            || self.decide_renewal(cx)
+            || self.decide_retention(cx)
+            || self.expire(cx)
+            || self.clean_up_passed(cx)
+        {}
         self.undo(cx);
         let (phase, passed) = (&self.phase, &self.passed);
-        let is_of_lease =
-            |no| matches!(phase, Phase::Holding(held) if [held.latest, held.renewing].contains(&Some(no)));
-        self.rounds.retain(|(no, _)| is_of_lease(*no) || passed.iter().any(|passed| passed.round == *no));
+        let is_used = |no| match phase {
+            Phase::Holding(held) => [held.latest, held.renewing].contains(&Some(no)),
+            Phase::Retaining(retaining) => retaining.round == Some(no),
+            Phase::Idle | Phase::Asking(_) | Phase::Crashed => false,
+        };
+        self.rounds.retain(|(no, _)| is_used(*no) || passed.iter().any(|passed| passed.round == *no));
         if self.is_due(cx.now) {
             cx.violated = Some(GOES_ON);
         }
@@ -255,6 +274,7 @@ impl Client {
         let phase = match &self.phase {
             Phase::Asking(asking) => asking.attempt.poll_silence(now).is_none(),
             Phase::Holding(held) => held.deadline <= now || held.renewing.is_some_and(is_silent),
+            Phase::Retaining(retaining) => retaining.round.map_or(retaining.again <= now, is_silent),
             Phase::Idle | Phase::Crashed => false,
         };
         let undo = |undoing: &Undoing| undoing.undo.poll_timeout(now).is_none_or(|at| at <= now);
@@ -277,7 +297,7 @@ impl Client {
         let before_until = match &self.phase {
             Phase::Asking(asking) => asking.before_until,
             Phase::Holding(held) => held.before_until,
-            Phase::Idle | Phase::Crashed => Moment::ORIGIN,
+            Phase::Idle | Phase::Retaining(_) | Phase::Crashed => Moment::ORIGIN,
         };
         usize::from(self.lease(now).is_some()) + usize::from(moment(now) < before_until)
     }
@@ -303,8 +323,7 @@ impl Client {
         before_until: Moment,
     ) {
         self.goals -= 1;
-        self.drawn += 1;
-        let claim = Arc::new(Claim::new(KEY.into(), token(self.index * 16 + self.drawn)));
+        let claim = Arc::new(Claim::new(KEY.into(), token(self.next_name())));
         let fence_hint = Some(FenceHint::at(cx.model.wall(cx.now), seen, Duration::MAX));
         let (wanted, now) = (Wanted { claim, ttl: cx.model.ttl(), fence_hint }, cx.moment());
         let attempt = match &from {
@@ -316,7 +335,12 @@ impl Client {
         self.send_due(cx);
     }
 
-    fn next_no(&mut self) -> u16 {
+    pub(super) fn next_name(&mut self) -> u8 {
+        self.drawn += 1;
+        self.index * 16 + self.drawn
+    }
+
+    pub(super) fn next_no(&mut self) -> u16 {
         self.began += 1;
         self.began
     }
@@ -334,15 +358,17 @@ impl Client {
         is_any
     }
 
-    fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> u16 {
+    /// Like `Round::start`.
+    pub(super) fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> u16 {
+        let takes_free = matches!(request, Request::Transfer { .. });
         let (no, request) = (self.next_no(), SharedRequest::from(request));
-        let question = Question { expect: Expect::Hold, takes_free: false, ttl: cx.model.ttl() };
+        let question = Question { expect: Expect::Hold, takes_free, ttl: cx.model.ttl() };
         self.rounds.push((no, Round::new(cx.model, question, cx.moment(), |_| Asked::Now)));
         (0..cx.model.nodes).for_each(|node| self.send(cx, (no, node), request.clone()));
         no
     }
 
-    fn send(&self, cx: &mut Cx<'_>, to: To, request: SharedRequest) {
+    pub(super) fn send(&self, cx: &mut Cx<'_>, to: To, request: SharedRequest) {
         let What { claim, stores, .. } = what(&request);
         let mut undone = self.undos.iter().map(|undoing| name(undoing.undo.claim()));
         if stores && (undone.any(|name| name == claim) || self.ended.iter().any(|ended| ended.name == claim))
@@ -370,7 +396,7 @@ impl Client {
         let (passed, of) = if from.is_some() { (true, Of::Lease) } else { (false, Of::Attempt) };
         self.phase = Phase::Idle;
         self.rounds.push((no, attempt.round().clone()));
-        self.passed.extend(from.map(|(claim, before)| Passed { claim, before, round: no }));
+        self.passed.extend(from.map(|(claim, before)| Passed { claim, before, round: no, retained: false }));
         if let (Verdict::Won, true, Some(number)) = (verdict, in_time, number) {
             self.phase = Phase::Holding(Holding {
                 claim,
@@ -428,8 +454,12 @@ impl Client {
     fn clean_up_passed(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_settled = |passed: &Passed| self.round(passed.round).poll_timeout(cx.moment()).is_none();
         let Some(at) = self.passed.iter().position(is_settled) else { return false };
-        let Passed { claim, before, round } = self.passed.remove(at);
+        let Passed { claim, before, round, retained } = self.passed.remove(at);
         let states = self.round(round).key_states();
+        if retained {
+            self.stop_renewals(cx, &claim, before, states);
+            return true;
+        }
         let mut left = Replaced::new(before).left_behind(states);
         if cx.model.scheme == Scheme::TransferSettles {
             let settled = |left, state| if state == KeyState::Holds { KeyState::Without } else { left };
@@ -440,7 +470,7 @@ impl Client {
     }
 
     /// Like `Keeper::leave_rounds`.
-    fn settle(&self, model: &Real, held: &Holding) -> KeyStates {
+    pub(super) fn settle(&self, model: &Real, held: &Holding) -> KeyStates {
         let rounds = held.latest.into_iter().chain(held.renewing).map(|no| self.round(no).key_states());
         rounds.fold(held.keep.left(None), |states, later| {
             let answered = |later| matches!(later, KeyState::Holds | KeyState::Without);
@@ -452,10 +482,21 @@ impl Client {
         })
     }
 
-    fn take_back(&mut self, cx: &mut Cx<'_>, claim: &Arc<Claim>, states: KeyStates, of: Of) {
+    pub(super) fn take_back(&mut self, cx: &mut Cx<'_>, claim: &Arc<Claim>, states: KeyStates, of: Of) {
+        let gone = (0..cx.model.nodes).filter(|node| states.get(*node) == KeyState::Without).collect();
+        self.take_back_from(cx, claim, (states, gone), of);
+    }
+
+    /// Where the key is `gone`, or never was, it must not come back.
+    pub(super) fn take_back_from(
+        &mut self,
+        cx: &mut Cx<'_>,
+        claim: &Arc<Claim>,
+        (states, gone): (KeyStates, NodeSet),
+        of: Of,
+    ) {
         let (ttl, linger) = (cx.model.ttl(), cx.model.max_ttl());
         let terms = Terms { of, ttl, linger, drift: Real::drift(), is_wanted: false, offer: None };
-        let gone = (0..cx.model.nodes).filter(|node| states.get(*node) == KeyState::Without).collect();
         let (no, since) = (self.next_no(), cx.now);
         match Undo::start(cx.model, cx.moment(), claim, states, terms) {
             None => self.ended.push(Ended { name: name(claim), gone, since }),

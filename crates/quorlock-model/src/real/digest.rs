@@ -118,7 +118,11 @@ impl Parts<'_> {
     fn client(&mut self, client: &Client) {
         (client.goals, client.drawn, client.rounds.len(), client.undos.len()).hash(&mut self.rest);
         for (no, round) in &client.rounds {
-            let is_open = matches!(&client.phase, Phase::Holding(held) if held.renewing == Some(*no));
+            let is_open = match &client.phase {
+                Phase::Holding(held) => held.renewing == Some(*no),
+                Phase::Retaining(retaining) => retaining.round == Some(*no),
+                Phase::Idle | Phase::Asking(_) | Phase::Crashed => false,
+            };
             self.round(round, is_open);
         }
         match &client.phase {
@@ -143,9 +147,24 @@ impl Parts<'_> {
                 (what, held.passed, held.renewed, held.interrupted, before).hash(&mut self.rest);
                 self.states(held.keep.left(None));
             }
+            Phase::Retaining(retaining) => {
+                // A pause ends within a tick.
+                let now = moment(self.now);
+                let (end, pauses) = (retaining.end.since(now).as_millis(), retaining.again > now);
+                (4, end, pauses, retaining.round.is_some()).hash(&mut self.rest);
+                self.states(retaining.before);
+            }
         }
+        client
+            .slot
+            .map(|slot| (slot.until.saturating_sub(self.now), slot.is_confirmed, slot.is_shared))
+            .hash(&mut self.rest);
         for passed in &client.passed {
-            (name(&passed.claim), client.rounds.iter().position(|(no, _)| *no == passed.round))
+            (
+                name(&passed.claim),
+                passed.retained,
+                client.rounds.iter().position(|(no, _)| *no == passed.round),
+            )
                 .hash(&mut self.rest);
             self.states(passed.before);
         }
@@ -208,7 +227,16 @@ mod tests {
     /// What may come of states with the same digest has the same digests as well.
     #[test]
     fn states_that_count_as_the_same_have_the_same_future() {
-        let all = Left { losses: 1, crashes: 1, restarts: 1, give_ups: 1, renewals: 1, passes: 1, pauses: 1 };
+        let all = Left {
+            losses: 1,
+            crashes: 1,
+            restarts: 1,
+            give_ups: 1,
+            renewals: 1,
+            passes: 1,
+            retains: 1,
+            pauses: 1,
+        };
         let few = Real { goals: 2, ..Real::calm(1).with(all) };
         let worlds = [few.clone(), Real { slow: true, delay: 2, ..few }, Real::calm(2).with(all)];
         let seed = SystemEntropy::default().next_u64();

@@ -26,6 +26,7 @@ impl Real {
             Step::Release { client } => format!("{} releases the lock", who(client)),
             Step::Renew { client } => format!("{} sends a renewal", who(client)),
             Step::PassOn { client } => format!("{} passes the lock on to its next caller", who(client)),
+            Step::Retain { client } => format!("{} leaves the lock taken", who(client)),
             Step::Due { client } => format!("the timer of {} fires", who(client)),
             Step::Arrive { client, node } => format!("at node {node}, {}", carried_out(client, node)),
             Step::Answer { client, node } => format!("{} receives an answer of node {node}", who(client)),

@@ -19,7 +19,6 @@ mod offer;
 mod permits;
 mod queue;
 mod real;
-mod retained;
 mod several;
 mod shared;
 
