@@ -12,9 +12,8 @@
 //! | `fence` | fencing tokens |
 //! | `several` | several locks in one acquisition: all or none, and no deadlock |
 //! | `permits` | semaphores: never more holders than permits |
-//! | `real` | the engine that ships: its state machines on the record, with requests that arrive late; locks left taken after their lease |
+//! | `real` | the engine that ships: its state machines on the record, with requests that arrive late; locks left taken after their lease; the queue of waiters of different processes |
 //! | `offer` | locks offered by their holder to a waiter |
-//! | `queue` | the queue of waiters of different processes |
 //! | `first_come` | the queue of a store that serves in order of arrival, foreign programs included; a process's own places are `node::places` |
 //! | `contest` | attempts that contend for locks, shared by `shared` and `several` |
 //! | `scene` | states, steps, and the story of a violation, shared by these, `lock` and `offer` |
@@ -44,7 +43,6 @@ mod lock;
 mod names;
 mod offer;
 mod permits;
-mod queue;
 mod real;
 mod record;
 mod scene;
@@ -65,7 +63,6 @@ pub fn cases() -> Vec<Case> {
         permits::all(),
         several::all(),
         real::all(),
-        queue::all(),
         first_come::all(),
         offer::cases::all(),
     ]

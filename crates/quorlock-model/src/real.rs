@@ -1,8 +1,8 @@
 //! The engine that ships: `quorlock_protocol::machine` asks nodes that keep the record that ships, in every order of
 //! requests, answers, losses, timeouts, crashes and calls that are given up.
 //!
-//! Nothing here decides what a vote means, which number is written back, or what a claim leaves behind: [`Attempt`],
-//! [`Round`] and [`Undo`] do. What the engine still does around them is in `client`. A rule of the shipped code is broken
+//! Nothing here decides what a vote means, which number is written back, what a claim leaves behind, or what a waiter
+//! does next: [`Attempt`], [`Round`], [`Undo`], [`Retention`] and [`Contest`] do. What the engine still does around them is in `client`. A rule of the shipped code is broken
 //! by changing what goes in or out.
 //!
 //! A request is on its way for a few ticks at most. When its connection is lost, it may still arrive until then, in any
@@ -11,16 +11,37 @@
 //! The machine has many more states than the reduced models, which say the same of more attempts, of drift and of
 //! clocks that jump: here are small worlds, and random walks through larger ones.
 //!
+//! Three models wrote a piece of the client themselves. What the wrong variants of two of them did, these cases find on
+//! the machines that ship:
+//!
+//! | wrong variant | case |
+//! |---|---|
+//! | a kept lock is released first, and asked for again | `a_host_that_releases_first_…` |
+//! | a minority confirms it | `a_slot_that_a_minority_confirms_…` |
+//! | it is confirmed after the end of the lease | `a_slot_that_is_confirmed_after_…` |
+//! | nodes keep it for one TTL | `a_slot_that_is_kept_for_one_ttl_…` |
+//! | a renewal in an unknown state is not stopped; or too early | `a_lost_renewal_that_is_not_cancelled_…`, `a_renewal_that_is_cancelled_before_…` |
+//! | a waiter asks once, and then only listens | `without_heartbeats_…` |
+//! | a turn lasts until it is taken | `a_turn_that_never_expires_…` |
+//! | who gives up a turn notifies no one | `a_turn_given_up_without_a_hint_…` |
+//! | a waiter has no place | `a_waiter_without_a_place_…` |
+//! | a release leaves the turn of its waiter | `a_turn_that_outlives_…` |
+//!
+//! The third is `first_come`, for stores that serve in order of arrival.
+//!
 //! | file | contents |
 //! |---|---|
 //! | `client` | what the engine does around the machines |
 //! | `node` | a store: the record, and requests that it carries out |
 //! | `retain` | a lock that its holder leaves taken |
+//! | `wait` | a client that waits in the queue of a node |
 //! | `steps` | what may happen, and its effects |
 //! | `digest` | when two states are the same |
 //! | `story` | steps as sentences |
 //!
 //! [`Attempt`]: quorlock_protocol::machine::Attempt
+//! [`Contest`]: quorlock_protocol::machine::wait::Contest
+//! [`Retention`]: quorlock_protocol::machine::Retention
 //! [`Round`]: quorlock_protocol::machine::Round
 //! [`Undo`]: quorlock_protocol::machine::Undo
 
@@ -30,6 +51,7 @@ mod node;
 mod retain;
 mod steps;
 mod story;
+mod wait;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -44,7 +66,7 @@ use client::Client;
 use node::{Node, what};
 use retain::Slot;
 pub(crate) use steps::Step;
-use steps::{Link, Stray};
+use steps::{Link, Note, Stray};
 
 const EXCLUSIVE: &str = "no two hold the lock at the same time";
 const UNBROKEN: &str = "no other client has the lock during a lease";
@@ -58,6 +80,10 @@ const PASSED: &str = "a lease may be passed on";
 const ONCE: &str = "no other runs in a confirmed slot";
 const CONFIRMED: &str = "a slot may be confirmed";
 const FOLLOWED: &str = "another may run when the slot is over";
+const STRANDED: &str = "waiters are never stranded";
+const PASSED_OVER: &str = "no waiter is passed over more than once by each of the others";
+const OPEN: &str = "no turn outlives the release of its waiter";
+const SERVED: &str = "every client may get the lock";
 const LATE: &str = "a request may arrive after everything was given back";
 
 /// The rules of the library, or all but one.
@@ -106,6 +132,16 @@ pub(crate) enum Scheme {
     NotStopped,
     /// They are stopped before, which deletes the lease's token.
     StopsFirst,
+    /// A waiter asks for a place once, and then only listens (W-5).
+    NoHeartbeat,
+    /// A turn lasts until it is taken (W-5).
+    EndlessTurn,
+    /// A waiter that gives up its turn does not notify the next, and none asks again (W-5).
+    TurnNotLeft,
+    /// The first client has no place.
+    NoPlace,
+    /// A release leaves the turn of the waiter that has released (W-5).
+    TurnOutlivesRelease,
 }
 
 /// What a server does when a client reconnects.
@@ -127,6 +163,8 @@ pub(crate) struct Left {
     renewals: u8,
     passes: u8,
     retains: u8,
+    /// A waiter does not hear that it is its turn.
+    unheard: u8,
     /// A tick passes in which a client does not do what is due.
     pauses: u8,
 }
@@ -149,6 +187,8 @@ pub(crate) struct Real {
     left: Left,
     /// Whether answers take time; otherwise they come immediately, or are lost.
     slow: bool,
+    /// Whether clients that are refused wait in the queue of a node; otherwise they give up.
+    waits: bool,
 }
 
 const TICK: Duration = Duration::from_secs(1);
@@ -164,6 +204,10 @@ pub(crate) struct State {
     links: Vec<Link>,
     /// Requests whose connection is lost.
     strays: Vec<Stray>,
+    /// Messages to waiters.
+    notes: Vec<Note>,
+    /// For how many ticks no node has had a holder, although a client waits.
+    idle: u16,
     left: Left,
     /// The largest number of a lease.
     number: u64,
@@ -233,6 +277,8 @@ impl Model for Real {
             nodes: (0..self.nodes).map(|node| Arc::new(Node::new(node))).collect(),
             links: vec![Link::default(); self.clients * self.nodes],
             strays: Vec::new(),
+            notes: Vec::new(),
+            idle: 0,
             left: self.left,
             number: 0,
             violated: None,
@@ -267,10 +313,14 @@ impl Model for Real {
                 !state.clients.iter().any(|client| client.slot.is_some_and(is_broken))
             }),
             Property::<Real>::always(GOES_ON, |_, state| state.violated != Some(GOES_ON)),
-            Property::<Real>::sometimes(GIVEN_BACK, |_, state| {
-                state.number > 0 && state.clients.iter().any(|client| !client.ended.is_empty())
-            }),
         ];
+        if self.waits {
+            properties.extend(wait::properties());
+        } else {
+            properties.push(Property::<Real>::sometimes(GIVEN_BACK, |_, state| {
+                state.number > 0 && state.clients.iter().any(|client| !client.ended.is_empty())
+            }));
+        }
         if self.left.renewals > 0 {
             properties.push(Property::<Real>::sometimes(RENEWED, |_, state| {
                 state.clients.iter().filter_map(|client| client.lease(state.now)).any(|held| held.renewed)
@@ -301,10 +351,14 @@ impl Model for Real {
 impl Wander for Real {
     fn weight(&self, step: &Step) -> u32 {
         match step {
-            Step::Arrive { .. } | Step::Answer { .. } => 12,
+            Step::Arrive { .. } | Step::Answer { .. } | Step::Hear { .. } => 12,
             Step::Tick | Step::Due { .. } | Step::Acquire { .. } | Step::ArriveLate { .. } => 4,
             Step::Release { .. } | Step::Renew { .. } | Step::PassOn { .. } | Step::Retain { .. } => 3,
-            Step::GiveUp { .. } | Step::Lose { .. } | Step::Crash { .. } | Step::Restart { .. } => 1,
+            Step::GiveUp { .. }
+            | Step::Lose { .. }
+            | Step::Miss { .. }
+            | Step::Crash { .. }
+            | Step::Restart { .. } => 1,
         }
     }
 }
@@ -348,6 +402,7 @@ impl Real {
             delay: 1,
             left: Left::default(),
             slow: false,
+            waits: false,
         }
     }
 
@@ -366,6 +421,7 @@ impl Real {
             passes: 3,
             retains: 1,
             pauses: 2,
+            ..Left::default()
         };
         Real { nodes: 5, goals: 3, others: 3, ttl: 3, delay: 2, left, slow: true, ..Real::calm(3) }
     }
@@ -428,6 +484,25 @@ cases! {
         Real { scheme: Scheme::NotStopped, ..renewed_and_retained() };
     violated hunt a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run:
         Real { scheme: Scheme::StopsFirst, ..renewed_and_retained() };
+    holds prove live_waiters_are_never_stranded_by_crashes_and_lost_messages:
+        waiting(3, Left { crashes: 1, unheard: 1, ..Left::default() });
+    holds prove a_waiter_in_the_queue_is_passed_over_once_by_each_other_at_most:
+        Real { others: 2, ..waiting(3, Left::default()) };
+    holds walk(2_000) three_clients_wait_in_the_queues_of_three_nodes_at_random: waiting_widely();
+    violated hunt without_heartbeats_waiters_behind_a_crashed_one_are_stranded:
+        Real { scheme: Scheme::NoHeartbeat, ..waiting(2, Left { crashes: 1, ..Left::default() }) };
+    violated hunt a_turn_that_never_expires_strands_waiters_behind_a_crashed_one:
+        Real { scheme: Scheme::EndlessTurn, ..waiting(2, Left { crashes: 1, ..Left::default() }) };
+    violated hunt a_turn_given_up_without_a_hint_strands_waiters_that_only_listen:
+        Real { scheme: Scheme::TurnNotLeft, ..waiting(2, Left { give_ups: 1, ..Left::default() }) };
+    violated hunt a_waiter_without_a_place_is_passed_over_again_and_again:
+        Real { scheme: Scheme::NoPlace, others: 3, ..waiting(2, Left::default()) };
+    violated hunt a_turn_that_outlives_the_release_of_its_waiter_keeps_others_from_a_free_lock:
+        Real { scheme: Scheme::TurnOutlivesRelease, ..waiting(2, Left::default()) };
+    nightly prove nightly_live_waiters_are_never_stranded_by_two_crashes_and_a_lost_message:
+        waiting(3, Left { crashes: 2, give_ups: 1, unheard: 1, ..Left::default() });
+    nightly prove nightly_two_others_come_back_twice: Real { others: 3, ..waiting(3, Left::default()) };
+    nightly walk(100_000) nightly_three_clients_wait_in_the_queues_of_three_nodes: waiting_widely();
     nightly prove nightly_two_clients_and_a_lost_connection:
         Real::calm(2).with(Left { losses: 1, ..Left::default() });
     nightly prove nightly_two_clients_one_of_which_gives_up:
@@ -469,4 +544,15 @@ fn retained() -> Real {
 fn renewed_and_retained() -> Real {
     let left = Left { retains: 1, renewals: 1, losses: 1, ..Left::default() };
     Real { nodes: 1, slot: 2, delay: 3, ..Real::calm(2).with(left) }
+}
+
+/// Clients wait in the queue of one node.
+fn waiting(clients: usize, left: Left) -> Real {
+    Real { nodes: 1, delay: 0, waits: true, ..Real::calm(clients).with(left) }
+}
+
+/// Some come back, and requests take time.
+fn waiting_widely() -> Real {
+    let left = Left { crashes: 1, give_ups: 1, unheard: 1, ..Left::default() };
+    Real { nodes: 3, goals: 2, others: 2, delay: 1, ..waiting(3, left) }
 }

@@ -4,7 +4,7 @@
 //! record exists once, and a state holds a reference to it; what it becomes is computed once in each thread.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
@@ -58,22 +58,15 @@ pub(crate) enum What {
         from: usize,
     },
     Release(Mode),
-    /// A release that leaves a tombstone, which stays.
-    Cancel,
     /// To announce a writer that waits for readers, until it withdraws.
     Announce,
     Withdraw,
-    /// To enter the queue and stay; a turn lasts for `ttl`.
-    Enqueue,
-    LeaveQueue,
 }
 
 /// The answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Reply {
     Granted,
-    /// Done, and the first in the queue was notified that it is its turn.
-    Notified,
     /// The key had gone, and was stored again.
     Restored,
     /// The key is free, or the claim was cancelled.
@@ -89,7 +82,7 @@ type Outcome<const L: usize> = ([Kept; L], Reply, FencingToken);
 const MOST: usize = 3;
 const KEYS: [&str; MOST] = ["a", "b", "c"];
 const TICK: Duration = Duration::from_secs(1);
-/// Every request arrives at this moment. Zero would mean "never" in a queue.
+/// Every request arrives at this moment. Zero would mean "never" in a record.
 const NOW: u64 = 1_000_000_000;
 
 static ALL: LazyLock<Mutex<HashMap<String, &'static Known>>> = LazyLock::new(Mutex::default);
@@ -157,11 +150,8 @@ impl Ask {
                 Request::Transfer { from: alone(from), to: alone(self.who), ttl, fence_hint }
             }
             What::Release(mode) => Request::Release { claim: claim(mode, self.who) },
-            What::Cancel => Request::Cancel { claim: alone(self.who), linger: forever },
             What::Announce => Request::AnnounceWriter { key, waiter, patience: forever },
             What::Withdraw => Request::WithdrawWriter { key, waiter },
-            What::Enqueue => Request::enqueue(key, waiter, Duration::ZERO, forever, ttl),
-            What::LeaveQueue => Request::LeaveQueue { key, waiter },
         }
     }
 }
@@ -178,7 +168,7 @@ impl Kept {
         if let Some(held) = &mut record.held {
             (held.number, held.wanted) = (None, false);
         }
-        let text = in_order(&record.at(NOW).encode());
+        let text = record.at(NOW).encode();
         let decoded = Record::decode(text.as_bytes());
         assert!(decoded.is_some(), "{text}");
         let record = decoded.unwrap_or_default();
@@ -218,12 +208,6 @@ impl Kept {
         !self.is_free() && !self.has(attempt)
     }
 
-    /// Whether there is a tombstone for the attempt.
-    pub(crate) fn is_cancelled(self, attempt: usize) -> bool {
-        let stones = &self.0.record.tombstones;
-        !stones.is_empty() && stones.contains_key(token(attempt).random_part())
-    }
-
     /// Whether the attempt is a writer that waits for readers.
     pub(crate) fn awaits(self, attempt: usize) -> bool {
         self.0.writers & (1 << attempt) != 0
@@ -231,14 +215,6 @@ impl Kept {
 
     pub(crate) fn is_shared(self) -> bool {
         self.0.record.is_shared()
-    }
-
-    pub(crate) fn has_place(self, waiter: usize) -> bool {
-        self.0.record.queue.place(WaiterId::new(waiter as u64)).is_some()
-    }
-
-    pub(crate) fn first_waiter(self) -> Option<usize> {
-        (0..8).find(|&waiter| self.0.record.queue.place(WaiterId::new(waiter as u64)) == Some(0))
     }
 
     /// Returns the ticks until the key expires.
@@ -296,9 +272,8 @@ impl Kept {
     pub(crate) fn ticked(self) -> Kept {
         remembered(&TICKED, self, || {
             let mut record = self.0.record.clone().at(NOW + micros(TICK));
-            let entries =
-                [&mut record.readers, &mut record.tombstones].into_iter().flat_map(BTreeMap::values_mut);
-            let entries = entries.chain(record.intents.values_mut()).map(|Entry { ends, .. }| ends);
+            let entries = record.readers.values_mut().chain(record.intents.values_mut());
+            let entries = entries.map(|Entry { ends, .. }| ends);
             let held = record.held.iter_mut().filter_map(|held| held.ends.as_mut());
             held.chain(entries).filter(|ends| **ends < u64::MAX).for_each(|ends| *ends -= micros(TICK));
             Kept::of(record)
@@ -375,28 +350,18 @@ impl Reply {
             Vote::Granted | Vote::ReleasedContended => Reply::Granted,
             // For the next holder it counts, though the one before had lost the key.
             Vote::Restored if matches!(what, What::Transfer { .. }) => Reply::Granted,
-            Vote::Notified => Reply::Notified,
             Vote::Restored => Reply::Restored,
             Vote::Free => Reply::Free,
             // Another holds it, or goes first; or a kind of answer that no such request has.
-            Vote::Held(_) | Vote::NotYourTurn | Vote::Queued(_) | Vote::Waiters(_) | Vote::FenceAhead | _ => {
-                Reply::Refused
-            }
+            Vote::Held(_)
+            | Vote::NotYourTurn
+            | Vote::Notified
+            | Vote::Queued(_)
+            | Vote::Waiters(_)
+            | Vote::FenceAhead
+            | _ => Reply::Refused,
         }
     }
-}
-
-/// Counts the moments at which waiters began to wait from their order: only that makes a difference.
-fn in_order(text: &str) -> String {
-    let mut since = NOW / 2;
-    let line = |line: &str| match line.split(' ').collect::<Vec<_>>().as_slice() {
-        ["waiter", waiter, _, ends, process] => {
-            since += 1;
-            format!("waiter {waiter} {since} {ends} {process}\n")
-        }
-        _ => format!("{line}\n"),
-    };
-    text.lines().map(line).collect()
 }
 
 /// Returns the token of an attempt.
@@ -481,10 +446,9 @@ impl Ord for Kept {
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |is: fn(Kept, usize) -> bool| (0..8).filter(|one| is(*self, *one)).map(name).collect();
-        let (has, waits, cancelled): (String, String, String) =
-            (names(Kept::has), names(Kept::awaits), names(Kept::is_cancelled));
+        let (has, waits): (String, String) = (names(Kept::has), names(Kept::awaits));
         let (left, counter) = (self.left(), self.0.record.counter);
-        write!(f, "[{has} for {left}, writers {waits}, cancelled {cancelled}, counter {counter}]")
+        write!(f, "[{has} for {left}, writers {waits}, counter {counter}]")
     }
 }
 
@@ -492,7 +456,6 @@ impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Reply::Granted => "is granted",
-            Reply::Notified => "notifies the next",
             Reply::Restored => "stores the key again",
             Reply::Free => "finds nothing",
             Reply::Refused => "is refused",

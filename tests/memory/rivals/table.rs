@@ -154,7 +154,7 @@ fn every_test_of_the_model_that_the_rules_name_exists() {
         })
         .collect();
     assert!(named.len() > 25, "{} were found", named.len());
-    let cases = ["lock", "fence", "shared", "permits", "several", "queue", "first_come", "offer", "real"];
+    let cases = ["lock", "fence", "shared", "permits", "several", "first_come", "offer", "real"];
     let is_missing = |name: &&String| !cases.iter().any(|case| exists(&format!("model::{case}::{name}")));
     let missing: Vec<_> = named.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "no such tests of the model: {missing:?}");

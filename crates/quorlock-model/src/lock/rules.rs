@@ -359,8 +359,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             (Reply::Granted, Witness::Old) => true,
             (Reply::Restored, _) if self.scheme == Scheme::YoungRepairs => true,
             (Reply::Restored, Witness::Old) => repairs_count,
-            (Reply::Granted | Reply::Restored, Witness::Young)
-            | (Reply::Notified | Reply::Free | Reply::Refused, _) => false,
+            (Reply::Granted | Reply::Restored, Witness::Young) | (Reply::Free | Reply::Refused, _) => false,
         }
     }
 

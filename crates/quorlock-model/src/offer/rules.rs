@@ -305,7 +305,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let counts = match reply {
             Reply::Granted => !is_young,
             Reply::Restored => repairs_count && !is_young,
-            Reply::Notified | Reply::Free | Reply::Refused => false,
+            Reply::Free | Reply::Refused => false,
         };
         there.mail[attempt].renewal = if counts { Renewal::Counted } else { Renewal::None };
         let counted = |node: &Node<K>| usize::from(node.mail[attempt].renewal == Renewal::Counted);

@@ -13,11 +13,12 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, Renewa
 
 use super::node::{KEY, What, name, token, what};
 use super::retain::{Retaining, Slot};
+use super::wait::Wait;
 use super::{BEHIND, GOES_ON, Real, Scheme, moment};
 
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    index: u8,
+    pub(super) index: u8,
     pub(super) phase: Phase,
     /// How often it still wants the lock.
     pub(super) goals: u8,
@@ -33,6 +34,11 @@ pub(super) struct Client {
     pub(super) ended: Vec<Ended>,
     /// For how long it left the lock taken.
     pub(super) slot: Option<Slot>,
+    /// The number of its waits so far.
+    pub(super) waits: u8,
+    pub(super) wait: Option<Box<Wait>>,
+    /// Whether it has had the lock.
+    pub(super) served: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +47,8 @@ pub(super) enum Phase {
     Asking(Box<Asking>),
     Holding(Holding),
     Retaining(Box<Retaining>),
+    /// By its `wait`.
+    Waiting,
     Crashed,
 }
 
@@ -88,6 +96,7 @@ pub(super) struct Passed {
 pub(super) struct Undoing {
     pub(super) no: u16,
     pub(super) undo: Undo,
+    pub(super) of: Of,
     pub(super) since: u16,
     /// Nodes that never had the key, or have confirmed.
     pub(super) gone: NodeSet,
@@ -115,6 +124,8 @@ pub(super) struct Cx<'a> {
     pub(super) sent: Vec<(To, SharedRequest)>,
     pub(super) granted: Option<FencingToken>,
     pub(super) violated: Option<&'static str>,
+    /// How many waits of all clients have begun.
+    pub(super) waits: u8,
 }
 
 impl Cx<'_> {
@@ -156,11 +167,18 @@ impl Client {
             undos: Vec::new(),
             ended: Vec::new(),
             slot: None,
+            waits: 0,
+            wait: None,
+            served: false,
         }
     }
 
     pub(super) fn acquire(&mut self, cx: &mut Cx<'_>) {
-        self.ask(cx, None, None, Moment::ORIGIN);
+        self.goals -= 1;
+        if cx.model.waits {
+            return self.wait(cx);
+        }
+        self.ask(cx, (None, None), None, Moment::ORIGIN);
     }
 
     /// Like `Keeper::pass_on`.
@@ -169,7 +187,8 @@ impl Client {
         let before = self.settle(cx.model, &held);
         let goes_on = cx.model.scheme == Scheme::Overlapping;
         let before_until = if goes_on { held.deadline } else { Moment::ORIGIN };
-        self.ask(cx, Some((held.claim, before)), Some(held.number), before_until);
+        self.goals -= 1;
+        self.ask(cx, (Some((held.claim, before)), None), Some(held.number), before_until);
     }
 
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) {
@@ -182,8 +201,10 @@ impl Client {
                 let forgets = cx.model.scheme == Scheme::NoUndo;
                 self.take_back(cx, &claim, if forgets { KeyStates::default() } else { states }, Of::Attempt);
             }
+            Phase::Waiting => self.phase = Phase::Idle,
             Phase::Idle | Phase::Holding(_) | Phase::Retaining(_) | Phase::Crashed => {}
         }
+        self.end_wait(cx, false);
     }
 
     /// Releases the lease, or cleans up after its loss.
@@ -251,14 +272,16 @@ impl Client {
         while self.decide(cx)
             || self.decide_renewal(cx)
             || self.decide_retention(cx)
+            || self.decide_wait(cx)
             || self.expire(cx)
             || self.clean_up_passed(cx)
         {}
         self.undo(cx);
-        let (phase, passed) = (&self.phase, &self.passed);
+        let (phase, passed, wait) = (&self.phase, &self.passed, &self.wait);
         let is_used = |no| match phase {
             Phase::Holding(held) => [held.latest, held.renewing].contains(&Some(no)),
             Phase::Retaining(retaining) => retaining.round == Some(no),
+            Phase::Waiting => wait.as_ref().and_then(|wait| wait.round()) == Some(no),
             Phase::Idle | Phase::Asking(_) | Phase::Crashed => false,
         };
         self.rounds.retain(|(no, _)| is_used(*no) || passed.iter().any(|passed| passed.round == *no));
@@ -268,13 +291,14 @@ impl Client {
     }
 
     /// Whether its timer has fired.
-    pub(super) fn is_due(&self, now: u16) -> bool {
-        let now = moment(now);
+    pub(super) fn is_due(&self, tick: u16) -> bool {
+        let now = moment(tick);
         let is_silent = |no| self.round(no).poll_timeout(now).is_none();
         let phase = match &self.phase {
             Phase::Asking(asking) => asking.attempt.poll_silence(now).is_none(),
             Phase::Holding(held) => held.deadline <= now || held.renewing.is_some_and(is_silent),
             Phase::Retaining(retaining) => retaining.round.map_or(retaining.again <= now, is_silent),
+            Phase::Waiting => self.is_wait_due(tick),
             Phase::Idle | Phase::Crashed => false,
         };
         let undo = |undoing: &Undoing| undoing.undo.poll_timeout(now).is_none_or(|at| at <= now);
@@ -297,13 +321,13 @@ impl Client {
         let before_until = match &self.phase {
             Phase::Asking(asking) => asking.before_until,
             Phase::Holding(held) => held.before_until,
-            Phase::Idle | Phase::Retaining(_) | Phase::Crashed => Moment::ORIGIN,
+            Phase::Idle | Phase::Waiting | Phase::Retaining(_) | Phase::Crashed => Moment::ORIGIN,
         };
         usize::from(self.lease(now).is_some()) + usize::from(moment(now) < before_until)
     }
 
     pub(super) fn crash(&mut self) {
-        *self = Client { phase: Phase::Crashed, ..Client::new(self.index.into(), 0) };
+        *self = Client { phase: Phase::Crashed, waits: self.waits, ..Client::new(self.index.into(), 0) };
     }
 
     pub(super) fn round(&self, no: u16) -> &Round {
@@ -315,19 +339,18 @@ impl Client {
 /// What the engine decides.
 impl Client {
     /// Like `Attempt::start`, or the round of `Keeper::pass_on`.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         cx: &mut Cx<'_>,
-        from: Option<(Arc<Claim>, KeyStates)>,
+        (from, first): (Option<(Arc<Claim>, KeyStates)>, Option<usize>),
         seen: Option<FencingToken>,
         before_until: Moment,
     ) {
-        self.goals -= 1;
         let claim = Arc::new(Claim::new(KEY.into(), token(self.next_name())));
         let fence_hint = Some(FenceHint::at(cx.model.wall(cx.now), seen, Duration::MAX));
         let (wanted, now) = (Wanted { claim, ttl: cx.model.ttl(), fence_hint }, cx.moment());
         let attempt = match &from {
-            None => Attempt::ask(cx.model, now, wanted, None),
+            None => Attempt::ask(cx.model, now, wanted, first),
             Some((from, _)) => Attempt::pass_on(cx.model, now, wanted, from.clone()),
         };
         let asking = Asking { no: self.next_no(), attempt, from, before_until, is_wanted: true };
@@ -336,7 +359,8 @@ impl Client {
     }
 
     pub(super) fn next_name(&mut self) -> u8 {
-        self.drawn += 1;
+        // A wait has many attempts, of which few are in flight.
+        self.drawn = if self.wait.is_some() { self.drawn % 4 + 1 } else { self.drawn + 1 };
         self.index * 16 + self.drawn
     }
 
@@ -411,11 +435,15 @@ impl Client {
                 interrupted: false,
             });
             cx.granted = Some(number);
+            self.served = true;
+            self.end_wait(cx, true);
             if !is_wanted {
                 self.release(cx);
             }
         } else {
-            self.take_back(cx, &claim, attempt.give_up(), of);
+            let states = attempt.give_up();
+            self.take_back(cx, &claim, states, of);
+            self.lose_attempt(cx, verdict, &attempt);
         }
         true
     }
@@ -499,8 +527,10 @@ impl Client {
         let terms = Terms { of, ttl, linger, drift: Real::drift(), is_wanted: false, offer: None };
         let (no, since) = (self.next_no(), cx.now);
         match Undo::start(cx.model, cx.moment(), claim, states, terms) {
+            // A wait has any number of attempts.
+            None if cx.model.waits => {}
             None => self.ended.push(Ended { name: name(claim), gone, since }),
-            Some(undo) => self.undos.push(Undoing { no, undo, since, gone, failed: Vec::new() }),
+            Some(undo) => self.undos.push(Undoing { no, undo, of, since, gone, failed: Vec::new() }),
         }
         // Before anything else is sent.
         self.undo(cx);
@@ -517,6 +547,9 @@ impl Client {
                     (Request::Cancel { claim, linger }, Scheme::OnlyReleased) if !linger.is_zero() => {
                         Request::Release { claim: claim.clone() }.into()
                     }
+                    (Request::Release { claim }, Scheme::TurnOutlivesRelease) => {
+                        Request::Cancel { claim: claim.clone(), linger: Duration::ZERO }.into()
+                    }
                     _ => request,
                 };
                 self.send(cx, (undoing.no, node), request);
@@ -524,7 +557,7 @@ impl Client {
         }
         undos.retain(|Undoing { undo, gone, since, .. }| {
             let is_over = undo.is_over(now);
-            if is_over {
+            if is_over && !cx.model.waits {
                 self.ended.push(Ended { name: name(undo.claim()), gone: *gone, since: *since });
             }
             !is_over

@@ -3,15 +3,18 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
 
-use quorlock_protocol::FencingToken;
+use quorlock_protocol::machine::wait::Place;
 use quorlock_protocol::machine::{Address, Deployment, KeyStates, Machine, NodeSet, Round};
 use quorlock_protocol::node::{Request, Response};
+use quorlock_protocol::{FencingToken, Moment, WaiterId};
 
 use super::client::{Client, Phase, To};
 use super::node::{Node, micros_at, name, name_of, what};
 use super::steps::Link;
+use super::wait::{Stage, Wait};
 use super::{LONG_AGO, Real, State, moment};
 
+const LONG_AGO_MICROS: u64 = LONG_AGO as u64 * 1_000_000;
 /// Ends a list.
 const END: u8 = 255;
 
@@ -46,8 +49,15 @@ impl Real {
         for (node, client, age, request) in strays {
             (client, age, request).hash(&mut parts.nodes[node]);
         }
+        state.idle.hash(&mut parts.rest);
+        let mut turns: Vec<_> =
+            state.notes.iter().map(|note| (note.waiter, note.node, state.now - note.at)).collect();
+        turns.sort_unstable();
+        turns.hash(&mut parts.rest);
         let mut nodes: Vec<u64> = parts.nodes.iter().map(Hasher::finish).collect();
-        nodes.sort_unstable();
+        if !self.waits {
+            nodes.sort_unstable();
+        }
         nodes.hash(&mut parts.rest);
         parts.rest.finish()
     }
@@ -93,6 +103,51 @@ impl Parts<'_> {
             (kind, name_of(random), ends - now).hash(to);
         }
         to.write_u8(END);
+        let text = kept.record.queue.encode();
+        text.lines().for_each(|line| self.queue_line(node, line));
+    }
+
+    /// A turn, or a waiter, in the notation of a queue.
+    fn queue_line(&mut self, node: usize, line: &str) {
+        let now = micros_at(self.now);
+        let words: Vec<&str> = line.split(' ').collect();
+        let micros = |at: usize| words[at].parse().unwrap_or(0_u64);
+        let to = &mut self.nodes[node];
+        match words[..] {
+            ["turn", _, _, whose] => (whose, now.saturating_sub(micros(1)).min(LONG_AGO_MICROS)).hash(to),
+            [_, waiter, ..] => (waiter, now - micros(2), micros(3).saturating_sub(now)).hash(to),
+            _ => unreachable!("{line}"),
+        }
+    }
+
+    /// A wait.
+    fn wait(&mut self, wait: &Wait) {
+        let now = moment(self.now);
+        let left = |until: Moment| until.since(now).as_millis();
+        let about = |place: &Place| (place.queued.is_some(), place.ahead(), place.is_held());
+        match &wait.stage {
+            Stage::Asking => 0.hash(&mut self.rest),
+            Stage::Entering { home, tried, .. } => (1, home, tried).hash(&mut self.rest),
+            Stage::Comparing { other, place, has_turn, .. } => {
+                (2, other, about(place), has_turn, format!("{:?}", place.queued)).hash(&mut self.rest);
+            }
+            Stage::Queued { place, until } => (3, about(place), until.map(left)).hash(&mut self.rest),
+            Stage::Pausing { until } => (4, left(*until)).hash(&mut self.rest),
+        }
+        (self.now - wait.since, wait.has_place, wait.passed_over, format!("{:?}", wait.turns))
+            .hash(&mut self.rest);
+        self.aged(&format!("{:?} {:?}", wait.contest, wait.places)).hash(&mut self.rest);
+    }
+
+    /// The moments in a text, which are whole seconds, are counted from a while ago.
+    fn aged(&self, text: &str) -> String {
+        let long_ago = moment(self.now - LONG_AGO).since(Moment::ORIGIN).as_secs();
+        let aged = |part: &str| {
+            let (digits, rest) = part.split_once("s)")?;
+            let second: u64 = digits.parse().ok()?;
+            Some(format!("{} {rest}", second.saturating_sub(long_ago)))
+        };
+        text.split("Some(").map(|part| aged(part).unwrap_or_else(|| part.to_owned())).collect()
     }
 
     fn link(&mut self, node: usize, client: &Client, link: &Link) {
@@ -121,6 +176,7 @@ impl Parts<'_> {
             let is_open = match &client.phase {
                 Phase::Holding(held) => held.renewing == Some(*no),
                 Phase::Retaining(retaining) => retaining.round == Some(*no),
+                Phase::Waiting => client.wait.as_ref().and_then(|wait| wait.round()) == Some(*no),
                 Phase::Idle | Phase::Asking(_) | Phase::Crashed => false,
             };
             self.round(round, is_open);
@@ -128,6 +184,7 @@ impl Parts<'_> {
         match &client.phase {
             Phase::Idle => 0.hash(&mut self.rest),
             Phase::Crashed => 1.hash(&mut self.rest),
+            Phase::Waiting => 5.hash(&mut self.rest),
             Phase::Asking(asking) => {
                 let attempt = &asking.attempt;
                 self.round(attempt.round(), true);
@@ -154,6 +211,10 @@ impl Parts<'_> {
                 (4, end, pauses, retaining.round.is_some()).hash(&mut self.rest);
                 self.states(retaining.before);
             }
+        }
+        (client.waits, client.served).hash(&mut self.rest);
+        if let Some(wait) = &client.wait {
+            self.wait(wait);
         }
         client
             .slot
@@ -205,9 +266,15 @@ impl Parts<'_> {
         }
     }
 
-    fn request(&self, request: &Request) -> (&'static str, u8, u8, u64) {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other request has a waiter")]
+    fn request(&self, request: &Request) -> (&'static str, u8, u8, u64, Option<(WaiterId, u64)>) {
         let what = what(request);
-        (what.kind, what.claim, what.from, self.token(what.number))
+        let wait = match request {
+            Request::Enqueue { waiter, elapsed, .. } => Some((*waiter, elapsed.as_secs())),
+            Request::LeaveQueue { waiter, .. } => Some((*waiter, 0)),
+            _ => None,
+        };
+        (what.kind, what.claim, what.from, self.token(what.number), wait)
     }
 }
 
@@ -236,15 +303,24 @@ mod tests {
             passes: 1,
             retains: 1,
             pauses: 1,
+            ..Left::default()
         };
         let few = Real { goals: 2, ..Real::calm(1).with(all) };
-        let worlds = [few.clone(), Real { slow: true, delay: 2, ..few }, Real::calm(2).with(all)];
+        let waiting = Left { crashes: 1, give_ups: 1, unheard: 1, ..Left::default() };
+        let waiting = Real { nodes: 1, delay: 1, waits: true, others: 2, ..Real::calm(3).with(waiting) };
+        let worlds = [
+            waiting.clone(),
+            Real { nodes: 3, ..waiting },
+            few.clone(),
+            Real { slow: true, delay: 2, ..few },
+            Real::calm(2).with(all),
+        ];
         let seed = SystemEntropy::default().next_u64();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         for world in worlds {
             let (mut known, mut again) = (HashMap::new(), 0);
-            for _ in 0..1_500 {
+            for _ in 0..1_000 {
                 let mut state = world.init_states().remove(0);
                 let mut path = Vec::new();
                 loop {

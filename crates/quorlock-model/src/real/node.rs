@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use quorlock_protocol::machine::Deployment;
 use quorlock_protocol::node::record::{Change, Record, Records};
-use quorlock_protocol::node::{Identity, Request, Response};
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Quarantine, Quorum, Token, fence_counter};
+use quorlock_protocol::node::{Identity, Request, Response, Vote};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Quarantine, Quorum, Token, WaiterId, fence_counter};
 
+use super::wait::client_of;
 use super::{Real, Scheme, TICK, moment};
 
 pub(super) const KEY: &str = "a";
@@ -42,6 +43,13 @@ impl Node {
     pub(super) fn holder(&self, now: u16) -> Option<u8> {
         let held = self.record.held.as_ref()?;
         held.ends.is_none_or(|ends| ends > micros_at(now)).then(|| name_of(held.token.random_part()))
+    }
+
+    /// Whether a client that comes to a lock which no one holds or waits for has to wait.
+    pub(super) fn is_reserved(&self, model: &Real, now: u16) -> bool {
+        let waits = self.record.queue.first(micros_at(now)).is_some();
+        let comes = Request::enqueue(KEY.into(), WaiterId::new(u64::MAX), Duration::ZERO, TICK, TICK);
+        !waits && self.holder(now).is_none() && self.clone().execute(model, &comes, now).vote != Vote::Free
     }
 
     /// Carries out a request as a store does.
@@ -109,6 +117,10 @@ pub(super) struct What {
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "no other request is sent")]
 pub(super) fn what(request: &Request) -> What {
+    let of_waiter = |kind, waiter| {
+        let claim = u8::try_from(client_of(waiter) * 16).unwrap_or(u8::MAX);
+        What { kind, claim, from: 0, number: None, stores: false }
+    };
     let drawing = |hint: &Option<FenceHint>| hint.map(|hint| hint.hint);
     let (kind, claim, number) = match request {
         Request::Acquire { claim, fence_hint, .. } => ("request for a vote", claim, drawing(fence_hint)),
@@ -120,6 +132,11 @@ pub(super) fn what(request: &Request) -> What {
             ("cancellation without a tombstone", claim, None)
         }
         Request::Cancel { claim, .. } => ("cancellation", claim, None),
+        Request::Enqueue { waiter, .. } => return of_waiter("request for a place", *waiter),
+        Request::LeaveQueue { waiter, .. } => return of_waiter("departure", *waiter),
+        Request::Inspect { .. } => {
+            return What { kind: "look at the lock", claim: 0, from: 0, number: None, stores: false };
+        }
         _ => unreachable!("{request:?}"),
     };
     let from = if let Request::Transfer { from, .. } = request { name(from) } else { 0 };

@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quorlock_protocol::machine::Address;
-use quorlock_protocol::node::record::Record;
-use quorlock_protocol::node::{NodeError, Response, SharedRequest};
+use quorlock_protocol::WaiterId;
+use quorlock_protocol::machine::{Address, Of};
+use quorlock_protocol::node::record::{Queue, Record};
+use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest, Vote};
 
 use super::client::{Client, Cx, Phase, To};
-use super::node::micros_at;
-use super::{IN_ORDER, Real, Scheme, Server, State};
+use super::node::{micros_at, what};
+use super::wait::{Wait, client_of};
+use super::{IN_ORDER, OPEN, Real, Scheme, Server, State};
 
 /// A step of a client, a node or the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +60,14 @@ pub(crate) enum Step {
     ArriveLate {
         stray: usize,
     },
+    /// A client hears of its turn.
+    Hear {
+        note: usize,
+    },
+    /// The message is lost.
+    Miss {
+        note: usize,
+    },
     Crash {
         client: usize,
     },
@@ -90,6 +100,14 @@ pub(crate) struct Stray {
     pub(super) sent: Sent,
 }
 
+/// A message that it is a client's turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub(super) waiter: WaiterId,
+    pub(super) node: usize,
+    pub(super) at: u16,
+}
+
 /// The possible steps.
 impl Real {
     pub(super) fn possible(&self, state: &State, steps: &mut Vec<Step>) {
@@ -112,7 +130,8 @@ impl Real {
                         steps.push(Step::Retain { client });
                     }
                 }
-                Phase::Idle | Phase::Asking(_) | Phase::Retaining(_) | Phase::Crashed => {}
+                Phase::Waiting if left.give_ups > 0 => steps.push(Step::GiveUp { client }),
+                Phase::Idle | Phase::Asking(_) | Phase::Waiting | Phase::Retaining(_) | Phase::Crashed => {}
             }
             if one.is_due(state.now) {
                 steps.push(Step::Due { client });
@@ -137,6 +156,12 @@ impl Real {
             }
         }
         steps.extend((0..state.strays.len()).map(|stray| Step::ArriveLate { stray }));
+        for note in 0..state.notes.len() {
+            steps.push(Step::Hear { note });
+            if left.unheard > 0 {
+                steps.push(Step::Miss { note });
+            }
+        }
         if left.restarts > 0 {
             let has_key = |node: &usize| state.nodes[*node].holder(state.now).is_some();
             steps.extend((0..self.nodes).filter(has_key).map(|node| Step::Restart { node }));
@@ -155,14 +180,21 @@ impl Real {
     fn may_tick(&self, state: &State) -> bool {
         let in_time = |sent: &Sent| state.now - sent.at < self.delay;
         let waits = !state.links.iter().all(|link| link.requests.iter().all(in_time))
+            || !state.notes.iter().all(|note| state.now - note.at < self.delay)
             || (state.left.pauses == 0 && state.clients.iter().any(|client| client.is_due(state.now)));
+        // Where clients wait, who has the lock releases it in time: otherwise it is free before the first of them asks.
+        let ends =
+            |client: &Arc<Client>| client.lease(state.now).is_some() && client.lease(state.now + 1).is_none();
+        let waits = waits || (self.waits && state.clients.iter().any(ends));
         let is_at_rest = || {
             let is_wanted = state.clients.iter().any(|client| client.goals > 0);
             let young = |born| u64::from(state.now - born) <= self.max_ttl().as_secs();
             state.clients.iter().all(|client| client.is_idle())
                 && state.strays.is_empty()
                 && state.nodes.iter().all(|node| {
-                    node.record.clone().at(micros_at(state.now)) == Record::default()
+                    // A turn is remembered for a minute.
+                    let record = node.record.clone().at(micros_at(state.now));
+                    Record { queue: Queue::default(), ..record } == Record::default()
                         && !(is_wanted && node.born.is_some_and(young))
                 })
         };
@@ -179,6 +211,9 @@ impl Real {
                 let is_due = state.clients.iter().any(|client| client.is_due(now));
                 left.pauses -= u8::from(is_due);
                 state.now += 1;
+                let is_free = state.nodes.iter().all(|node| node.holder(state.now).is_none());
+                let is_wanted = state.clients.iter().any(|client| client.wait.is_some());
+                state.idle = if is_free && is_wanted { state.idle + 1 } else { 0 };
                 state.strays.retain(|stray| now - stray.sent.at < self.delay);
             }
             Step::Acquire { client } => self.input(state, client, Client::acquire),
@@ -216,11 +251,20 @@ impl Real {
             }
             Step::ArriveLate { stray } => {
                 let Stray { node, sent, .. } = state.strays.remove(stray);
-                Arc::make_mut(&mut state.nodes[node]).execute(self, &sent.request, now);
+                self.serve(state, node, &sent.request);
+            }
+            Step::Hear { note } => {
+                let Note { waiter, node, .. } = state.notes.remove(note);
+                self.input(state, client_of(waiter), |client, _| client.hear_turn(waiter, node));
+            }
+            Step::Miss { note } => {
+                left.unheard -= 1;
+                state.notes.remove(note);
             }
             Step::Crash { client } => {
                 left.crashes -= 1;
                 Arc::make_mut(&mut state.clients[client]).crash();
+                state.notes.retain(|note| client_of(note.waiter) != client);
                 (0..self.nodes).for_each(|node| self.lose(state, client, node, true));
             }
             Step::Restart { node } => {
@@ -237,9 +281,30 @@ impl Real {
     fn execute(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
         let link = &mut state.links[client * self.nodes + node];
         let Sent { to, request, .. } = link.requests.pop_front()?;
-        let response = Arc::make_mut(&mut state.nodes[node]).execute(self, &request, state.now);
-        link.answers.push_back((to, response));
+        let held = state.nodes[node].holder(state.now);
+        let response = self.serve(state, node, &request);
+        let is_open = response.vote != Vote::Notified;
+        let undos = &state.clients[client].undos;
+        let ends_lease = undos.iter().any(|undoing| undoing.no == to.0 && undoing.of == Of::Lease);
+        if is_open
+            && ends_lease
+            && held == Some(what(&request).claim)
+            && state.nodes[node].is_reserved(self, state.now)
+        {
+            state.violated = Some(OPEN);
+        }
+        state.links[client * self.nodes + node].answers.push_back((to, response));
         Some(())
+    }
+
+    /// A node carries out a request, and notifies the waiter whose turn begins.
+    fn serve(&self, state: &mut State, node: usize, request: &Request) -> Response {
+        let first = state.nodes[node].record.queue.first(micros_at(state.now));
+        let response = Arc::make_mut(&mut state.nodes[node]).execute(self, request, state.now);
+        if let (Vote::Notified, Some(waiter)) = (&response.vote, first) {
+            state.notes.push(Note { waiter, node, at: state.now });
+        }
+        response
     }
 
     fn answer(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
@@ -272,8 +337,15 @@ impl Real {
 
     /// One input of a client, and what comes of it.
     fn input(&self, state: &mut State, client: usize, input: impl FnOnce(&mut Client, &mut Cx<'_>)) {
-        let mut cx =
-            Cx { model: self, now: state.now, sent: Vec::new(), granted: None, violated: state.violated };
+        let waits = state.clients.iter().map(|client| client.waits).sum();
+        let mut cx = Cx {
+            model: self,
+            now: state.now,
+            sent: Vec::new(),
+            granted: None,
+            violated: state.violated,
+            waits,
+        };
         let one = Arc::make_mut(&mut state.clients[client]);
         input(one, &mut cx);
         one.advance(&mut cx);
@@ -288,6 +360,7 @@ impl Real {
             state.links[client * self.nodes + node].requests.push_back(sent);
         }
         let Some(number) = granted.map(u64::from) else { return };
+        self.pass_over(state, client);
         if number <= state.number {
             state.violated = Some(IN_ORDER);
         }
@@ -301,6 +374,18 @@ impl Real {
                 if let Phase::Holding(held) = &mut Arc::make_mut(one).phase {
                     held.interrupted = true;
                 }
+            }
+        }
+    }
+
+    /// A client has got the lock, and others have not.
+    fn pass_over(&self, state: &mut State, client: usize) {
+        for (_, one) in state.clients.iter_mut().enumerate().filter(|(other, _)| *other != client) {
+            let is_passed = |wait: &Wait| wait.has_place || self.scheme == Scheme::NoPlace;
+            if one.wait.as_deref().is_some_and(is_passed)
+                && let Some(wait) = &mut Arc::make_mut(one).wait
+            {
+                wait.passed_over += 1;
             }
         }
     }

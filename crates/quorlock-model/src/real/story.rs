@@ -4,6 +4,7 @@ use quorlock_protocol::node::{Request, Vote};
 
 use super::node::{What, what};
 use super::steps::{Sent, Step};
+use super::wait::client_of;
 use super::{Real, State};
 use crate::names;
 
@@ -21,7 +22,7 @@ impl Real {
         };
         match step {
             Step::Tick => "a tick passes".to_owned(),
-            Step::Acquire { client } => format!("{} asks all nodes for their votes", who(client)),
+            Step::Acquire { client } => format!("{} wants the lock", who(client)),
             Step::GiveUp { client } => format!("{}'s caller gives up", who(client)),
             Step::Release { client } => format!("{} releases the lock", who(client)),
             Step::Renew { client } => format!("{} sends a renewal", who(client)),
@@ -43,6 +44,12 @@ impl Real {
                 let stray = &state.strays[stray];
                 format!("late at node {}, {}", stray.node, done(stray.node, &stray.sent))
             }
+            Step::Hear { note } => {
+                format!("{} hears that it is its turn", who(client_of(state.notes[note].waiter)))
+            }
+            Step::Miss { note } => {
+                format!("the message to {} is lost", who(client_of(state.notes[note].waiter)))
+            }
             Step::Crash { client } => format!("{} crashes", who(client)),
             Step::Restart { node } => format!("node {node} restarts without its data"),
         }
@@ -52,7 +59,13 @@ impl Real {
 fn asked(request: &Request) -> String {
     let What { kind, claim, from, number, .. } = what(request);
     // A1 is the first claim of A.
-    let of = |claim: u8| format!("{}{}", names::name((claim / 16).into()), claim % 16);
+    let of = |claim: u8| match claim % 16 {
+        0 => names::name((claim / 16).into()).to_string(),
+        no => format!("{}{no}", names::name((claim / 16).into())),
+    };
+    if claim == 0 && kind.starts_with("look") {
+        return format!("a {kind}");
+    }
     match number.filter(|_| kind == "number") {
         Some(number) => format!("the number {number} of {}", of(claim)),
         None if from > 0 => format!("the {kind} from {} to {}", of(from), of(claim)),
@@ -67,6 +80,8 @@ fn answered(vote: &Vote) -> &'static str {
         Vote::Restored => "stores the key again",
         Vote::Held(_) => "is refused",
         Vote::Free => "finds nothing",
+        Vote::Queued(_) => "is put in the queue",
+        Vote::Notified => "is granted, and the next is notified",
         Vote::FenceAhead => "finds a higher number",
         _ => unreachable!("{vote:?}"),
     }

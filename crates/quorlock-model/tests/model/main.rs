@@ -17,7 +17,6 @@ mod first_come;
 mod lock;
 mod offer;
 mod permits;
-mod queue;
 mod real;
 mod several;
 mod shared;

@@ -33,4 +33,12 @@ cases! {
     fn a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it();
     fn a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot();
     fn a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run();
+    fn live_waiters_are_never_stranded_by_crashes_and_lost_messages();
+    fn a_waiter_in_the_queue_is_passed_over_once_by_each_other_at_most();
+    fn three_clients_wait_in_the_queues_of_three_nodes_at_random();
+    fn without_heartbeats_waiters_behind_a_crashed_one_are_stranded();
+    fn a_turn_that_never_expires_strands_waiters_behind_a_crashed_one();
+    fn a_turn_given_up_without_a_hint_strands_waiters_that_only_listen();
+    fn a_waiter_without_a_place_is_passed_over_again_and_again();
+    fn a_turn_that_outlives_the_release_of_its_waiter_keeps_others_from_a_free_lock();
 }
