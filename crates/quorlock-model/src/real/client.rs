@@ -277,17 +277,25 @@ impl Client {
             || self.clean_up_passed(cx)
         {}
         self.undo(cx);
-        let (phase, passed, wait) = (&self.phase, &self.passed, &self.wait);
-        let is_used = |no| match phase {
-            Phase::Holding(held) => [held.latest, held.renewing].contains(&Some(no)),
-            Phase::Retaining(retaining) => retaining.round == Some(no),
-            Phase::Waiting => wait.as_ref().and_then(|wait| wait.round()) == Some(no),
-            Phase::Idle | Phase::Asking(_) | Phase::Crashed => false,
-        };
-        self.rounds.retain(|(no, _)| is_used(*no) || passed.iter().any(|passed| passed.round == *no));
+        let mut rounds = std::mem::take(&mut self.rounds);
+        let latest = if let Phase::Holding(held) = &self.phase { held.latest } else { None };
+        let is_passed = |no| self.passed.iter().any(|passed| passed.round == no);
+        rounds.retain(|(no, _)| self.awaits(*no) || latest == Some(*no) || is_passed(*no));
+        self.rounds = rounds;
         if self.is_due(cx.now) {
             cx.violated = Some(GOES_ON);
         }
+    }
+
+    /// Whether it waits for the verdict of this round.
+    pub(super) fn awaits(&self, no: u16) -> bool {
+        let round = match &self.phase {
+            Phase::Holding(held) => held.renewing,
+            Phase::Retaining(retaining) => retaining.round,
+            Phase::Waiting => self.wait.as_ref().and_then(|wait| wait.round()),
+            Phase::Idle | Phase::Asking(_) | Phase::Crashed => None,
+        };
+        round == Some(no)
     }
 
     /// Whether its timer has fired.

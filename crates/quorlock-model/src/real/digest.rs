@@ -173,12 +173,7 @@ impl Parts<'_> {
     fn client(&mut self, client: &Client) {
         (client.goals, client.drawn, client.rounds.len(), client.undos.len()).hash(&mut self.rest);
         for (no, round) in &client.rounds {
-            let is_open = match &client.phase {
-                Phase::Holding(held) => held.renewing == Some(*no),
-                Phase::Retaining(retaining) => retaining.round == Some(*no),
-                Phase::Waiting => client.wait.as_ref().and_then(|wait| wait.round()) == Some(*no),
-                Phase::Idle | Phase::Asking(_) | Phase::Crashed => false,
-            };
+            let is_open = client.awaits(*no);
             self.round(round, is_open);
         }
         match &client.phase {

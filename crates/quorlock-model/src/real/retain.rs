@@ -48,10 +48,8 @@ impl Client {
         };
         let before = self.settle(model, &held);
         if model.scheme == Scheme::StopsFirst {
-            let unknown = before.with(before, |before, _| match before {
-                KeyState::Unknown => KeyState::Unknown,
-                KeyState::Holds | KeyState::InFlight | KeyState::Without => KeyState::Without,
-            });
+            let unknown =
+                Replaced::new(before).may_come_back(KeyStates::of(vec![KeyState::Holds; model.nodes]));
             self.take_back_from(cx, &held.claim, (unknown, NodeSet::default()), Of::Lease);
         }
         if model.scheme == Scheme::ReleaseFirst {

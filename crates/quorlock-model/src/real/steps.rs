@@ -8,73 +8,39 @@ use quorlock_protocol::machine::{Address, Of};
 use quorlock_protocol::node::record::{Queue, Record};
 use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest, Vote};
 
-use super::client::{Client, Cx, Phase, To};
+use super::client::{Client, Cx, Phase, To, Undoing};
 use super::node::{micros_at, what};
-use super::wait::{Wait, client_of};
+use super::wait::client_of;
 use super::{IN_ORDER, OPEN, Real, Scheme, Server, State};
 
 /// A step of a client, a node or the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Tick,
-    Acquire {
-        client: usize,
-    },
-    GiveUp {
-        client: usize,
-    },
-    Release {
-        client: usize,
-    },
-    Renew {
-        client: usize,
-    },
-    PassOn {
-        client: usize,
-    },
-    /// It leaves the lock taken.
-    Retain {
-        client: usize,
-    },
-    /// The client's timer fires.
-    Due {
-        client: usize,
-    },
-    /// The next request is carried out.
-    Arrive {
-        client: usize,
-        node: usize,
-    },
-    /// The client receives the next answer.
-    Answer {
-        client: usize,
-        node: usize,
-    },
-    /// The connection is lost, after the next request was carried out or before.
-    Lose {
-        client: usize,
-        node: usize,
-        carried_out: bool,
-    },
+    Acquire(usize),
+    GiveUp(usize),
+    Release(usize),
+    Renew(usize),
+    PassOn(usize),
+    /// A client leaves the lock taken.
+    Retain(usize),
+    /// The timer of a client fires.
+    Due(usize),
+    /// The next request of a connection is carried out.
+    Arrive(usize),
+    /// The client receives its next answer.
+    Answer(usize),
+    /// It is lost, after the next request was carried out or before.
+    Lose(usize, bool),
     /// A request of a lost connection is carried out.
-    ArriveLate {
-        stray: usize,
-    },
+    ArriveLate(usize),
     /// A client hears of its turn.
-    Hear {
-        note: usize,
-    },
+    Hear(usize),
     /// The message is lost.
-    Miss {
-        note: usize,
-    },
-    Crash {
-        client: usize,
-    },
+    Miss(usize),
+    Crash(usize),
     /// A node restarts without its data.
-    Restart {
-        node: usize,
-    },
+    Restart(usize),
 }
 
 /// A connection.
@@ -114,57 +80,56 @@ impl Real {
         let left = state.left;
         for (client, one) in state.clients.iter().enumerate() {
             match &one.phase {
-                Phase::Idle if one.goals > 0 => steps.push(Step::Acquire { client }),
+                Phase::Idle if one.goals > 0 => steps.push(Step::Acquire(client)),
                 Phase::Asking(asking) if left.give_ups > 0 && asking.is_wanted => {
-                    steps.push(Step::GiveUp { client });
+                    steps.push(Step::GiveUp(client));
                 }
                 Phase::Holding(held) => {
-                    steps.push(Step::Release { client });
+                    steps.push(Step::Release(client));
                     if left.renewals > 0 && held.renewing.is_none() {
-                        steps.push(Step::Renew { client });
+                        steps.push(Step::Renew(client));
                     }
                     if left.passes > 0 && one.goals > 0 {
-                        steps.push(Step::PassOn { client });
+                        steps.push(Step::PassOn(client));
                     }
                     if left.retains > 0 && client == 0 && self.is_quiet(state, client) {
-                        steps.push(Step::Retain { client });
+                        steps.push(Step::Retain(client));
                     }
                 }
-                Phase::Waiting if left.give_ups > 0 => steps.push(Step::GiveUp { client }),
+                Phase::Waiting if left.give_ups > 0 => steps.push(Step::GiveUp(client)),
                 Phase::Idle | Phase::Asking(_) | Phase::Waiting | Phase::Retaining(_) | Phase::Crashed => {}
             }
             if one.is_due(state.now) {
-                steps.push(Step::Due { client });
+                steps.push(Step::Due(client));
             }
             if left.crashes > 0 && !one.is_idle() {
-                steps.push(Step::Crash { client });
+                steps.push(Step::Crash(client));
             }
-            for node in 0..self.nodes {
-                let link = &state.links[client * self.nodes + node];
-                if !link.requests.is_empty() {
-                    steps.push(Step::Arrive { client, node });
-                }
-                if !link.answers.is_empty() {
-                    steps.push(Step::Answer { client, node });
-                }
-                if left.losses > 0 && !(link.requests.is_empty() && link.answers.is_empty()) {
-                    steps.push(Step::Lose { client, node, carried_out: false });
-                    if !self.slow && !link.requests.is_empty() {
-                        steps.push(Step::Lose { client, node, carried_out: true });
-                    }
+        }
+        for (at, link) in state.links.iter().enumerate() {
+            if !link.requests.is_empty() {
+                steps.push(Step::Arrive(at));
+            }
+            if !link.answers.is_empty() {
+                steps.push(Step::Answer(at));
+            }
+            if left.losses > 0 && !(link.requests.is_empty() && link.answers.is_empty()) {
+                steps.push(Step::Lose(at, false));
+                if !self.slow && !link.requests.is_empty() {
+                    steps.push(Step::Lose(at, true));
                 }
             }
         }
-        steps.extend((0..state.strays.len()).map(|stray| Step::ArriveLate { stray }));
+        steps.extend((0..state.strays.len()).map(Step::ArriveLate));
         for note in 0..state.notes.len() {
-            steps.push(Step::Hear { note });
+            steps.push(Step::Hear(note));
             if left.unheard > 0 {
-                steps.push(Step::Miss { note });
+                steps.push(Step::Miss(note));
             }
         }
         if left.restarts > 0 {
             let has_key = |node: &usize| state.nodes[*node].holder(state.now).is_some();
-            steps.extend((0..self.nodes).filter(has_key).map(|node| Step::Restart { node }));
+            steps.extend((0..self.nodes).filter(has_key).map(Step::Restart));
         }
         if self.may_tick(state) {
             steps.push(Step::Tick);
@@ -216,84 +181,85 @@ impl Real {
                 state.idle = if is_free && is_wanted { state.idle + 1 } else { 0 };
                 state.strays.retain(|stray| now - stray.sent.at < self.delay);
             }
-            Step::Acquire { client } => self.input(state, client, Client::acquire),
-            Step::GiveUp { client } => {
+            Step::Acquire(client) => self.input(state, client, Client::acquire),
+            Step::GiveUp(client) => {
                 left.give_ups -= 1;
                 self.input(state, client, Client::give_up);
             }
-            Step::Release { client } => self.input(state, client, Client::release),
-            Step::Renew { client } => {
+            Step::Release(client) => self.input(state, client, Client::release),
+            Step::Renew(client) => {
                 left.renewals -= 1;
                 self.input(state, client, Client::renew);
             }
-            Step::PassOn { client } => {
+            Step::PassOn(client) => {
                 left.passes -= 1;
                 self.input(state, client, Client::pass_on);
             }
-            Step::Retain { client } => {
+            Step::Retain(client) => {
                 left.retains -= 1;
                 self.input(state, client, Client::retain);
             }
-            Step::Due { client } => self.input(state, client, |_, _| {}),
-            Step::Arrive { client, node } => {
-                self.execute(state, client, node)?;
+            Step::Due(client) => self.input(state, client, |_, _| {}),
+            Step::Arrive(link) => {
+                self.execute(state, link)?;
                 if !self.slow {
-                    self.answer(state, client, node)?;
+                    self.answer(state, link)?;
                 }
             }
-            Step::Answer { client, node } => self.answer(state, client, node)?,
-            Step::Lose { client, node, carried_out } => {
+            Step::Answer(link) => self.answer(state, link)?,
+            Step::Lose(link, was_executed) => {
                 left.losses -= 1;
-                if carried_out {
-                    self.execute(state, client, node)?;
+                if was_executed {
+                    self.execute(state, link)?;
                 }
-                self.lose(state, client, node, true);
+                self.lose(state, link, true);
             }
-            Step::ArriveLate { stray } => {
+            Step::ArriveLate(stray) => {
                 let Stray { node, sent, .. } = state.strays.remove(stray);
                 self.serve(state, node, &sent.request);
             }
-            Step::Hear { note } => {
+            Step::Hear(note) => {
                 let Note { waiter, node, .. } = state.notes.remove(note);
                 self.input(state, client_of(waiter), |client, _| client.hear_turn(waiter, node));
             }
-            Step::Miss { note } => {
+            Step::Miss(note) => {
                 left.unheard -= 1;
                 state.notes.remove(note);
             }
-            Step::Crash { client } => {
+            Step::Crash(client) => {
                 left.crashes -= 1;
                 Arc::make_mut(&mut state.clients[client]).crash();
                 state.notes.retain(|note| client_of(note.waiter) != client);
-                (0..self.nodes).for_each(|node| self.lose(state, client, node, true));
+                (0..self.nodes).for_each(|node| self.lose(state, self.link(client, node), true));
             }
-            Step::Restart { node } => {
+            Step::Restart(node) => {
                 left.restarts -= 1;
                 Arc::make_mut(&mut state.nodes[node]).restart(now);
                 // With the process end its connections, and what it has not read.
                 state.strays.retain(|stray| stray.node != node);
-                (0..self.clients).for_each(|client| self.lose(state, client, node, false));
+                (0..self.clients).for_each(|client| self.lose(state, self.link(client, node), false));
             }
         }
         Some(())
     }
 
-    fn execute(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
-        let link = &mut state.links[client * self.nodes + node];
-        let Sent { to, request, .. } = link.requests.pop_front()?;
+    /// Returns the connection of a client to a node.
+    fn link(&self, client: usize, node: usize) -> usize {
+        client * self.nodes + node
+    }
+
+    fn execute(&self, state: &mut State, link: usize) -> Option<()> {
+        let (client, node) = (link / self.nodes, link % self.nodes);
+        let Sent { to, request, .. } = state.links[link].requests.pop_front()?;
         let held = state.nodes[node].holder(state.now);
         let response = self.serve(state, node, &request);
-        let is_open = response.vote != Vote::Notified;
-        let undos = &state.clients[client].undos;
-        let ends_lease = undos.iter().any(|undoing| undoing.no == to.0 && undoing.of == Of::Lease);
-        if is_open
-            && ends_lease
-            && held == Some(what(&request).claim)
-            && state.nodes[node].is_reserved(self, state.now)
-        {
+        let ends_lease = |undoing: &Undoing| undoing.no == to.0 && undoing.of == Of::Lease;
+        let releases =
+            held == Some(what(&request).claim) && state.clients[client].undos.iter().any(ends_lease);
+        if releases && response.vote != Vote::Notified && state.nodes[node].is_reserved(self, state.now) {
             state.violated = Some(OPEN);
         }
-        state.links[client * self.nodes + node].answers.push_back((to, response));
+        state.links[link].answers.push_back((to, response));
         Some(())
     }
 
@@ -307,15 +273,16 @@ impl Real {
         response
     }
 
-    fn answer(&self, state: &mut State, client: usize, node: usize) -> Option<()> {
-        let (to, response) = state.links[client * self.nodes + node].answers.pop_front()?;
-        self.input(state, client, |client, cx| client.hear(cx, to, Ok(response)));
+    fn answer(&self, state: &mut State, link: usize) -> Option<()> {
+        let (to, response) = state.links[link].answers.pop_front()?;
+        self.input(state, link / self.nodes, |client, cx| client.hear(cx, to, Ok(response)));
         Some(())
     }
 
     /// A connection is lost, with everything on it; requests `may_arrive` later.
-    fn lose(&self, state: &mut State, client: usize, node: usize, may_arrive: bool) {
-        let Link { requests, answers } = std::mem::take(&mut state.links[client * self.nodes + node]);
+    fn lose(&self, state: &mut State, link: usize, may_arrive: bool) {
+        let (client, node) = (link / self.nodes, link % self.nodes);
+        let Link { requests, answers } = std::mem::take(&mut state.links[link]);
         let unanswered = answers.iter().map(|(to, _)| *to).chain(requests.iter().map(|sent| sent.to));
         let unanswered: Vec<To> = unanswered.collect();
         if may_arrive {
@@ -357,35 +324,25 @@ impl Real {
                 state.strays.retain(|stray| (stray.client, stray.node) != (client, node));
             }
             let sent = Sent { to, request, at: state.now };
-            state.links[client * self.nodes + node].requests.push_back(sent);
+            state.links[self.link(client, node)].requests.push_back(sent);
         }
         let Some(number) = granted.map(u64::from) else { return };
-        self.pass_over(state, client);
         if number <= state.number {
             state.violated = Some(IN_ORDER);
         }
         state.number = number;
-        for (other, one) in state.clients.iter_mut().enumerate().filter(|(other, _)| *other != client) {
-            if one.slot.is_some_and(|slot| state.now < slot.until) {
-                Arc::make_mut(one).slot.iter_mut().for_each(|slot| slot.is_shared = true);
-            }
-            if state.violated.is_none() && one.lease(state.now).is_some() {
-                debug_assert!(other != client, "a client has two leases");
-                if let Phase::Holding(held) = &mut Arc::make_mut(one).phase {
-                    held.interrupted = true;
-                }
-            }
-        }
-    }
-
-    /// A client has got the lock, and others have not.
-    fn pass_over(&self, state: &mut State, client: usize) {
         for (_, one) in state.clients.iter_mut().enumerate().filter(|(other, _)| *other != client) {
-            let is_passed = |wait: &Wait| wait.has_place || self.scheme == Scheme::NoPlace;
-            if one.wait.as_deref().is_some_and(is_passed)
-                && let Some(wait) = &mut Arc::make_mut(one).wait
-            {
-                wait.passed_over += 1;
+            let one = Arc::make_mut(one);
+            if let Some(slot) = &mut one.slot {
+                slot.is_shared |= state.now < slot.until;
+            }
+            if let Some(wait) = &mut one.wait {
+                let is_passed = wait.has_place || self.scheme == Scheme::NoPlace;
+                wait.passed_over += usize::from(is_passed);
+            }
+            let has_lease = one.lease(state.now).is_some();
+            if let Phase::Holding(held) = &mut one.phase {
+                held.interrupted |= has_lease && state.violated.is_none();
             }
         }
     }

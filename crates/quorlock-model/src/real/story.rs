@@ -16,42 +16,39 @@ impl Real {
             let vote = kept.execute(self, &sent.request, state.now).vote;
             format!("{} {}", asked(&sent.request), answered(&vote))
         };
-        let next = |client: usize, node: usize| &state.links[client * self.nodes + node];
-        let carried_out = |client, node| {
-            next(client, node).requests.front().map_or_else(String::new, |sent| done(node, sent))
+        let arrives = |link: usize| {
+            let (next, node) = (state.links[link].requests.front(), link % self.nodes);
+            let done = next.map_or_else(String::new, |sent| done(node, sent));
+            format!("at node {node}, {done}")
         };
+        let of = |link: usize| (who(link / self.nodes), link % self.nodes);
         match step {
             Step::Tick => "a tick passes".to_owned(),
-            Step::Acquire { client } => format!("{} wants the lock", who(client)),
-            Step::GiveUp { client } => format!("{}'s caller gives up", who(client)),
-            Step::Release { client } => format!("{} releases the lock", who(client)),
-            Step::Renew { client } => format!("{} sends a renewal", who(client)),
-            Step::PassOn { client } => format!("{} passes the lock on to its next caller", who(client)),
-            Step::Retain { client } => format!("{} leaves the lock taken", who(client)),
-            Step::Due { client } => format!("the timer of {} fires", who(client)),
-            Step::Arrive { client, node } => format!("at node {node}, {}", carried_out(client, node)),
-            Step::Answer { client, node } => format!("{} receives an answer of node {node}", who(client)),
-            Step::Lose { client, node, carried_out: false } => {
-                format!("the connection of {} to node {node} is lost", who(client))
+            Step::Acquire(client) => format!("{} wants the lock", who(client)),
+            Step::GiveUp(client) => format!("{}'s caller gives up", who(client)),
+            Step::Release(client) => format!("{} releases the lock", who(client)),
+            Step::Renew(client) => format!("{} sends a renewal", who(client)),
+            Step::PassOn(client) => format!("{} passes the lock on to its next caller", who(client)),
+            Step::Retain(client) => format!("{} leaves the lock taken", who(client)),
+            Step::Due(client) => format!("the timer of {} fires", who(client)),
+            Step::Arrive(link) => arrives(link),
+            Step::Answer(link) => format!("{} receives an answer of node {}", of(link).0, of(link).1),
+            Step::Lose(link, false) => {
+                format!("the connection of {} to node {} is lost", of(link).0, of(link).1)
             }
-            Step::Lose { client, node, .. } => {
-                format!(
-                    "at node {node}, {}; the connection is lost before the answer",
-                    carried_out(client, node)
-                )
-            }
-            Step::ArriveLate { stray } => {
+            Step::Lose(link, true) => format!("{}; the connection is lost before the answer", arrives(link)),
+            Step::ArriveLate(stray) => {
                 let stray = &state.strays[stray];
                 format!("late at node {}, {}", stray.node, done(stray.node, &stray.sent))
             }
-            Step::Hear { note } => {
+            Step::Hear(note) => {
                 format!("{} hears that it is its turn", who(client_of(state.notes[note].waiter)))
             }
-            Step::Miss { note } => {
+            Step::Miss(note) => {
                 format!("the message to {} is lost", who(client_of(state.notes[note].waiter)))
             }
-            Step::Crash { client } => format!("{} crashes", who(client)),
-            Step::Restart { node } => format!("node {node} restarts without its data"),
+            Step::Crash(client) => format!("{} crashes", who(client)),
+            Step::Restart(node) => format!("node {node} restarts without its data"),
         }
     }
 }

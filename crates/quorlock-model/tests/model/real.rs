@@ -1,4 +1,22 @@
 //! The cases of the engine that ships.
+//!
+//! Three models wrote a piece of the client themselves. What the wrong variants of two of them did, these cases find on
+//! the machines that ship:
+//!
+//! | wrong variant | case |
+//! |---|---|
+//! | a kept lock is released first, and asked for again | `a_host_that_releases_first_…` |
+//! | a minority confirms it | `a_slot_that_a_minority_confirms_…` |
+//! | it is confirmed after the end of the lease | `a_slot_that_is_confirmed_after_…` |
+//! | nodes keep it for one TTL | `a_slot_that_is_kept_for_one_ttl_…` |
+//! | a renewal in an unknown state is not stopped; or too early | `a_lost_renewal_that_is_not_cancelled_…`, `a_renewal_that_is_cancelled_before_…` |
+//! | a waiter asks once, and then only listens | `without_heartbeats_…` |
+//! | a turn lasts until it is taken | `a_turn_that_never_expires_…` |
+//! | who gives up a turn notifies no one | `a_turn_given_up_without_a_hint_…` |
+//! | a waiter has no place | `a_waiter_without_a_place_…` |
+//! | a release leaves the turn of its waiter | `a_turn_that_outlives_…` |
+//!
+//! The third is `first_come`, for stores that serve in order of arrival.
 
 cases! {
     fn the_shipped_machine_excludes_another_client();
