@@ -3,9 +3,10 @@
 //!
 //! The store keeps the places in the order of entry, and the first is the holder or has its turn. The first process is a
 //! foreign program; the others follow the rules of the library, or all but one. What each of them knows of the places before
-//! its own is kept by the code that etcd's and `ZooKeeper`'s nodes run ([`OwnPlaces`]), which decides whose turn has come. A kind of
-//! node of the explorer (`real`) would be no smaller: it would need the foreign program, the places, and how they are lost as
-//! well, beside requests and timers that change nothing here.
+//! its own is kept by the code that etcd's and `ZooKeeper`'s nodes run ([`OwnPlaces`]), which decides whose turn has come.
+//!
+//! As a kind of node of the explorer (`real`) it would be no smaller: the foreign program, the places and how they are lost
+//! would be the same, beside requests and timers that change nothing here.
 
 use std::fmt;
 use std::sync::Arc;

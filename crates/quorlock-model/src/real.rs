@@ -480,7 +480,7 @@ cases! {
     nightly prove nightly_live_waiters_are_never_stranded_by_two_crashes_and_a_lost_message:
         waiting(3, Left { crashes: 2, give_ups: 1, unheard: 1, ..Left::default() });
     nightly prove nightly_two_others_come_back_twice: Real { others: 3, ..waiting(3, Left::default()) };
-    nightly walk(100_000) nightly_three_clients_wait_in_the_queues_of_three_nodes: waiting_widely();
+    nightly walk(50_000) nightly_three_clients_wait_in_the_queues_of_three_nodes: waiting_widely();
     nightly prove nightly_two_clients_and_a_lost_connection:
         Real::calm(2).with(Left { losses: 1, ..Left::default() });
     nightly prove nightly_two_clients_one_of_which_gives_up:

@@ -136,8 +136,9 @@ impl Real {
         }
     }
 
-    /// Whether none of its requests is on a connection. While a renewal is, a lock that is left taken by a second request
-    /// lacks the tombstone that stops it where its connection was lost with the first: not covered here.
+    /// Whether none of its requests is on a connection. Beside a renewal, a lock is not left taken here: where the connection
+    /// is lost with the first request to do so, and a second one is confirmed, the renewal that may still arrive is known to
+    /// be in flight, not unknown, and gets no tombstone (rule R-13).
     fn is_quiet(&self, state: &State, client: usize) -> bool {
         state.links[client * self.nodes..][..self.nodes].iter().all(|link| link.requests.is_empty())
     }
