@@ -121,20 +121,20 @@ mod tests {
 
     const INFO: &str = "# Server\r\nredis_mode:standalone\r\nrun_id:abc\r\nuptime_in_seconds:90\r\nloading:0\r\nrole:master\r\nmaster_replid:f00\r\nmaster_replid2:000\r\nsecond_repl_offset:-1\r\ncluster_enabled:0\r\n";
 
+    fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
+        Process::fit_to_vote(&Info::of(info), membership)
+    }
+
     #[test]
     fn an_independent_master_may_vote() {
         let process = |history| Process { history, ..process("abc", 90) };
-        assert_eq!(Process::fit_to_vote(INFO, Membership::Alone), Ok(process(None)));
+        assert_eq!(fit_to_vote(INFO, Membership::Alone), Ok(process(None)));
         for promotion in ["replid2:0a0", "replid2:000\r\nsecond_repl_offset:15"] {
             let info = INFO.replace("second_repl_offset:-1\r\n", "").replace("replid2:000", promotion);
-            assert_eq!(
-                Process::fit_to_vote(&info, Membership::Alone),
-                Ok(process(Some("f00".into()))),
-                "{info}"
-            );
+            assert_eq!(fit_to_vote(&info, Membership::Alone), Ok(process(Some("f00".into()))), "{info}");
             let nameless = info.replace("replid:f00", "replid:");
             assert!(
-                Process::fit_to_vote(&nameless, Membership::Alone).is_err(),
+                fit_to_vote(&nameless, Membership::Alone).is_err(),
                 "another promotion would go unnoticed"
             );
         }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn an_implausible_uptime_is_no_age() {
         let info = INFO.replace("seconds:90", "seconds:-5");
-        assert_eq!(Process::fit_to_vote(&info, Membership::Alone).unwrap().uptime, Duration::ZERO);
+        assert_eq!(fit_to_vote(&info, Membership::Alone).unwrap().uptime, Duration::ZERO);
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             ("role:master", "role:", "does not report its role", true),
             ("role:master", "nothing:1", "no role in its INFO", true),
         ] {
-            let error = Process::fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
+            let error = fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
             assert!(error.to_string().contains(reason) && error.is_permanent() == lasts, "{error:?}");
         }
     }
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn only_cluster_members_vote_as_cluster_members() {
         let member = INFO.replace("cluster_enabled:0", "cluster_enabled:1");
-        assert!(Process::fit_to_vote(&member, Membership::OfCluster).is_ok());
-        let cure = Process::fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();
+        assert!(fit_to_vote(&member, Membership::OfCluster).is_ok());
+        let cure = fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();
         assert!(cure.contains("redis+cluster://"), "{cure}");
-        let alone = Process::fit_to_vote(INFO, Membership::OfCluster).unwrap_err();
+        let alone = fit_to_vote(INFO, Membership::OfCluster).unwrap_err();
         assert!(alone.to_string().contains("not a cluster member") && alone.is_permanent(), "{alone}");
         let replica = member.replace("role:master", "role:slave");
-        assert!(Process::fit_to_vote(&replica, Membership::OfCluster).is_err());
+        assert!(fit_to_vote(&replica, Membership::OfCluster).is_err());
     }
 
     fn process(run_id: &str, uptime: u64) -> Process {

@@ -32,7 +32,7 @@ impl Keeper {
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
         let replaced = Replaced::new(self.settle());
-        let (outcome, round) = self.leave_token(&wanted.note, retention).await;
+        let (outcome, replaced, round) = self.leave_token(&wanted.note, retention, replaced).await;
         self.stop_renewals(replaced, round);
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
@@ -54,12 +54,13 @@ impl Keeper {
         self.engine.tasks.spawn(rest, &self.runtime);
     }
 
-    /// Also returns the last round, which may still be open.
+    /// Also returns what is known of the lease's token, and the last round, which may still be open.
     async fn leave_token(
         &mut self,
         note: &str,
         mut retention: machine::Retention,
-    ) -> (Result<(), RetainError>, Arc<Round>) {
+        mut replaced: Replaced,
+    ) -> (Result<(), RetainError>, Replaced, Arc<Round>) {
         let (engine, from, resource) = (&self.engine, &self.claim, &self.state.resource);
         let context = from.token().context().unwrap_or_default();
         let context = [&*context, note].join(" ");
@@ -75,15 +76,17 @@ impl Keeper {
             match retention.count(verdict, is_closing, now, || engine.entropy.next_u64()) {
                 Retained::Confirmed => {
                     debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
-                    return (Ok(()), round);
+                    return (Ok(()), replaced, round);
                 }
                 Retained::Unconfirmed => {
                     let report = Box::new(round.report());
                     debug!(%resource, votes = %report, "retention not confirmed");
-                    return (Err(RetainError::Unconfirmed { resource: resource.clone(), report }), round);
+                    let resource = resource.clone();
+                    return (Err(RetainError::Unconfirmed { resource, report }), replaced, round);
                 }
                 Retained::Again(again) => {
                     round.abandon();
+                    replaced = replaced.repeated(round.key_states());
                     engine.wait_until(again).await;
                 }
             }

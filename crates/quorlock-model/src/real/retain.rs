@@ -82,6 +82,10 @@ impl Client {
         let verdict = cx.verdict(verdict, round, true);
         match retaining.retention.count(verdict, false, now, || u64::MAX) {
             Retained::Again(again) => {
+                if cx.model.scheme != Scheme::NotRepeated {
+                    let replaced = Replaced::new(retaining.before).repeated(round.key_states());
+                    retaining.before = replaced.before();
+                }
                 (retaining.round, retaining.again) = (None, again);
                 self.phase = Phase::Retaining(retaining);
                 return true;

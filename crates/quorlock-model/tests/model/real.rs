@@ -50,6 +50,7 @@ cases! {
     fn a_slot_that_is_kept_for_one_ttl_has_two_runs();
     fn a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it();
     fn a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot();
+    fn a_renewal_taken_for_carried_out_by_the_answer_on_another_connection_comes_back();
     fn a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run();
     fn live_waiters_are_never_stranded_by_crashes_and_lost_messages();
     fn a_waiter_in_the_queue_is_passed_over_once_by_each_other_at_most();
