@@ -212,6 +212,18 @@ pub(crate) fn limit(source: &io::Error) -> Option<&'static str> {
     }
 }
 
+/// Returns the error of the system by which a limit was met, if that is the cause of `error`.
+fn limit_in(error: &(dyn Error + 'static)) -> Option<io::Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(system) = error.downcast_ref::<io::Error>().filter(|system| limit(system).is_some()) {
+            return system.raw_os_error().map(io::Error::from_raw_os_error);
+        }
+        cause = error.source();
+    }
+    None
+}
+
 /// Names the variable, which every verb knows, and not the option, which some have.
 pub(crate) const RESTART_HINT: &str = "; wait for the restarted nodes, or let them vote with \
     QUORLOCK_RESTART_GUARD=off if they cannot have forgotten a lock, as on their very first start";
@@ -224,6 +236,11 @@ fn restart_hint(report: &VoteReport) -> &'static str {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
+        if let ConfigError::Node { problem, .. } = &error
+            && let Some(source) = limit_in(problem)
+        {
+            return Failure::to("use a node")(source);
+        }
         // These come from the command line only.
         if let ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } | ConfigError::Permits { .. } =
             error

@@ -25,7 +25,7 @@ use quorlock::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock::{Coordinator, Token};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::geteuid;
+use rustix::process::{Resource, geteuid, getrlimit};
 use tracing::debug;
 
 use crate::runtime::sleep;
@@ -175,20 +175,39 @@ fn make_in(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if !is_ours(&folder.symlink_metadata()?) {
+        let found = folder.symlink_metadata()?;
+        if found.is_dir() && found.uid() == geteuid().as_raw() && is_stricter(&found) {
+            // Created under a umask that leaves its owner less.
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+        } else if !is_ours(&found) {
             return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
         }
+    }
+    // A write beyond it would kill this process, by SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < text.len() as u64) {
+        return Err(io::ErrorKind::FileTooLarge.into());
     }
     // The guardian keeps a file of such a name open, for a command that closes what it inherits.
     let random = format!("{:032x}-alive", SystemEntropy::default().next_u128());
     // Under its name only once it is locked.
     let (new, path) = (folder.join(format!(".{random}")), folder.join(random));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    file.write_all(text.as_bytes())?;
-    fcntl_setfd(&file, FdFlags::empty())?;
-    fs::rename(new, &path)?;
+    let written = flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(io::Error::from)
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| Ok(fcntl_setfd(&file, FdFlags::empty())?))
+        .and_then(|()| fs::rename(&new, &path));
+    if let Err(error) = written {
+        remove(&new);
+        return Err(error);
+    }
     Ok((path, file))
+}
+
+/// Whether others may do nothing with a folder, and its owner not everything.
+fn is_stricter(folder: &Metadata) -> bool {
+    let mode = folder.permissions().mode() & 0o777;
+    mode.trailing_zeros() >= 6 && mode != 0o700
 }
 
 /// Whether a folder is of this user, and of no other.
@@ -244,6 +263,20 @@ mod tests {
         drop(seized);
         drop(Mark(vec![(path, File::open("/dev/null").unwrap())]));
         assert!(dead_in(&marks).is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_its_owner_may_not_enter_is_opened_and_that_of_others_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("quorlock-1");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o600)).unwrap();
+        let marks = folder.join("a");
+        drop(Mark(vec![make(&marks, "token\na\n").unwrap()]));
+        assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(make(&marks, "token\na\n").is_err(), "others may enter it");
+        assert!(!marks.exists());
     }
 
     #[test]

@@ -73,7 +73,8 @@ fn look_up(name: &OsStr, places: &OsStr) -> Result<PathBuf, Failure> {
         };
     }
     let mut refusal = None;
-    for place in env::split_paths(places) {
+    // An empty name would be that of each folder itself.
+    for place in env::split_paths(places).filter(|_| !name.is_empty()) {
         let path = place.join(name);
         match executable(&path) {
             Ok(()) => return Ok(path),
@@ -98,6 +99,9 @@ fn refused(path: &Path, source: io::Error) -> Failure {
     if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         let path = path.display().to_string();
         let is_variable = path.split_once('=').is_some_and(|(name, _)| !name.contains('/'));
+        if path.is_empty() {
+            return Failure::NotFound("the name of the command is empty; is a variable unset?".to_owned());
+        }
         let cure = if path.contains(char::is_whitespace) {
             "to run a command line of several words, use -c, or `sh -c`"
         } else if is_variable {

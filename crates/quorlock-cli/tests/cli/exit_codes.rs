@@ -97,6 +97,8 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
     start("./there-is-no-such-file").end().await.expect(127);
     let line = start("echo several words").end().await.expect(127);
     assert!(line.stderr.contains("`sh -c`"), "{line:?}");
+    let empty = start("").end().await.expect(127);
+    assert!(empty.stderr.contains("is a variable unset?"), "{empty:?}");
     start("/").end().await.expect(126);
     start("./data").file("data", "no program").end().await.expect(126);
     // Seen only once it is started, under the lock.
@@ -111,6 +113,25 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
 
 fn limited(servers: &Servers, limit: &str, words: &[&str], folder: &TempDir) -> Quorlock {
     Quorlock::unprivileged(&["prlimit", limit], Path::new("/"), words, folder).on(servers)
+}
+
+/// The mark by which waiters on the same host see that a holder has died cannot be written then.
+#[tokio::test]
+async fn where_no_file_may_be_written_a_command_runs_all_the_same() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let job = ["run", "-n", "job", "--", "sh", "-c", "exit 7"];
+    limited(&servers, "--fsize=0", &job, &folder).end().await.expect(7);
+}
+
+#[tokio::test]
+async fn where_no_thread_is_left_for_a_node_it_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = format!("sqlite://{}", folder.path().join("locks.db").display());
+    let words = ["run", "--nodes", &node, "job", "--", "true"];
+    let ended =
+        Quorlock::unprivileged(&["prlimit", "--nproc=1"], Path::new("/"), &words, &folder).end().await;
+    assert!(ended.expect(125).stderr.contains("ulimit -u"));
 }
 
 #[tokio::test]
