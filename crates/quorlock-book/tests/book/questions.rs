@@ -11,7 +11,7 @@ const QUESTIONS: [(&str, &str, &str); 20] = [
     ("which TTL", "docs/choosing.md", "\n## TTL\n"),
     ("do masters that die while I hold a lock matter", "docs/failures.md", "\n## A node is down\n"),
     ("how many masters", "docs/which-lock.md", "\n## How many nodes\n"),
-    ("may it be a managed Redis", "docs/topologies.md", "\n## Managed servers\n"),
+    ("may it be a managed Redis", "docs/managed.md", "\n## Redis and Valkey as a service\n"),
     ("is it safe if a process is paused", "docs/fencing.md", "# Fencing\n\nA lock that expires cannot stop"),
     ("how do I test my code without servers", "docs/testing.md", "# Testing your own code\n"),
     ("how does one of ten hosts run a job of cron", "docs/jobs.md", "\n## One run for each slot\n"),
