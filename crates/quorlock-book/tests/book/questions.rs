@@ -21,7 +21,7 @@ const QUESTIONS: [(&str, &str, &str); 20] = [
     ("which rights, passwords and TLS", "SECURITY.md", "\n## Permissions on a node\n"),
     ("why not etcd", "docs/faq.md", "**Why not etcd?**"),
     ("what does it cost", "docs/benchmarks.md", "\n# Benchmarks\n"),
-    ("how do I upgrade quorlock", "docs/install.md", "\n## Upgrading\n"),
+    ("how do I upgrade quorlock", "docs/upgrade.md", "\n## The clients\n"),
     ("is there something for asyncio and Celery", "docs/python.md", "APScheduler and Celery\n"),
     ("is it reentrant", "docs/kinds.md", "\n## Reentrancy\n"),
     ("what do I monitor", "docs/observability.md", "\n## Dashboard and alerts\n"),
