@@ -176,6 +176,7 @@ async fn dashboard_alerts_and_documentation_name_what_a_real_run_emits() {
 
     let alerts = YamlLoader::load_from_str(&read("observability/quorlock-alerts.yaml")).unwrap();
     let rules: &Vec<Yaml> = alerts[0]["groups"][0]["rules"].as_vec().unwrap();
+    let page = read("alerts.md");
     for rule in rules {
         let (name, expression) = (rule["alert"].as_str().unwrap(), rule["expr"].as_str().unwrap());
         let about = |fault| format!("alert {name}: {fault}: {expression}");
@@ -190,6 +191,9 @@ async fn dashboard_alerts_and_documentation_name_what_a_real_run_emits() {
                 assert!(emitted.metrics.contains_key(&metric), "alert {name} speaks of {metric}");
             }
         }
+        let section = format!("docs/alerts.md#{}", name.to_lowercase());
+        assert_eq!(rule["annotations"]["page"].as_str(), Some(section.as_str()), "alert {name}");
+        assert!(page.contains(&format!("\n## {name}\n")), "docs/alerts.md has no section {name}");
         asked.push(expression.to_owned());
     }
     assert_eq!(faults, Vec::<String>::new());
