@@ -1,4 +1,4 @@
-//! Servers of other kinds on this machine: PostgreSQL and MariaDB, etcd, ZooKeeper.
+//! Servers of other kinds on this machine: PostgreSQL, MariaDB and MySQL, etcd, ZooKeeper.
 
 use std::fmt;
 use std::io;
@@ -52,6 +52,7 @@ pub struct Engine {
 enum Make {
     Postgres,
     MariaDb,
+    MySql,
 }
 
 impl Engine {
@@ -92,14 +93,26 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Finds MariaDB.
+    /// Finds MariaDB, or the MySQL or MariaDB whose programs are in the folder that `QUORLOCK_MYSQL` names. Which of both
+    /// `mysqld` is, its version says.
     ///
     /// # Errors
     ///
-    /// If `mariadbd` or `mariadb-install-db` is not found.
+    /// If `mariadbd` or `mariadb-install-db` is not found; of MySQL, `mysqld`.
     pub fn mariadb() -> io::Result<Engine> {
-        let places = ["/usr/bin", "/usr/sbin", "/usr/local/sbin"].map(PathBuf::from).to_vec();
-        Engine::found(Make::MariaDb, places, &["mariadbd", "mariadb-install-db"], "MariaDB")
+        let Some(named) = std::env::var_os("QUORLOCK_MYSQL").map(PathBuf::from) else {
+            let places = ["/usr/bin", "/usr/sbin", "/usr/local/sbin"].map(PathBuf::from).to_vec();
+            return Engine::found(Make::MariaDb, places, &["mariadbd", "mariadb-install-db"], "MariaDB");
+        };
+        let is_mysql = named.join("mysqld").is_file() && !version(&named.join("mysqld"))?.contains("MariaDB");
+        let make = if is_mysql { Make::MySql } else { Make::MariaDb };
+        let installer = (!is_mysql).then_some("mariadb-install-db");
+        if let Some(lacking) =
+            [make.server()].into_iter().chain(installer).find(|program| !named.join(program).is_file())
+        {
+            return Err(missing(&format!("QUORLOCK_MYSQL={}: no `{lacking}`", named.display())));
+        }
+        Engine::found(make, vec![named], &[make.server()], make.name())
     }
 
     /// The programs need not be in one folder: the server program's version counts.
@@ -116,8 +129,7 @@ impl Engine {
             let programs = programs.join("`, `");
             return Err(missing(&format!("{name} is not installed: `{programs}` were not found")));
         };
-        let output = Command::new(place.join(make.server())).arg("--version").output()?;
-        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output = version(&place.join(make.server()))?;
         let is_version = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let version = output.split_whitespace().find(is_version).unwrap_or("of an unknown version");
         let version = version.trim_end_matches(',').to_owned();
@@ -172,6 +184,8 @@ impl Engine {
         match self.make {
             Make::Postgres => format!("postgres://postgres:{password}@{address}/postgres"),
             Make::MariaDb => format!("mysql://locks:{password}@{address}/locks"),
+            // The first login after each start sends the password itself.
+            Make::MySql => format!("mysql://locks:{password}@{address}/locks?cleartext-password=loopback"),
         }
     }
 
@@ -190,11 +204,17 @@ impl Engine {
         self.make == Make::Postgres
     }
 
+    /// Whether this is MySQL, which is not MariaDB.
+    #[must_use]
+    pub fn is_mysql(&self) -> bool {
+        self.make == Make::MySql
+    }
+
     /// Returns a command for one of its programs, run by a user that it accepts.
     fn command(&self, program: &str) -> Command {
         let found = self.programs.join(program);
         let found = if found.is_file() { found } else { Path::new(program).to_owned() };
-        if self.make == Make::MariaDb || !is_root() {
+        if !self.is_postgres() || !is_root() {
             return Command::new(found);
         }
         let mut command = Command::new("setpriv");
@@ -208,18 +228,29 @@ impl Make {
         match self {
             Make::Postgres => "postgres",
             Make::MariaDb => "mariadbd",
+            Make::MySql => "mysqld",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Make::Postgres => "PostgreSQL",
+            Make::MariaDb => "MariaDB",
+            Make::MySql => "MySQL",
         }
     }
 }
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.make {
-            Make::Postgres => "PostgreSQL",
-            Make::MariaDb => "MariaDB",
-        };
-        write!(f, "{name} {} ({})", self.version, self.programs.display())
+        write!(f, "{} {} ({})", self.make.name(), self.version, self.programs.display())
     }
+}
+
+/// What a program says of its version.
+fn version(program: &Path) -> io::Result<String> {
+    let output = Command::new(program).arg("--version").output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn missing(why: &str) -> io::Error {

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::disk::Disk;
 use super::processes::{Running, run, succeed};
-use super::template::{INNODB_LOG, Template};
+use super::template::{INNODB_LOG, MYSQL_LOG, Template};
 use super::{Engine, Make, is_root};
 use crate::folder;
 use crate::servers::Port;
@@ -45,19 +45,21 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// The folder with its data, over which a disk may be mounted.
 const PLACE: &str = "disk";
 const LOG: &str = "server.log";
-/// The file with what MariaDB executes at each start.
+/// The file with what MariaDB or MySQL executes at each start.
 const SET_UP_FILE: &str = "set-up.sql";
 /// The file with a dump.
 const DUMP: &str = "dump.sql";
 /// The file that has the password before the database has.
 const PASSWORD: &str = "password";
-/// What MariaDB executes at each start. Its administrator has no password, and so no port either: only a socket, in the
+/// What MariaDB or MySQL executes at each start. Its administrator has no password, and so no port either: only a socket, in the
 /// folder of the server.
 const SET_UP: &str = "\
     CREATE DATABASE IF NOT EXISTS locks;\n\
     CREATE USER IF NOT EXISTS 'locks'@'%' IDENTIFIED BY 'PASSWORD';\n\
     GRANT ALL ON locks.* TO 'locks'@'%';\n\
     DROP USER IF EXISTS root@'127.0.0.1', root@'::1';\n";
+/// What MySQL executes besides: only with this right its user sees that it is no replica.
+const MYSQL_SET_UP: &str = "GRANT REPLICATION CLIENT ON *.* TO 'locks'@'%';\n";
 
 /// Properties.
 impl Database {
@@ -93,7 +95,7 @@ impl Database {
 
     /// Returns its folder, which only its user can enter and which is deleted with it. The servers also listen on a
     /// Unix socket in it, where they ask administrators for no password: that of PostgreSQL is named after the port,
-    /// that of MariaDB is `socket`.
+    /// that of MariaDB and MySQL is `socket`.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -254,8 +256,13 @@ impl Database {
                 dumping.args(["--schema=quorlock", "--clean", "--if-exists", "-f"]).arg(file).arg("postgres");
                 dumping
             }
-            Make::MariaDb => {
-                let mut dumping = self.console("mariadb-dump");
+            Make::MariaDb | Make::MySql => {
+                let program = if self.engine.is_mysql() { "mysqldump" } else { "mariadb-dump" };
+                let mut dumping = self.console(program);
+                if self.engine.is_mysql() {
+                    // Otherwise only another server takes the dump.
+                    dumping.arg("--set-gtid-purged=OFF");
+                }
                 dumping.arg(format!("--result-file={}", file.display())).arg("locks");
                 dumping
             }
@@ -280,9 +287,11 @@ impl Database {
                 restoring.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file).arg("postgres");
                 restoring
             }
-            Make::MariaDb => {
-                let mut restoring = self.console("mariadb");
-                restoring.arg(format!("--execute=source {}", file.display())).arg("locks");
+            Make::MariaDb | Make::MySql => {
+                let program = if self.engine.is_mysql() { "mysql" } else { "mariadb" };
+                let mut restoring = self.console(program);
+                // The client of MySQL 9.7 does not know `source` unless asked to.
+                restoring.arg("locks").stdin(File::open(file)?);
                 restoring
             }
         };
@@ -301,7 +310,7 @@ impl Database {
         let mut copying = Command::new("cp");
         copying.arg("-a").arg(self.data()).arg(copy.data());
         run(copying).await?;
-        if let Make::MariaDb = self.engine.make {
+        if !self.engine.is_postgres() {
             fs::copy(self.folder().join(SET_UP_FILE), copy.folder().join(SET_UP_FILE))?;
         }
         self.launch().await?;
@@ -317,7 +326,7 @@ impl Database {
                 let port = self.port.number().to_string();
                 command.arg("-h").arg(self.folder()).args(["-p", &port, "-U", "postgres"]);
             }
-            Make::MariaDb => {
+            Make::MariaDb | Make::MySql => {
                 let socket = self.folder().join("socket");
                 command.arg("--no-defaults").arg(format!("--socket={}", socket.display())).arg("--user=root");
             }
@@ -443,8 +452,11 @@ impl Database {
                 command.current_dir(self.folder());
                 run(command).await?;
             }
-            Make::MariaDb => {
-                let set_up = SET_UP.replace("PASSWORD", self.engine.password());
+            Make::MariaDb | Make::MySql => {
+                let mut set_up = SET_UP.replace("PASSWORD", self.engine.password());
+                if self.engine.is_mysql() {
+                    set_up.push_str(MYSQL_SET_UP);
+                }
                 fs::write(self.folder().join(SET_UP_FILE), set_up)?;
                 let template = Template::of(&self.engine).await?;
                 template.copy_to(&self.data()).await?;
@@ -513,7 +525,7 @@ impl Database {
                 command.args(["-c", "wal_retrieve_retry_interval=100ms"]);
                 command.args(self.engine.settings.iter().flat_map(|setting| ["-c", setting]));
             }
-            Make::MariaDb => {
+            Make::MariaDb | Make::MySql => {
                 command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
                 command.arg(format!("--tmpdir={}", self.folder.path().display()));
                 command.arg(format!("--socket={}", path("socket")));
@@ -521,8 +533,15 @@ impl Database {
                 command.arg(format!("--init-file={}", path(SET_UP_FILE)));
                 // Nor may anyone who got in write files elsewhere.
                 command.arg(format!("--secure-file-priv={}", self.folder.path().display()));
-                command.args(["--bind-address=127.0.0.1", INNODB_LOG, "--innodb-buffer-pool-size=32M"]);
-                command.args(["--skip-name-resolve", "--performance-schema=OFF"]).args(&self.engine.settings);
+                command.args(["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M"]);
+                command.args(["--skip-name-resolve", "--performance-schema=OFF"]);
+                if self.engine.is_mysql() {
+                    // Its other protocol would have a port that is the same for all servers.
+                    command.args([MYSQL_LOG, "--mysqlx=OFF"]);
+                } else {
+                    command.arg(INNODB_LOG);
+                }
+                command.args(&self.engine.settings);
                 if is_root() {
                     command.arg("--user=root");
                 }
@@ -535,10 +554,10 @@ impl Database {
     async fn answers(&self) -> bool {
         match self.engine.make {
             Make::Postgres => self.pid().is_some_and(|pid| self.notes_that_it_is_ready(pid)),
-            Make::MariaDb => within("the greeting", ANSWER_LIMIT, async {
+            Make::MariaDb | Make::MySql => within("the greeting", ANSWER_LIMIT, async {
                 let mut greeting = [0; 5];
                 TcpStream::connect(self.address()).await?.read_exact(&mut greeting).await?;
-                Ok(greeting.ends_with(&[MARIADB_PROTOCOL]))
+                Ok(greeting.ends_with(&[PROTOCOL]))
             })
             .await
             .unwrap_or(false),
@@ -558,8 +577,8 @@ impl Database {
     }
 }
 
-/// The version in the first packet of a server that accepts clients; otherwise the packet is an error.
-const MARIADB_PROTOCOL: u8 = 10;
+/// The version in the first packet of a MariaDB or MySQL server that accepts clients; otherwise the packet is an error.
+const PROTOCOL: u8 = 10;
 
 fn not_running() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "this server does not run")

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use quorlock::runtime::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -189,8 +189,9 @@ pub(super) async fn run(mut command: Command) -> io::Result<()> {
     ran.await.map_err(io::Error::other)?
 }
 
+/// Its input is empty unless another was set.
 pub(super) fn succeed(command: &mut Command) -> io::Result<()> {
-    let ended = command.stdin(Stdio::null()).output()?;
+    let ended = command.output()?;
     if ended.status.success() {
         return Ok(());
     }

@@ -1,8 +1,9 @@
-//! The files of an empty MariaDB server, made once and copied for each.
+//! The files of an empty MariaDB or MySQL server, made once and copied for each.
 //!
-//! Copying takes a twentieth of the time of `mariadb-install-db`. Servers of PostgreSQL are not copied: they
+//! Copying takes a twentieth of the time of `mariadb-install-db` or `mysqld --initialize`. Servers of PostgreSQL are not copied: they
 //! would have the same system identifier, and would be taken for the same server.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -43,16 +44,24 @@ impl Template {
     pub(super) async fn copy_to(&self, data: &Path) -> io::Result<()> {
         let mut copying = Command::new("cp");
         copying.arg("-a").arg(self.folder.path().join(DATA)).arg(data);
-        run(copying).await
+        run(copying).await?;
+        // Each MySQL server makes an identifier of its own. MariaDB has no such file.
+        fs::remove_file(data.join("auto.cnf"))
+            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
     fn install(&self) -> Command {
         let folder = self.folder.path();
-        let mut command = self.engine.command("mariadb-install-db");
+        let is_mysql = self.engine.is_mysql();
+        let mut command = self.engine.command(if is_mysql { "mysqld" } else { "mariadb-install-db" });
         command.arg("--no-defaults").arg(format!("--datadir={}", folder.join(DATA).display()));
         // A starting server deletes leftovers in the folder of temporary tables.
         command.arg(format!("--tmpdir={}", folder.display()));
-        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", INNODB_LOG]);
+        if is_mysql {
+            command.args(["--initialize-insecure", MYSQL_LOG]);
+        } else {
+            command.args(["--auth-root-authentication-method=normal", "--skip-test-db", INNODB_LOG]);
+        }
         if is_root() {
             command.arg("--user=root");
         }
@@ -63,3 +72,5 @@ impl Template {
 
 const DATA: &str = "data";
 pub(super) const INNODB_LOG: &str = "--innodb-log-file-size=8M";
+/// The setting of MySQL since 8.0.30.
+pub(super) const MYSQL_LOG: &str = "--innodb-redo-log-capacity=32M";
