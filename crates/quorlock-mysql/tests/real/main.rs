@@ -1,4 +1,5 @@
-//! Nodes on real MariaDB servers, which the tests start; skipped if MariaDB is not installed.
+//! Nodes on real servers of MariaDB, or of the MySQL that `QUORLOCK_MYSQL` names, which the tests start; skipped if
+//! MariaDB is not installed.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The program `quorlock` with MariaDB databases.
+//! The program `quorlock` with MariaDB or MySQL databases.
 
 use quorlock_testkit::program::Program;
 
@@ -30,7 +30,8 @@ async fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
 async fn doctor_names_the_faults_of_a_server() {
     let Some(sound) = Server::start(&[]).await else { return };
     let (_, output) = quorlock(&sound.url(), &["doctor"]);
-    assert!(output.contains("mariadb") && !output.contains("innodb_flush_log_at_trx_commit"), "{output}");
+    let program = if sound.is_mysql() { "mysql" } else { "mariadb" };
+    assert!(output.contains(program) && !output.contains("innodb_flush_log_at_trx_commit"), "{output}");
     let forgetful = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await.unwrap();
     let (_, output) = quorlock(&forgetful.url(), &["doctor"]);
     assert!(output.contains("innodb_flush_log_at_trx_commit"), "{output}");

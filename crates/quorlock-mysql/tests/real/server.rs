@@ -1,5 +1,6 @@
-//! A MariaDB server for a test.
+//! A MariaDB or MySQL server for a test.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::ops::Deref;
 
@@ -30,13 +31,15 @@ impl Server {
     /// Starts a server with a database `locks` and a user `locks`, who has all privileges on it and a password. Prints
     /// why not and returns `None` if MariaDB is not installed.
     pub(crate) async fn start(settings: &[&str]) -> Option<Server> {
-        let engine = Engine::mariadb().inspect_err(|why| {
-            // Not `eprintln`, whose output the harness captures while a test passes.
-            drop(writeln!(io::stderr(), "skipped: {why}; Debian has it in `mariadb-server`"));
-        });
+        let engine = Engine::mariadb()
+            .inspect_err(|why| skipped(format_args!("{why}; Debian has it in `mariadb-server`")));
         let server = Server(engine.ok()?.settings(settings).start().await.unwrap());
         server.sql("ALTER USER 'locks'@'%' IDENTIFIED BY 'secret'").await;
         Some(server)
+    }
+
+    pub(crate) fn is_mysql(&self) -> bool {
+        self.engine().is_mysql()
     }
 
     async fn root(&self) -> Result<Conn, mysql_async::Error> {
@@ -73,8 +76,48 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("mysql://locks:secret@127.0.0.1:{}/locks", self.port())
+        self.url_with(&[])
     }
+
+    /// With these options.
+    pub(crate) fn url_with(&self, options: &[&str]) -> String {
+        self.url_of("locks:secret@127.0.0.1", options)
+    }
+
+    /// With this login and host, and with what lets a client log in first after a start.
+    pub(crate) fn url_of(&self, login_and_host: &str, options: &[&str]) -> String {
+        let mut options = options.to_vec();
+        if self.is_mysql() {
+            options.push("cleartext-password=loopback");
+        }
+        let mut url = format!("mysql://{login_and_host}:{}/locks", self.port());
+        for (option, mark) in options.into_iter().zip(['?'].into_iter().chain(std::iter::repeat('&'))) {
+            url.push(mark);
+            url.push_str(option);
+        }
+        url
+    }
+
+    /// Ends the connections of the user.
+    pub(crate) async fn disconnects_the_user(&self) {
+        if !self.is_mysql() {
+            self.sql("KILL USER locks").await;
+            return;
+        }
+        let mut root = self.root().await.unwrap();
+        let theirs = "SELECT id FROM information_schema.PROCESSLIST WHERE user = 'locks'";
+        let theirs: Vec<u64> = root.query(theirs).await.unwrap();
+        for id in theirs {
+            // It may have ended in the meantime.
+            root.query_drop(format!("KILL {id}")).await.ok();
+        }
+        root.disconnect().await.unwrap();
+    }
+}
+
+/// Prints that a test, or a part of it, is not run. Not by `eprintln`, whose output the harness captures while a test passes.
+pub(crate) fn skipped(why: impl Display) {
+    drop(writeln!(io::stderr(), "skipped: {why}"));
 }
 
 pub(crate) fn other(error: mysql_async::Error) -> io::Error {

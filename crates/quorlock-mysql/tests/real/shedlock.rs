@@ -1,7 +1,8 @@
-//! `ShedLock`'s table in MariaDB.
+//! `ShedLock`'s table in MariaDB or MySQL.
 
 use std::time::Duration;
 
+use mysql_async::prelude::Queryable as _;
 use quorlock::node::{Expiry, ask};
 use quorlock_mysql::MysqlKind as Kind;
 use tokio::sync::Mutex;
@@ -70,7 +71,7 @@ impl Db {
     /// In its own time zone, like servers that were not configured.
     async fn start() -> Option<Db> {
         let server = Server::start(&["--default-time-zone=+05:30"]).await?;
-        let url = format!("{}?layout=shedlock", server.url());
+        let url = server.url_with(&["layout=shedlock"]);
         Some(Db(Mutex::new(server), url))
     }
 
@@ -84,20 +85,26 @@ impl Db {
 
     fn jdbc(&self) -> String {
         let address = self.1.split(['@', '/']).nth(3).unwrap();
-        format!("jdbc:mariadb://{address}/locks?user=locks&password=secret")
+        format!("jdbc:mariadb://{address}/locks?user=locks&password=secret&allowPublicKeyRetrieval=true")
     }
 
     /// Executes statements.
     async fn sql(&self, text: &str) {
+        let server = self.0.lock().await;
         for statement in text.split("; ") {
-            self.0.lock().await.sql(statement).await;
+            // A collation that compares trailing spaces has another name there.
+            let named = if server.is_mysql() { "utf8mb4_0900_bin" } else { "utf8mb4_nopad_bin" };
+            server.sql(statement.replace("utf8mb4_nopad_bin", named)).await;
         }
     }
 
     /// Executes a statement, and returns how many rows it has changed.
     async fn changed(&self, text: &str) -> u64 {
-        let counted = format!("BEGIN NOT ATOMIC {text}; SELECT ROW_COUNT(); END");
-        self.0.lock().await.sql(counted).await.first().unwrap().get(0).unwrap()
+        let mut conn = self.0.lock().await.other().await;
+        conn.query_drop(text).await.unwrap();
+        let changed = conn.affected_rows();
+        conn.disconnect().await.unwrap();
+        changed
     }
 
     /// A moment, by the clock of the server.
