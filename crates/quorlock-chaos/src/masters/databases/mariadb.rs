@@ -86,6 +86,8 @@ fn waiting_until(text: Option<&[u8]>) -> impl Iterator<Item = u64> {
 
 /// Reads all rows, then the time.
 async fn rows(url: &str) -> io::Result<(Vec<Row>, u64)> {
+    // The option that quorlock has for MySQL is none of this client.
+    let url = url.split('?').next().unwrap_or(url);
     let options = OptsBuilder::from_opts(Opts::from_url(url).map_err(io::Error::other)?).prefer_socket(false);
     let asked = super::in_time(async {
         let mut conn = Conn::new(options).await.map_err(io::Error::other)?;
