@@ -520,6 +520,9 @@ impl Database {
                 command.args(["-c", "shared_buffers=16MB"]);
                 if self.disk.is_some() {
                     command.args(["-c", "min_wal_size=2MB"]);
+                } else {
+                    // One that is killed would leave a megabyte in the system's shared memory.
+                    command.args(["-c", "dynamic_shared_memory_type=mmap"]);
                 }
                 // Otherwise a standby that has lost its primary takes five seconds to notice its promotion.
                 command.args(["-c", "wal_retrieve_retry_interval=100ms"]);
