@@ -20,6 +20,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quorlock::protocol::Mode;
 use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock::{Coordinator, Token};
@@ -86,6 +87,12 @@ impl Marks {
         };
         if names.iter().any(|name| name.contains('\n')) {
             return Mark(made);
+        }
+        if acquired.permit.is_none() && acquired.mode() == Mode::Exclusive {
+            // No other holder is left of which these could say that it is dead.
+            for dead in self.folders.iter().flat_map(|folder| dead_in(folder)) {
+                remove(&dead);
+            }
         }
         let text = format!("{token}\n{}\n", names.join("\n"));
         for folder in &self.folders {

@@ -1,9 +1,11 @@
 //! A holder on this host that was killed with SIGKILL: the next on this host need not wait for its TTL, of half a minute.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Servers, scaled, until};
 
@@ -86,4 +88,27 @@ async fn what_the_command_started_keeps_the_lock_to_its_end() {
     assert!(!waiting.has_ended(), "the lock was given away while the child runs");
     kill_all(&child);
     gets_it_soon(waiting).await;
+}
+
+/// How many marks of holders of this lock there are on this host.
+fn marks(name: &str) -> usize {
+    let place = ["/dev/shm", "/tmp"].map(Path::new).into_iter().find(|place| place.is_dir()).unwrap();
+    let folders = fs::read_dir(place.join(format!("quorlock-{}", geteuid()))).into_iter().flatten().flatten();
+    let files = folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
+    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+    texts.filter(|text| text.lines().any(|line| line == name)).count()
+}
+
+#[tokio::test]
+async fn what_a_dead_holder_has_left_on_this_host_is_gone_with_the_next_that_did_not_wait() {
+    let Some(servers) = servers(3).await else { return };
+    let name = format!("left/{}", std::process::id());
+    let holder = Quorlock::new(["hold", &name]).on(&servers).start();
+    holder.lines(4).await;
+    holder.signal(Signal::SIGKILL);
+    assert!(holder.end().await.signal.is_some());
+    assert_eq!(marks(&name), 1);
+    Quorlock::new(["release", "--force", "-y", &name]).on(&servers).end().await.expect(0);
+    Quorlock::new(["run", &name, "--", "true"]).on(&servers).end().await.expect(0);
+    assert_eq!(marks(&name), 0);
 }
