@@ -63,6 +63,8 @@ pub struct Builder {
     max_ttl: Option<Duration>,
     guard: RestartGuard,
     time: Time,
+    /// Whether it only looks at locks.
+    looks_only: bool,
 }
 
 /// A URL, which may have a password in it.
@@ -94,6 +96,7 @@ impl Default for Builder {
             max_ttl: None,
             guard: RestartGuard::On,
             time: Time::Real,
+            looks_only: false,
         }
     }
 }
@@ -252,6 +255,14 @@ impl Builder {
     /// closes inherited files and continues.
     pub fn kept_by_children(mut self, kept: bool) -> Builder {
         self.seams.kept_by_children = kept;
+        self
+    }
+
+    /// Sets whether the coordinator only looks at locks, and takes none: it then leaves no note of its `max_ttl` and its
+    /// list of nodes, by which other clients would be warned of it for a month, and hears of none.
+    #[doc(hidden)]
+    pub fn looks_only(mut self, looks_only: bool) -> Builder {
+        self.looks_only = looks_only;
         self
     }
 
@@ -418,9 +429,10 @@ impl Builder {
                 return Err(ConfigError::SameServerTwice { name: name() });
             }
             known.extend(servers);
-            let max_ttls = Some(MaxTtlNotes::of(max_ttls, nodes.len()));
+            let shared =
+                (!self.looks_only).then(|| (MaxTtlNotes::of(max_ttls, nodes.len()), Arc::clone(lists)));
+            let (max_ttls, lists) = shared.unzip();
             let guards_restarts = self.guard == RestartGuard::On;
-            let lists = Some(Arc::clone(lists));
             let seams = Seams { guards_restarts, max_ttls, lists, ..self.seams.clone() };
             nodes.push(address.node(&seams).map_err(|problem| ConfigError::Node { name: name(), problem })?);
         }

@@ -106,6 +106,11 @@ impl Settings {
         Ok(self.builder()?.build()?)
     }
 
+    /// As [`coordinator`](Settings::coordinator), for a command that takes no lock.
+    pub(crate) fn observer(&self) -> Result<Coordinator, Failure> {
+        Ok(self.builder()?.looks_only(true).build()?)
+    }
+
     /// Returns the marks on this host of locks of these nodes.
     pub(crate) fn marks<'a>(
         &self,

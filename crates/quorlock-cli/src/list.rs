@@ -65,7 +65,7 @@ pub(crate) fn list(args: &ListArgs, deployment: DeploymentArgs, quiet: bool) -> 
     let settings = Settings::load(deployment)?;
     let report = Report::to(args.json, quiet);
     block_on(async {
-        let coordinator = settings.coordinator()?;
+        let coordinator = settings.observer()?;
         let held = survey::names(&coordinator, &args.prefix, ListedKeys::Locks, report).await;
         held.warn();
         let unknown = if args.json {

@@ -99,7 +99,7 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     let settings = Settings::load(deployment)?;
     let resources: Vec<String> = iter::once(&args.resource).chain(&args.also).cloned().collect();
     let outcome = block_on(async {
-        let coordinator = settings.coordinator()?;
+        let coordinator = settings.observer()?;
         if args.also.is_empty() {
             let lock = coordinator.lock(&args.resource);
             let as_reader = lock.clone().shared();

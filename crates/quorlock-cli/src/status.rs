@@ -68,7 +68,7 @@ pub(crate) fn status(args: &StatusArgs, deployment: DeploymentArgs) -> Result<u8
     }
     let settings = Settings::load(deployment)?;
     block_on(async {
-        let coordinator = settings.coordinator()?;
+        let coordinator = settings.observer()?;
         match args.watch {
             None => once(args, &coordinator).await,
             Some(interval) => watch::watch(args, &coordinator, interval.unwrap_or(AGAIN_AFTER)).await,

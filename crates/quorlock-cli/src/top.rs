@@ -75,7 +75,7 @@ pub(crate) fn top(args: &TopArgs, deployment: DeploymentArgs, quiet: bool) -> Re
     let settings = Settings::load(deployment)?;
     let report = Report::to(args.json, quiet);
     block_on(async {
-        let coordinator = settings.coordinator()?;
+        let coordinator = settings.observer()?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         let mut unread = pin!(unread());
         let names = tokio::select! {

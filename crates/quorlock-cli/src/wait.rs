@@ -55,7 +55,7 @@ pub(crate) fn wait(args: &WaitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     let settings = Settings::load_for_lock(deployment, None, None, Some(args.wait))?;
     let report = Report::to(args.json, quiet);
     block_on(async {
-        let coordinator = settings.coordinator()?;
+        let coordinator = settings.observer()?;
         until_free(args, &settings, &coordinator, report).await
     })
 }

@@ -15,8 +15,8 @@
 //! |---|---|
 //! | `client` | what the engine does around the machines |
 //! | `node` | a store: the record, and requests that it carries out |
-//! | `retain` | a lock that its holder leaves taken |
-//! | `wait` | a client that waits in the queue of a node |
+//! | `client/retain` | a lock that its holder leaves taken |
+//! | `client/wait` | a client that waits in the queue of a node |
 //! | `steps` | what may happen, and its effects |
 //! | `digest` | when two states are the same |
 //! | `story` | steps as sentences |
@@ -30,10 +30,8 @@
 mod client;
 mod digest;
 mod node;
-mod retain;
 mod steps;
 mod story;
-mod wait;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -45,8 +43,9 @@ use stateright::{Model, Property, Representative};
 
 use crate::walk::Wander;
 use client::Client;
+use client::retain::{self, Slot};
+use client::wait;
 use node::{Node, what};
-use retain::Slot;
 pub(crate) use steps::Step;
 use steps::{Link, Note, Stray};
 

@@ -1,6 +1,6 @@
 //! `quorlock status`.
 
-use quorlock_testkit::until;
+use quorlock_testkit::{Resp, until};
 use serde_json::Value;
 
 use crate::support::{Quorlock, run, servers};
@@ -114,4 +114,23 @@ async fn no_line_of_the_table_is_a_sentence() {
     let table: Vec<&str> = shown.stdout.lines().take(4).collect();
     assert!(table.iter().all(|line| line.len() < 80), "{shown:?}");
     assert!(shown.stdout.contains("unreachable"), "the reasons follow the table: {shown:?}");
+}
+
+/// What other clients would be warned of for a month: rule I-37.
+#[tokio::test]
+async fn commands_that_take_no_lock_leave_no_note_of_their_settings() {
+    let Some(servers) = servers(3).await else { return };
+    for words in [
+        &["status", "job"][..],
+        &["wait", "-w", "1s", "job"],
+        &["release", "--force", "-y", "job"],
+        &["list"],
+    ] {
+        let words = [words, &["--max-ttl", "2min"]].concat();
+        Quorlock::new(words).on(&servers).end().await;
+    }
+    for server in servers.iter() {
+        let notes = server.command(&["KEYS", "*max-ttl*"]).await.unwrap();
+        assert_eq!(notes, Resp::List(Vec::new()));
+    }
 }

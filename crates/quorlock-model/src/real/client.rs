@@ -12,9 +12,12 @@ use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Moment, RenewalSchedule, Term, Verdict};
 
 use super::node::{KEY, What, name, token, what};
-use super::retain::{Retaining, Slot};
-use super::wait::Wait;
 use super::{BEHIND, GOES_ON, Real, Scheme, moment};
+use retain::{Retaining, Slot};
+use wait::Wait;
+
+pub(super) mod retain;
+pub(super) mod wait;
 
 #[derive(Clone, Debug)]
 pub(super) struct Client {

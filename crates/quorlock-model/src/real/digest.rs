@@ -8,10 +8,10 @@ use quorlock_protocol::machine::{Address, Deployment, KeyStates, Machine, NodeSe
 use quorlock_protocol::node::{Request, Response};
 use quorlock_protocol::{FencingToken, Moment, WaiterId};
 
+use super::client::wait::{Stage, Wait};
 use super::client::{Client, Phase, To};
 use super::node::{Node, micros_at, name, name_of, what};
 use super::steps::Link;
-use super::wait::{Stage, Wait};
 use super::{LONG_AGO, Real, State, moment};
 
 const LONG_AGO_MICROS: u64 = LONG_AGO as u64 * 1_000_000;

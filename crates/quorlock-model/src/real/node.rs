@@ -8,7 +8,6 @@ use quorlock_protocol::node::record::{Change, Record, Records};
 use quorlock_protocol::node::{Identity, Request, Response, Vote};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Quarantine, Quorum, Token, WaiterId, fence_counter};
 
-use super::wait::client_of;
 use super::{Real, Scheme, TICK, moment};
 
 pub(super) const KEY: &str = "a";
@@ -179,4 +178,10 @@ impl Deployment for Real {
     fn name(&self, node: usize) -> Arc<str> {
         node.to_string().into()
     }
+}
+
+/// Returns the client that waits by this name.
+pub(super) fn client_of(waiter: WaiterId) -> usize {
+    let digits = u64::from_str_radix(&waiter.to_string(), 16).unwrap_or_default();
+    usize::from(digits.to_le_bytes()[0])
 }

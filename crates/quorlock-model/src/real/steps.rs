@@ -9,8 +9,7 @@ use quorlock_protocol::node::record::{Queue, Record};
 use quorlock_protocol::node::{NodeError, Request, Response, SharedRequest, Vote};
 
 use super::client::{Client, Cx, Phase, To, Undoing};
-use super::node::{micros_at, what};
-use super::wait::client_of;
+use super::node::{client_of, micros_at, what};
 use super::{IN_ORDER, OPEN, Real, Scheme, Server, State};
 
 /// A step of a client, a node or the network.

@@ -2,9 +2,8 @@
 
 use quorlock_protocol::node::{Request, Vote};
 
-use super::node::{What, what};
+use super::node::{What, client_of, what};
 use super::steps::{Sent, Step};
-use super::wait::client_of;
 use super::{Real, State};
 use crate::names;
 

@@ -7,36 +7,36 @@ use quorlock_protocol::node::{Request, SharedRequest};
 use quorlock_protocol::{Claim, KeyState, Moment, Token};
 use stateright::Property;
 
-use super::client::{Client, Cx, Passed, Phase};
-use super::{CONFIRMED, FOLLOWED, Real, Scheme, TICK, moment};
+use super::{Client, Cx, Passed, Phase};
+use crate::real::{CONFIRMED, FOLLOWED, Real, Scheme, TICK, moment};
 
 /// A lock that is being left taken.
 #[derive(Clone, Debug)]
-pub(super) struct Retaining {
+pub(in crate::real) struct Retaining {
     claim: Arc<Claim>,
     /// The claim of no process.
     to: Arc<Claim>,
     /// Where the old token was.
-    pub(super) before: KeyStates,
+    pub(in crate::real) before: KeyStates,
     retention: Retention,
     /// When the lease would have ended.
-    pub(super) end: Moment,
+    pub(in crate::real) end: Moment,
     /// The round in flight; without one, the next one is due.
-    pub(super) round: Option<u16>,
-    pub(super) again: Moment,
+    pub(in crate::real) round: Option<u16>,
+    pub(in crate::real) again: Moment,
 }
 
 /// The time for which no other client is to run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    pub(super) until: u16,
-    pub(super) is_confirmed: bool,
+pub(in crate::real) struct Slot {
+    pub(in crate::real) until: u16,
+    pub(in crate::real) is_confirmed: bool,
     /// Whether another client has been granted the lock meanwhile.
-    pub(super) is_shared: bool,
+    pub(in crate::real) is_shared: bool,
 }
 
 impl Client {
-    pub(super) fn retain(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::real) fn retain(&mut self, cx: &mut Cx<'_>) {
         let Some(held) = self.take_lease() else { return };
         let (model, now) = (cx.model, cx.moment());
         let until = cx.now + u16::from(model.slot);
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Like `Keeper::leave_token`.
-    pub(super) fn decide_retention(&mut self, cx: &mut Cx<'_>) -> bool {
+    pub(in crate::real) fn decide_retention(&mut self, cx: &mut Cx<'_>) -> bool {
         let Phase::Retaining(retaining) = &self.phase else { return false };
         let (mut retaining, now) = (retaining.clone(), cx.moment());
         let Some(no) = retaining.round else {
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Like `Keeper::stop_renewals`.
-    pub(super) fn stop_renewals(
+    pub(in crate::real) fn stop_renewals(
         &mut self,
         cx: &mut Cx<'_>,
         claim: &Arc<Claim>,
@@ -138,7 +138,7 @@ fn confirmed(client: &Arc<Client>) -> Option<Slot> {
 }
 
 /// What should be possible.
-pub(super) fn examples() -> [Property<Real>; 2] {
+pub(in crate::real) fn examples() -> [Property<Real>; 2] {
     [
         Property::<Real>::sometimes(CONFIRMED, |_, state| {
             state.clients.iter().any(|one| confirmed(one).is_some())

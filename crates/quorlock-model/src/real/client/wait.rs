@@ -12,28 +12,28 @@ use quorlock_protocol::node::{Request, SharedRequest, Vote};
 use quorlock_protocol::{Moment, QUEUE_PATIENCE, Verdict, WaiterId, preferred_node};
 use stateright::Property;
 
-use super::client::{Client, Cx, Phase};
-use super::node::KEY;
-use super::{OPEN, PASSED_OVER, Real, SERVED, STRANDED, Scheme, TICK, moment};
+use super::{Client, Cx, Phase};
+use crate::real::node::KEY;
+use crate::real::{OPEN, PASSED_OVER, Real, SERVED, STRANDED, Scheme, TICK, moment};
 
 /// One wait.
 #[derive(Clone, Debug)]
-pub(super) struct Wait {
-    pub(super) contest: Contest,
-    pub(super) places: Places,
-    pub(super) since: u16,
-    pub(super) stage: Stage,
+pub(in crate::real) struct Wait {
+    pub(in crate::real) contest: Contest,
+    pub(in crate::real) places: Places,
+    pub(in crate::real) since: u16,
+    pub(in crate::real) stage: Stage,
     /// The nodes that have announced its turn, which it has not used yet.
-    pub(super) turns: NodeSet,
+    pub(in crate::real) turns: NodeSet,
     /// Whether a node has put it in its queue.
-    pub(super) has_place: bool,
+    pub(in crate::real) has_place: bool,
     /// How often another client got the lock meanwhile.
-    pub(super) passed_over: usize,
+    pub(in crate::real) passed_over: usize,
 }
 
 /// What it waits for.
 #[derive(Clone, Debug)]
-pub(super) enum Stage {
+pub(in crate::real) enum Stage {
     /// The votes.
     Asking,
     /// The answer about its place, after it has `tried` other nodes.
@@ -56,7 +56,7 @@ impl Wait {
     }
 
     /// Returns the round whose answer it waits for.
-    pub(super) fn round(&self) -> Option<u16> {
+    pub(in crate::real) fn round(&self) -> Option<u16> {
         match self.stage {
             Stage::Entering { round, .. } | Stage::Comparing { round, .. } => Some(round),
             Stage::Asking | Stage::Queued { .. } | Stage::Pausing { .. } => None,
@@ -73,12 +73,6 @@ impl Wait {
     }
 }
 
-/// Returns the client that waits by this name.
-pub(super) fn client_of(waiter: WaiterId) -> usize {
-    let digits = u64::from_str_radix(&waiter.to_string(), 16).unwrap_or_default();
-    usize::from(digits.to_le_bytes()[0])
-}
-
 /// Whether nodes keep a place for the client.
 fn has_queue(model: &Real, client: u8) -> bool {
     model.scheme != Scheme::NoPlace || client > 0
@@ -86,7 +80,7 @@ fn has_queue(model: &Real, client: u8) -> bool {
 
 impl Client {
     /// Like `Contender::win`.
-    pub(super) fn wait(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::real) fn wait(&mut self, cx: &mut Cx<'_>) {
         self.waits += 1;
         // Within a tick, too, those that began first come first.
         let name = WaiterId::new(u64::from(cx.waits) << 8 | u64::from(self.index));
@@ -95,7 +89,7 @@ impl Client {
     }
 
     /// It has the lock, or gives up.
-    pub(super) fn end_wait(&mut self, cx: &mut Cx<'_>, has: bool) {
+    pub(in crate::real) fn end_wait(&mut self, cx: &mut Cx<'_>, has: bool) {
         let Some(mut wait) = self.wait.take() else { return };
         let (waiter, before) = (wait.places.name(), wait.places.clone());
         let leave = SharedRequest::from(Request::LeaveQueue { key: KEY.into(), waiter });
@@ -167,7 +161,7 @@ impl Client {
     }
 
     /// Does what an answer, a note or the timer asks for. Returns whether there was anything.
-    pub(super) fn decide_wait(&mut self, cx: &mut Cx<'_>) -> bool {
+    pub(in crate::real) fn decide_wait(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(wait) = self.wait.as_deref().filter(|_| matches!(self.phase, Phase::Waiting)) else {
             return false;
         };
@@ -259,7 +253,7 @@ impl Client {
     }
 
     /// Its attempt was not won, or not in time.
-    pub(super) fn lose_attempt(&mut self, cx: &mut Cx<'_>, verdict: Verdict, attempt: &Attempt) {
+    pub(in crate::real) fn lose_attempt(&mut self, cx: &mut Cx<'_>, verdict: Verdict, attempt: &Attempt) {
         let Some(wait) = &mut self.wait else { return };
         let (model, now) = (cx.model, cx.moment());
         let (report, largest) = (attempt.report(model, now), attempt.round().largest_number(model));
@@ -274,14 +268,14 @@ impl Client {
         }
     }
 
-    pub(super) fn hear_turn(&mut self, waiter: WaiterId, node: usize) {
+    pub(in crate::real) fn hear_turn(&mut self, waiter: WaiterId, node: usize) {
         if let Some(wait) = self.wait.as_mut().filter(|wait| wait.places.name() == waiter) {
             wait.turns.insert(node);
         }
     }
 
     /// Whether the timer of its wait has fired.
-    pub(super) fn is_wait_due(&self, now: u16) -> bool {
+    pub(in crate::real) fn is_wait_due(&self, now: u16) -> bool {
         let Some(wait) = self.wait.as_deref().filter(|_| matches!(self.phase, Phase::Waiting)) else {
             return false;
         };
@@ -299,7 +293,7 @@ impl Real {
 }
 
 /// What waiters rely on, and what should be possible.
-pub(super) fn properties() -> [Property<Real>; 4] {
+pub(in crate::real) fn properties() -> [Property<Real>; 4] {
     [
         Property::<Real>::always(STRANDED, |model, state| state.idle <= model.longest_idle()),
         Property::<Real>::always(PASSED_OVER, |model, state| {
