@@ -76,7 +76,9 @@ pub trait HintListener: fmt::Debug + Send + Sync {
 pub enum Hint<'a> {
     /// Notifications start. For every key for which the node answers [`Vote::Held`](super::Vote::Held), the
     /// next change after that response is notified, be it a release, an expiry or anything else. The same
-    /// holds for a key that an [inspection](super::Request::Inspect) found free.
+    /// holds for a key that an [inspection](super::Request::Inspect) found free, and for the keys of a granted
+    /// [renewal](super::Request::Renew), if the node [says so](super::Capabilities::hints_to_holders): of those the next
+    /// change by another client.
     Subscribed,
     /// This key was changed or deleted, or has expired.
     Invalidated(&'a [u8]),

@@ -27,7 +27,7 @@ use quorlock_protocol::Slot;
 /// Returns what a node in this layout supports.
 pub(super) fn capabilities() -> Capabilities {
     let able = Capabilities::default().with(Capability::Transfer);
-    able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).shared_with_others()
+    able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).hinting_holders().shared_with_others()
 }
 
 /// What Redisson has beside a lock.

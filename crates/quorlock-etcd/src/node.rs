@@ -60,7 +60,8 @@ impl Cluster for Memory {
     fn capabilities() -> Capabilities {
         let able = [Capability::Transfer, Capability::Several, Capability::Queue];
         let able = able.into_iter().fold(Capabilities::default(), Capabilities::with);
-        let able = able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).durable();
+        let able =
+            able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).hinting_holders().durable();
         able.by_consensus().shared_with_others().first_come()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::facts::{Concern, Software};
-use quorlock::node::places::{Answer, Connection, Own, Owner, Voter, failed, unknown};
+use quorlock::node::places::{Answer, Connection, Own, Owner, Voter, Watched, failed, unknown};
 use quorlock::node::{NodeError, NodeErrorKind, Request, Vote};
 use quorlock::protocol::{Claim, Moment};
 use tonic::Code;
@@ -64,6 +64,11 @@ impl Voter for Session {
                 self.without_ended_lease(done, attached).await
             }
             Request::Renew { claim, ttl, fencing_token } => {
+                // Before it is read whether the keys are there. Where they may not be watched, the next renewal notices.
+                if self.memory.local.is_heard() && self.watch(claim.keys()).await.is_ok() {
+                    let until = self.memory.local.now() + *ttl;
+                    claim.keys().for_each(|lock| _ = self.watched.keep(lock, until));
+                }
                 if let Some(answer) = self.renew_by_heartbeat(claim, *ttl).await? {
                     return Ok(answer);
                 }
@@ -85,6 +90,10 @@ impl Voter for Session {
                 Err(unknown().into())
             }
         }
+    }
+
+    fn watched(&self) -> &Watched<Vec<u8>> {
+        &self.watched
     }
 
     /// If the last heartbeat of its lease is recent enough and has listed its key.

@@ -154,7 +154,7 @@ impl<const K: usize> State<K> {
         waits.before = members(self.before[process]).collect();
         let (mut own, later) = (OwnPlaces::default(), Moment::ORIGIN + Duration::from_secs(60));
         own.put(&lock, OwnPlace::new(process, Role::Waiter(waits), later, ()));
-        let asks = own.gone(&lock, &gone, Moment::ORIGIN).contains(&waiter);
+        let asks = own.gone(&lock, &gone, Moment::ORIGIN).0.contains(&waiter);
         let known = own.waiter("lock", waiter).map(|place| &place.role);
         self.before[process] = match known {
             Some(Role::Waiter(waits)) => waits.before.iter().fold(0, |set, other| set | 1 << other),

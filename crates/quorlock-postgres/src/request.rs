@@ -27,6 +27,7 @@ pub(crate) fn capabilities() -> Capabilities {
         .with(Capability::Transfer)
         .in_order(Order::PerKey)
         .hinting(Hints::Removal)
+        .hinting_holders()
         .durable()
 }
 

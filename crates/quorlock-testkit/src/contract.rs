@@ -252,6 +252,8 @@ enum Need {
     Hints,
     /// Hints about expiries.
     ExpiryHints,
+    /// Hints to holders that have renewed.
+    HolderHints,
 }
 
 impl Need {
@@ -267,6 +269,7 @@ impl Need {
             Need::Order => node.order == Order::PerKey,
             Need::Hints => node.hints != Hints::None,
             Need::ExpiryHints => node.hints == Hints::RemovalAndExpiry,
+            Need::HolderHints => node.hints_to_holders,
         }
     }
 }
@@ -363,6 +366,7 @@ fn clauses() -> &'static [Clause] {
         listing::more_keys_than_fit_on_a_page_are_listed,
         listing::keys_with_waiters_are_listed [Queue],
         hints::a_removal_by_another_client_notifies_refused_clients [Hints],
+        hints::a_removal_by_another_client_notifies_a_holder_that_has_renewed [HolderHints],
         hints::a_removal_notifies_the_first_in_the_queue [Queue, Hints],
         hints::a_turn_is_notified_by_the_change_of_a_key [Queue, Hints],
         hints::an_expiry_notifies_refused_clients [ExpiryHints],

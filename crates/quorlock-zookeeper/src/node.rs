@@ -57,7 +57,8 @@ impl Cluster for Memory {
     /// a holder; nor for a lock that outlives the session of its holder.
     fn capabilities() -> Capabilities {
         let able = Capabilities::default().with(Capability::Queue);
-        let able = able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).durable();
+        let able =
+            able.in_order(Order::Unordered).hinting(Hints::RemovalAndExpiry).hinting_holders().durable();
         able.by_consensus().shared_with_others().first_come()
     }
 

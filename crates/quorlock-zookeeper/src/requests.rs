@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::facts::{Concern, Software};
-use quorlock::node::places::{Answer, Connection, Owner, Role, Voter, failed, unknown};
+use quorlock::node::places::{Answer, Connection, Owner, Role, Voter, Watched, failed, unknown};
 use quorlock::node::{Identity, NodeErrorKind, Request, Vote};
 use quorlock::protocol::{Claim, Moment, Token};
 
@@ -79,6 +79,11 @@ impl Voter for Session {
             }
             Request::Renew { claim, ttl, fencing_token } => {
                 let target = self.target(claim, fencing_token.is_some())?;
+                if self.memory.local.is_heard() {
+                    // Before it is read whether the place is there.
+                    self.watch(target.lock, &target.dir);
+                    self.watched.keep(target.lock, self.memory.local.now() + *ttl);
+                }
                 self.renew(&target, *ttl, *fencing_token).await
             }
             Request::WriteBack { claim, fencing_token } => {
@@ -99,6 +104,10 @@ impl Voter for Session {
             | Request::WithdrawWriter { .. }
             | _ => Err(unknown().into()),
         }
+    }
+
+    fn watched(&self) -> &Watched<Arc<str>> {
+        &self.watched
     }
 
     /// If the last list of what the session has is recent enough and has its place.

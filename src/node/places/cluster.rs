@@ -88,6 +88,9 @@ pub trait Voter: Send + Sync + Sized + 'static {
         request: &Request,
     ) -> impl Future<Output = Result<Answer, Self::Failure>> + Send;
 
+    /// Returns the locks that are watched over this connection.
+    fn watched(&self) -> &Watched<<Self::Cluster as Cluster>::Key>;
+
     /// Returns from when this TTL counts of the place of a holder, if that is known to be there without a request.
     fn confirmed(&self, own: &Own<Self::Cluster>, ttl: Duration) -> Option<Moment>;
 
@@ -290,12 +293,14 @@ impl<C: Cluster> Local<C> {
     }
 
     /// Records a change of a lock that is watched, by which these places have gone, of whatever program. Tells the clients of
-    /// this process that wait for it, and the waiters that are to ask. Returns whether there are any of these.
+    /// this process that wait for it, a holder whose place has gone, and the waiters that are to ask. Returns whether there are any of these.
     pub fn changed(&self, watched: &Watched<C::Key>, lock: &Arc<str>, gone: &[C::Key]) -> bool {
-        let Some(notifies) = watched.changed(lock, gone) else { return false };
+        let Some(mut notifies) = watched.changed(lock, gone) else { return false };
         let mut waiters = Vec::new();
         for key in gone {
-            waiters.extend(self.own.lock().gone(lock, key, self.now()));
+            let (asked, is_holders) = self.own.lock().gone(lock, key, self.now());
+            waiters.extend(asked);
+            notifies |= is_holders;
         }
         for waiter in &waiters {
             self.due.notify_one();

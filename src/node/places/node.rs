@@ -196,7 +196,7 @@ impl<C: Cluster> Node for PlacesNode<C> {
     }
 }
 
-/// Answers a renewal for which no request is needed.
+/// Answers a renewal for which no request is needed: the place is known to be there, and its end would be reported.
 fn renew_locally<V: Voter>(voter: &V, claim: &Claim, ttl: Duration) -> Option<Response> {
     let cluster = voter.cluster();
     if claim.is_several() || ttl < cluster.least_ttl() || voter.connection().ended().is_some() {
@@ -204,6 +204,9 @@ fn renew_locally<V: Voter>(voter: &V, claim: &Claim, ttl: Duration) -> Option<Re
     }
     let (local, lock) = (cluster.local(), claim.keys().next()?);
     let own = local.own.lock().holder(lock, claim.token()).cloned()?;
+    if local.is_heard() && !voter.watched().keep(lock, local.now() + ttl) {
+        return None;
+    }
     let from = voter.confirmed(&own, ttl)?;
     let renewed = || Response::new(Vote::Granted, voter.identity()).counting_from(from);
     local.prolong(lock, &own.key, ttl).then(renewed)

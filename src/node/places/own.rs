@@ -204,22 +204,23 @@ impl<K: Ord + Clone + fmt::Debug, S> OwnPlaces<K, S> {
         self.due.first().map(|(due, ..)| *due)
     }
 
-    /// Records that a place has gone, of whatever program. Returns the waiters of this process that are to ask: whose place
-    /// it was, or whose turn it is.
-    pub fn gone<Q: Eq + ?Sized>(&mut self, lock: &Arc<str>, key: &Q, now: Moment) -> Vec<WaiterId>
+    /// Records that a place has gone, of whatever program. Returns the waiters of this process that are to ask, whose place
+    /// it was, or whose turn it is; and whether it was the place of a holder of this process, which is to renew.
+    pub fn gone<Q: Eq + ?Sized>(&mut self, lock: &Arc<str>, key: &Q, now: Moment) -> (Vec<WaiterId>, bool)
     where
         K: Borrow<Q>,
     {
         let mut asked = Vec::new();
-        let lost = self.by_key(lock, key).and_then(|own| match &own.role {
+        let lost = self.by_key(lock, key).map(|own| match &own.role {
             Role::Waiter(waiting) => Some(waiting.waiter),
             Role::Holder(_) => None,
         });
+        let is_holders = lost == Some(None);
         if let Some(waiter) = lost {
             self.remove(lock, key);
-            asked.push(waiter);
+            asked.extend(waiter);
         }
-        let Some(all) = self.by_lock.get_mut(lock) else { return asked };
+        let Some(all) = self.by_lock.get_mut(lock) else { return (asked, is_holders) };
         for own in all {
             let Role::Waiter(waiting) = &mut own.role else { continue };
             let were = waiting.before.len();
@@ -230,7 +231,7 @@ impl<K: Ord + Clone + fmt::Debug, S> OwnPlaces<K, S> {
                 self.due.insert((now + waiting.turn, Arc::clone(lock), own.key.clone()));
             }
         }
-        asked
+        (asked, is_holders)
     }
 }
 
@@ -269,10 +270,11 @@ mod tests {
     fn a_waiter_is_first_when_all_before_it_have_gone_and_loses_a_turn_that_it_does_not_take() {
         let (lock, mut owned) = (Arc::from("a"), OwnPlaces::default());
         owned.put(&lock, own("a/3", waiting(3, &["a/1", "a/2"]), 60));
-        assert!(owned.gone(&lock, &"a/9", seconds(1)).is_empty());
-        assert!(owned.gone(&lock, &"a/1", seconds(1)).is_empty());
-        assert_eq!(owned.gone(&lock, &"a/2", seconds(5)), [WaiterId::new(3)]);
-        assert!(owned.gone(&lock, &"a/2", seconds(5)).is_empty(), "it knows");
+        let none = (Vec::new(), false);
+        assert_eq!(owned.gone(&lock, &"a/9", seconds(1)), none);
+        assert_eq!(owned.gone(&lock, &"a/1", seconds(1)), none);
+        assert_eq!(owned.gone(&lock, &"a/2", seconds(5)), (vec![WaiterId::new(3)], false));
+        assert_eq!(owned.gone(&lock, &"a/2", seconds(5)), none, "it knows");
         assert!(owned.take_ended(seconds(6)).is_empty());
         assert_eq!(owned.take_ended(seconds(7)).len(), 1);
     }
@@ -281,7 +283,16 @@ mod tests {
     fn a_waiter_whose_place_has_gone_asks_again() {
         let (lock, mut owned) = (Arc::from("a"), OwnPlaces::default());
         owned.put(&lock, own("a/3", waiting(3, &["a/1"]), 60));
-        assert_eq!(owned.gone(&lock, &"a/3", seconds(1)), [WaiterId::new(3)]);
+        assert_eq!(owned.gone(&lock, &"a/3", seconds(1)), (vec![WaiterId::new(3)], false));
         assert!(owned.waiter("a", WaiterId::new(3)).is_none());
+    }
+
+    #[test]
+    fn i52_a_holder_whose_place_has_gone_renews_and_looks() {
+        let (lock, mut owned) = (Arc::from("a"), OwnPlaces::default());
+        let token = Token::found(b"t");
+        owned.put(&lock, own("a/1", Role::Holder(token.clone()), 60));
+        assert_eq!(owned.gone(&lock, &"a/1", seconds(1)), (Vec::new(), true));
+        assert!(owned.holder("a", &token).is_none(), "no list of before says that it is there");
     }
 }

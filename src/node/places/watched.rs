@@ -1,4 +1,4 @@
-//! The locks that clients of this process wait for: who is to hear of what, and which places have gone lately.
+//! The locks that clients of this process wait for or have renewed: who is to hear of what, and which places have gone lately.
 //!
 //! A watch is asked for before the lock is read, over the same connection, so that whatever changes after what was read is
 //! reported.
@@ -42,13 +42,21 @@ impl<K: PartialEq + Clone + fmt::Debug> Watched<K> {
     pub fn begin(&self, lock: &Arc<str>, now: Moment) -> (bool, Vec<Arc<str>>) {
         let mut all = self.0.lock();
         if let Some(watch) = all.get_mut(lock) {
-            watch.used = now;
+            watch.used = watch.used.max(now);
             return (false, Vec::new());
         }
         let old = all.extract_if(|_, watch| now.since(watch.used) > KEPT).map(|(lock, _)| lock).collect();
         let (refused, inspected, gone) = (false, false, VecDeque::new());
         all.insert(Arc::clone(lock), Watch { used: now, refused, inspected, gone });
         (true, old)
+    }
+
+    /// A lock that is renewed stays watched until then at least. Returns whether it is watched.
+    pub fn keep(&self, lock: &str, until: Moment) -> bool {
+        let mut all = self.0.lock();
+        let Some(watch) = all.get_mut(lock) else { return false };
+        watch.used = watch.used.max(until);
+        true
     }
 
     /// Returns whether it is watched already.
@@ -126,5 +134,8 @@ mod tests {
         watched.begin(&b, at(20));
         assert_eq!(watched.begin(&c, at(31)), (true, vec![a]));
         assert!(!watched.has("a") && watched.has("b"));
+        assert!(watched.keep("b", at(60)) && !watched.keep("a", at(60)));
+        watched.begin(&b, at(21));
+        assert_eq!(watched.begin(&Arc::from("d"), at(89)), (true, vec![c]), "one that was renewed stays");
     }
 }

@@ -16,5 +16,7 @@ for place = 1, #KEYS do
   elseif call('PTTL', KEYS[place]) < ttl then
     call('PEXPIRE', KEYS[place], ttl)
   end
+  -- The client is to be notified of the next change by another one (renew.lua).
+  call('GET', KEYS[place])
 end
 return {missing and 'restored' or 'granted'}

@@ -52,7 +52,7 @@ impl Session<'_> {
                     self.notes.pushed(push);
                     if let Some(listeners) = self.listeners
                         && !(self.pushes_own
-                            && self.in_flight.front().is_some_and(|sent| sent.changes_own_place(push)))
+                            && self.in_flight.front().is_some_and(|sent| sent.changes_own(push)))
                     {
                         listeners.pushed(push, &self.identity);
                     }

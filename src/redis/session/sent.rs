@@ -13,12 +13,16 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Returns whether the push says that the place of a waiter has changed because this request enqueues it
-    /// again. Redis 6.0 pushes that just before its reply; it is not the waiter's turn then.
-    pub(super) fn changes_own_place(&self, push: &[u8]) -> bool {
+    /// Returns whether the push says that what the client itself has there has changed, because of this request: the place of
+    /// a waiter that it enqueues again, or a lock that it renews. Redis 6.0 pushes that just before its reply; it is not the
+    /// waiter's turn then, and the holder has lost nothing.
+    pub(super) fn changes_own(&self, push: &[u8]) -> bool {
         let Expected::Response { pending, .. } = &self.expected else { return false };
-        let Request::Enqueue { key, waiter, .. } = &*pending.request else { return false };
-        is_change_of(push, turn_key(key, *waiter).as_bytes())
+        match &*pending.request {
+            Request::Enqueue { key, waiter, .. } => is_change_of(push, turn_key(key, *waiter).as_bytes()),
+            Request::Renew { claim, .. } => claim.keys().any(|key| is_change_of(push, key.as_bytes())),
+            _ => false,
+        }
     }
 
     /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.

@@ -67,6 +67,9 @@ pub struct Capabilities {
     pub order: Order,
     /// The changes of keys of which the node notifies its listeners.
     pub hints: Hints,
+    /// Whether a granted [renewal](super::Request::Renew) asks for a hint, too: of the next change of its keys that another
+    /// client makes.
+    pub hints_to_holders: bool,
     /// Whether acknowledged changes survive a crash of the host.
     pub durability: Durability,
     /// Whether the node is one server or a consensus group.
@@ -82,7 +85,7 @@ impl Capabilities {
     #[must_use]
     pub fn all() -> Capabilities {
         let able = Capability::ALL.into_iter().fold(Capabilities::default(), Capabilities::with);
-        Capabilities { order: Order::PerKey, hints: Hints::RemovalAndExpiry, ..able }
+        Capabilities { order: Order::PerKey, ..able.hinting(Hints::RemovalAndExpiry).hinting_holders() }
     }
 
     /// Adds a capability.
@@ -107,6 +110,12 @@ impl Capabilities {
     #[must_use]
     pub fn hinting(self, hints: Hints) -> Capabilities {
         Capabilities { hints, ..self }
+    }
+
+    /// Declares that a granted renewal asks for a hint of the next change of its keys by another client.
+    #[must_use]
+    pub fn hinting_holders(self) -> Capabilities {
+        Capabilities { hints_to_holders: true, ..self }
     }
 
     /// Declares that acknowledged changes survive a crash of the host.

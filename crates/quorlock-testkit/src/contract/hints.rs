@@ -22,6 +22,26 @@ pub(super) async fn a_removal_notifies_the_first_in_the_queue(bench: &Bench<'_>)
     bench.until_notified(holder.key()).await
 }
 
+pub(super) async fn a_removal_by_another_client_notifies_a_holder_that_has_renewed(
+    bench: &Bench<'_>,
+) -> Finding {
+    let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
+    // A second one may need no request, and does not notify of itself.
+    for _ in 0..2 {
+        is(&bench.renew(&holder, LONG).await?, &Vote::Granted)?;
+    }
+    let hints = bench.ear.hints(holder.key());
+    ensure(hints == 0, format!("{hints} hints about a key that only its holder has changed"))?;
+    // Also after a renewal that has restored it.
+    for _ in 0..2 {
+        bench.ear.expect(holder.key());
+        bench.remove(holder.key()).await?;
+        bench.until_notified(holder.key()).await?;
+        is(&bench.renew(&holder, LONG).await?, &Vote::Restored)?;
+    }
+    Ok(())
+}
+
 /// The change is by another client: a server need not notify a client of its own.
 pub(super) async fn a_turn_is_notified_by_the_change_of_a_key(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };

@@ -297,7 +297,7 @@ impl Connection {
     }
 }
 
-/// Watches the key for a client that was refused or has inspected it, and the turn for a waiter in the queue.
+/// Watches the key for a client that was refused, has inspected or has renewed it, and the turn for a waiter in the queue.
 fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeError>) {
     if let (Request::Enqueue { key, waiter, .. }, Ok(Response { vote: Vote::Queued(queued), .. })) =
         (request, answer)
@@ -307,6 +307,11 @@ fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeE
             server.locks.watch.key(key);
         }
         return;
+    }
+    if let (Request::Renew { claim, .. }, Ok(Response { vote: Vote::Granted | Vote::Restored, .. })) =
+        (request, answer)
+    {
+        claim.keys().for_each(|key| server.locks.watch.held(key));
     }
     let looked = matches!(request, Request::Inspect { .. });
     if let Ok(Response { vote, .. }) = answer

@@ -49,7 +49,9 @@ impl Locks {
         }
         let outcome = records.apply(request)?;
         for change in records.changes() {
-            self.put(change.key.into(), Some(change.record.clone()));
+            let key: Arc<str> = change.key.into();
+            self.watch.released(&key, &self.record(&key), &change.record);
+            self.put(key, Some(change.record.clone()));
         }
         Ok(outcome)
     }

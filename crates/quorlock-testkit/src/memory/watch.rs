@@ -14,6 +14,8 @@ use crate::planting::Stored;
 pub(super) struct Watch {
     /// Locks: a change of the holder, or of the writers that wait.
     keys: BTreeSet<Arc<str>>,
+    /// Locks of which a holder hears: another holder, or none.
+    held: BTreeSet<Arc<str>>,
     /// Waiters in queues: the turn.
     turns: BTreeSet<(Arc<str>, WaiterId)>,
     changes: Vec<Change>,
@@ -36,6 +38,19 @@ impl Watch {
         self.keys.insert(key.into());
     }
 
+    /// Reports the next change of the lock at `key` to its holder, if that is by another client.
+    pub(super) fn held(&mut self, key: &str) {
+        self.held.insert(key.into());
+    }
+
+    /// A request has changed the lock from one state to the other: if it has another holder now, or none, the holder itself
+    /// has released it or passed it on.
+    pub(super) fn released(&mut self, key: &str, old: &Stored, new: &Record) {
+        if holder(old) != new.held.as_ref().map(|held| &held.token) {
+            self.held.remove(key);
+        }
+    }
+
     /// Reports the turn of a waiter.
     pub(super) fn turn(&mut self, key: &Arc<str>, waiter: WaiterId) {
         self.turns.insert((Arc::clone(key), waiter));
@@ -56,6 +71,7 @@ impl Watch {
 
     pub(super) fn flush(&mut self) {
         self.keys.clear();
+        self.held.clear();
         self.turns.clear();
         // It includes all recorded changes of keys.
         self.changes.retain(|change| matches!(change, Change::Message(..)));
@@ -64,7 +80,8 @@ impl Watch {
 
     /// Reports what differs between two states of a lock.
     pub(super) fn compare(&mut self, key: &Arc<str>, old: &Stored, new: &Stored) {
-        if has_changed(old, new) && self.keys.remove(key) {
+        let concerns_holder = holder(old) != holder(new) && self.held.remove(key);
+        if (has_changed(old, new) && self.keys.remove(key)) || concerns_holder {
             self.changes.push(Change::Key(key.to_string()));
         }
         let waits = |stored: &Stored, waiter| {
@@ -122,6 +139,10 @@ fn has_changed(old: &Stored, new: &Stored) -> bool {
 
 fn held(record: &Record) -> Option<(&Token, Option<u64>)> {
     record.held.as_ref().map(|held| (&held.token, held.ends))
+}
+
+fn holder(stored: &Stored) -> Option<&Token> {
+    stored.as_ref()?.held.as_ref().map(|held| &held.token)
 }
 
 fn ends(stored: &BTreeMap<Arc<str>, Stored>, key: &Arc<str>) -> Option<u64> {

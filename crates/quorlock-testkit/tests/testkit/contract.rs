@@ -126,7 +126,7 @@ async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
     let mute = WrappedNode::new(memory.clone()).on_listen(|listener, _| listener.on_hint(Hint::Subscribed));
     let breach = check_contract(&mute, &memory, &*clock).await.expect_err("it gives no hints");
     let message = breach.to_string();
-    assert!(message.contains("breaks 7 of"), "{message}");
+    assert!(message.contains("breaks 8 of"), "{message}");
     assert!(message.contains("a removal by another client notifies refused clients"), "{message}");
 }
 

@@ -2,8 +2,10 @@
 -- ARGV: token, TTL in milliseconds, tombstone, queue of a fair lock, counter or nothing, number, times
 -- of the queue.
 if is_own(token) then
-  -- Even in the millisecond in which it was stored: a key that is changed after it was read is no longer tracked.
-  if call('PTTL', lock) <= tonumber(ARGV[2]) then call('PEXPIRE', lock, ARGV[2]) end
+  if call('PTTL', lock) < tonumber(ARGV[2]) then call('PEXPIRE', lock, ARGV[2]) end
+  -- The client is to be notified of the next change by another one: a key that is changed after it was read is no longer
+  -- tracked.
+  is_own(token)
   return {'granted'}
 end
 if call('EXISTS', lock) == 1 then return held(0) end
@@ -15,4 +17,5 @@ local first = waiting(redis.pcall('SETRANGE', ARGV[4], 0, ''), ARGV[4], ARGV[7],
 if first then return first end
 if ARGV[5] ~= '' and counter(ARGV[5]) < tonumber(ARGV[6]) then raise(ARGV[5], ARGV[6]) end
 store(token, ARGV[2])
+is_own(token)
 return {'restored'}
