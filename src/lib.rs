@@ -72,8 +72,9 @@
 //! - **Where clocks and memory cannot be trusted.** It relies on clocks that run at nearly the same rate, and on
 //!   servers that keep keys until they expire. A restart that loses keys is detected, as is a promoted replica,
 //!   and the server's votes do not count for `max_ttl` ([`RestartGuard`]). Clocks that jump are not detected;
-//!   eviction, `FLUSHALL` and a [`revoke`](Lock::revoke) only at the next renewal, at most a third of the TTL later:
-//!   until then [`Lease::check`], which reads the clock and asks no node, passes. Consensus (etcd, ZooKeeper) does
+//!   eviction, `FLUSHALL` and a [`revoke`](Lock::revoke) only at the next renewal, at most a third of the TTL later, or
+//!   once a lease has been renewed, when a node says that its key has changed: until then [`Lease::check`], which reads
+//!   the clock and asks no node, passes. Consensus (etcd, ZooKeeper) does
 //!   not depend on clocks and kept keys.
 //!
 //! # Which call

@@ -28,6 +28,8 @@ pub(crate) enum Event {
     Verdict(Arc<Round>, Verdict),
     /// Something may be due: it is time, or the coordinator is being closed.
     Look,
+    /// A node says that a key of the lease has changed there. It may be reporting it.
+    Hint,
     /// The last answer of a round has arrived. A node may be reporting it.
     Settled,
     /// This runtime, which is driven, has its timer from now on.

@@ -22,6 +22,7 @@
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
+//! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
 //! | the holder renews | As if a renewal were due; joins one in flight. |
 //! | the holder extends it | Renews for a longer TTL, also from then on. A renewal in flight has asked for less, and is not counted. |
@@ -117,6 +118,8 @@ pub(crate) struct Keeper {
     last_round: LastRound,
     /// Whether to ask nodes again, if the latest round ends with the key on no more than a quorum.
     wants_repair: bool,
+    /// Whether it hears of changes of its keys.
+    hears: bool,
     timer: Timer,
     held: Held,
     streak: Streak,
@@ -175,6 +178,7 @@ impl Keeper {
             renewing: None,
             last_round: LastRound::None,
             wants_repair: true,
+            hears: false,
             timer: Timer::default(),
             held: acquisition.meter.held(begun),
             streak: Streak::new(begun),
@@ -320,6 +324,12 @@ impl LeaseKeeper for Keeper {
                 self.runtime = runtime;
                 Ok(())
             }
+            Event::Hint => {
+                if self.keep.handle_hint(&*self.engine.nodes, now) {
+                    self.move_to_task();
+                }
+                return None;
+            }
             Event::Settled => {
                 self.set_timer(now);
                 if self.engine.closing.is_cancelled() {
@@ -384,6 +394,7 @@ const LATE: Duration = Duration::from_millis(20);
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.engine.nodes.timers.stop(&mut self.timer);
+        self.stop_hearing();
         self.state.close_slot();
         drop(self.take_successor());
     }

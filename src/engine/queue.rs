@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use super::lease_state::LeaseState;
 use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, notify_listener};
@@ -58,6 +59,8 @@ struct Inner {
     branches: Vec<Weak<WaitQueues>>,
     /// The keys by which nodes notify us of our turn, and the lock of each.
     turns: HashMap<Arc<str>, Arc<str>>,
+    /// The leases that were renewed, by their keys: each is to hear of a change of them (rule I-52).
+    leases: HashMap<Arc<str>, Weak<LeaseState>>,
 }
 
 impl Default for Inner {
@@ -70,6 +73,7 @@ impl Default for Inner {
             hearing: NodeSet::default(),
             branches: Vec::new(),
             turns: HashMap::new(),
+            leases: HashMap::new(),
         }
     }
 }
@@ -141,7 +145,9 @@ impl WaitQueues {
 
     /// The number of keys that are held here or contended for.
     pub(crate) fn len(&self) -> usize {
-        self.inside.lock().by_key.len()
+        let inside = self.inside.lock();
+        let only_heard_of = inside.leases.keys().filter(|key| !inside.by_key.contains_key(*key)).count();
+        inside.by_key.len() + only_heard_of
     }
 
     /// Whether this process holds the key, or another caller in it came first.

@@ -29,8 +29,9 @@ impl<K, F> Lock<K, F> {
     /// shown for all readers together revokes the lock from all, but a renewal in flight may store a reader's share
     /// again for a moment: revoke each of them first, a hundred at a time, as `quorlock release --force` does.
     ///
-    /// **The holder is not notified.** It learns of the loss at its next renewal, and relies on its lease until then.
-    /// Only a resource that checks [fencing tokens](crate::fence) refuses what it writes meanwhile. Nodes that do not
+    /// **The holder is not asked.** It learns of the loss at its next renewal, and relies on its lease until then. A holder
+    /// that has renewed before hears from most kinds of node that its key has changed, and renews then
+    /// ([which](crate::node::Capabilities::hints_to_holders)). Only a resource that checks [fencing tokens](crate::fence) refuses what it writes meanwhile. Nodes that do not
     /// answer are not reached: the key expires there; and if they are a quorum, the holder goes on renewing with
     /// them.
     ///

@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, acquiring, another, asked, bench, forever, passing, without_hints};
+use crate::common::{
+    Bench, TTL, VALIDITY, acquiring, another, asked, bench, forever, passing, without_hints,
+};
 use quorlock::{
-    Coordinator,
+    Coordinator, Lease, LossReason, Renewal,
     node::{Expiry, Hint, HintListener, Node, Request},
     runtime::Clock,
 };
@@ -34,6 +36,76 @@ async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
         let late = bench.clock.now().since(before);
         assert!(late <= 10 * MS, "deleted: {deleted}, {late:?} late");
     }
+}
+
+/// A bench of five nodes, 10 ms away.
+fn far() -> Bench {
+    let bench = bench(5);
+    bench.delay(5 * MS, 5 * MS);
+    bench
+}
+
+/// Waits until the leases have been renewed, and for another second.
+async fn renewed(bench: &Bench) {
+    bench.pass(TTL / 3 + Duration::from_secs(1)).await;
+    assert_eq!(asked(&bench.nodes), 2 * 5);
+}
+
+/// Deletes the key on a quorum of the nodes, and asserts that its holder is notified.
+async fn hears<K, F>(bench: &Bench, lease: &Lease<K, F>, key: &str) {
+    renewed(bench).await;
+    let before = bench.clock.now();
+    bench.nodes[..3].iter().for_each(|node| node.remove(key));
+    assert_eq!(lease.lost().await.reason, LossReason::QuorumLost);
+    let heard = bench.clock.now().since(before);
+    assert!(heard <= 20 * MS, "{heard:?} after {key} was deleted");
+    bench.settle().await;
+    assert!(format!("{:?}", bench.coordinator).contains("queues: 0"), "{:?}", bench.coordinator);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i52_a_holder_whose_key_is_deleted_on_a_quorum_hears_of_it_within_two_trips() {
+    let bench = far();
+    let lease = bench.lock().acquire().await.unwrap();
+    hears(&bench, &lease, "r").await;
+    for key in ["r", "s"] {
+        let bench = far();
+        let lease = bench.coordinator.lock_all(["r", "s"]).ttl(TTL).acquire().await.unwrap();
+        hears(&bench, &lease, key).await;
+    }
+}
+
+/// Without its hint, a second and a third node would lose it before the next renewal.
+#[tokio::test(start_paused = true)]
+async fn i52_a_key_that_is_deleted_on_one_node_after_the_other_is_restored_in_between() {
+    let bench = far();
+    let lease = bench.lock().acquire().await.unwrap();
+    renewed(&bench).await;
+    for node in &bench.nodes {
+        node.remove("r");
+        bench.pass(30 * MS).await;
+        assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(lease.token())));
+    }
+    lease.check().unwrap();
+    assert_eq!(asked(&bench.nodes), 7 * 5);
+}
+
+/// The marker of a shared lock changes with each reader, and a holder that renews itself has said when.
+#[tokio::test(start_paused = true)]
+async fn i52_readers_and_holders_that_renew_themselves_hear_of_nothing() {
+    let bench = bench(5);
+    let reader = bench.lock().shared().acquire().await.unwrap();
+    let manual = bench.coordinator.lock("s").ttl(TTL).renewal(Renewal::Manual).acquire().await.unwrap();
+    manual.renew().await.unwrap();
+    bench.pass(TTL / 3 + Duration::from_secs(1)).await;
+    let before = asked(&bench.nodes);
+    for node in &bench.nodes {
+        node.remove("r");
+        node.remove("s");
+    }
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(asked(&bench.nodes), before);
+    assert!(reader.check().is_ok() && manual.check().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,11 +1,11 @@
-//! What servers track for a client (CLIENT TRACKING): nothing of released locks.
+//! What servers track for a client (CLIENT TRACKING): nothing of released locks, and the keys of leases that were renewed.
 //!
 //! A lock that an inspection finds free is tracked on purpose, until it is acquired: observers and
 //! clients that look for a free permit wait for that.
 
 use futures::future::BoxFuture;
 use quorlock::{Coordinator, Fencing, Lock, MultiLock, Wait};
-use quorlock_testkit::{Kind, eventually, patience};
+use quorlock_testkit::{Kind, eventually, patience, until};
 
 use crate::world::{World, client};
 
@@ -143,5 +143,25 @@ async fn a_server_tracks_no_released_lock() {
         let most = format!("{what}: {before} keys, as before");
         let forgotten = eventually(&most, patience(), async || remembered(&world).await <= before).await;
         assert!(forgotten.is_ok(), "{what}: {} keys for {before} before", remembered(&world).await);
+    }
+}
+
+/// The next renewal is due in twenty minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn i52_a_holder_that_has_renewed_hears_that_its_key_is_gone() {
+    let world = World::start(3).await;
+    let other = client(&world.servers.urls(), |builder| builder);
+    for revoked in [false, true] {
+        let lease = world.lock().acquire().await.unwrap();
+        lease.renew().await.unwrap();
+        if revoked {
+            other.lock("r").revoke(lease.token()).await.unwrap();
+        } else {
+            for server in world.servers.iter() {
+                server.command(&["DEL", "r"]).await.unwrap();
+            }
+        }
+        until("the holder knows", async || lease.check().is_err()).await;
+        world.wait_for_keys(0).await;
     }
 }

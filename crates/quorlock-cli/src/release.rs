@@ -63,8 +63,8 @@ Examples:
   quorlock release --force db/migrate               # shows who holds it, and asks
   quorlock release --force --yes db/migrate         # does not ask
 
---force breaks a promise: the holder is not notified and works on until its next renewal, within a
-third of its TTL, while another client may already hold the lock. Only a resource that checks
+--force breaks a promise: the holder works on until its next renewal, within a third of its TTL, or
+until nodes notify it, while another client may already hold the lock. Only a resource that checks
 fencing tokens is protected then. Fencing counters are kept.";
 
 /// Revokes the `lock` from the holder of `token`, or from all that are seen to hold it.

@@ -21,6 +21,10 @@ const LONGEST_DELAY: u32 = 30;
 /// spread out.
 const DELAY: u32 = 100;
 
+/// The least time from one renewal to the next after many hints, as a fraction of the TTL: 1 s of 30. A server that pushes
+/// each key soon after it was read makes a lease cost ten times as much, and not more.
+const HINTED: u32 = 30;
+
 /// When the next renewal of a lease is due.
 #[derive(Clone, Debug)]
 pub struct RenewalSchedule {
@@ -65,6 +69,20 @@ impl RenewalSchedule {
     /// Moves the next renewal forward to `due`, for a lease that has less than its TTL.
     pub fn begin_at(&mut self, due: Moment) {
         self.due = self.due.map(|usual| usual.min(due));
+    }
+
+    /// Moves the next renewal forward to `now`, after `many` hints to a thirtieth of the TTL after the last one: a node says
+    /// that the key has changed (rule I-52). Returns whether it was due later. A lease that its holder renews stays as it is.
+    pub fn begin_for_hint(&mut self, now: Moment, many: bool) -> bool {
+        let before = self.due;
+        self.begin_at(if many { now.max(self.sent + self.ttl / HINTED) } else { now });
+        self.due < before
+    }
+
+    /// Returns whether the next renewal was moved forward.
+    #[must_use]
+    pub fn is_early(&self) -> bool {
+        self.due < self.usually_due()
     }
 
     /// Returns the TTL of the lease.
@@ -207,6 +225,21 @@ mod tests {
         schedule.send(second(111));
         confirm(&mut schedule, second(111), second(112));
         assert_eq!(schedule.due(), Some(second(121)));
+    }
+
+    #[test]
+    fn i52_a_hint_moves_the_next_renewal_forward_and_many_to_a_thirtieth_of_the_ttl_after_the_last() {
+        let mut schedule = automatic();
+        assert!(!schedule.is_early() && schedule.begin_for_hint(second(100), true) && schedule.is_early());
+        assert_eq!(schedule.due(), Some(second(101)));
+        assert!(!schedule.begin_for_hint(second(105), true), "it is due already");
+        schedule.send(second(101));
+        confirm(&mut schedule, second(101), second(101));
+        assert_eq!(schedule.due(), Some(second(111)), "once");
+        assert!(schedule.begin_for_hint(second(101), false));
+        assert_eq!(schedule.due(), Some(second(101)));
+        let mut manual = RenewalSchedule::new(None, TTL, second(100));
+        assert!(!manual.begin_for_hint(second(105), false) && manual.due().is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Renews a lease, and decides by the verdict whether it is lost ([`Keeper::apply_verdict`]). When a renewal is due, or tried
 //! again, is decided in `quorlock_protocol::renewal`, and which nodes are asked again in `machine::keep`; that its deadline has passed, in `Keeper::handle`.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Followed, Round};
 use crate::telemetry::{self, At};
 use quorlock_protocol::machine::{KeyStates, Latest, Renewed};
-use quorlock_protocol::{Claim, Moment, Verdict};
+use quorlock_protocol::{Claim, Mode, Moment, Verdict};
 
 /// A renewal in flight.
 pub(super) struct Renewing {
@@ -151,6 +152,21 @@ impl Keeper {
         }
     }
 
+    /// Hears of changes of the keys from now on: nodes report them after a renewal (rule I-52). The marker of a shared lock
+    /// changes with each reader, so a share does not.
+    fn hear(&mut self) {
+        if self.claim.mode() == Mode::Exclusive {
+            self.engine.queues.hear_for(self.claim.keys(), &self.state);
+            self.hears = true;
+        }
+    }
+
+    pub(super) fn stop_hearing(&mut self) {
+        if mem::take(&mut self.hears) {
+            self.engine.queues.stop_hearing_for(self.claim.keys(), &self.state);
+        }
+    }
+
     fn stop_repairs(&mut self) {
         self.keep.stop_repairs();
         self.wants_repair = false;
@@ -160,6 +176,7 @@ impl Keeper {
     /// the next if that is lost; until then a node excludes more than it has to (rule S-6).
     pub(super) fn downgrade(&mut self, asked_by: RenewReply) {
         self.clear_held();
+        self.stop_hearing();
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
         self.renew_anew(asked_by);
@@ -264,6 +281,7 @@ impl Keeper {
 
     /// Schedules the renewal after one that is valid until `deadline`.
     pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
+        self.hear();
         let timing = self.engine.timing(self.ttl());
         if self.keep.confirmed(&*self.engine.nodes, &timing, deadline, now) {
             let (resource, left) = (&self.state.resource, deadline.since(now));

@@ -158,6 +158,7 @@ impl Keeper {
         }
         // The old lease ends before the new one begins.
         self.end();
+        self.stop_hearing();
         let hold_until = next.max_hold.map(|longest| now + longest);
         self.handoff = next.handoff();
         self.meter = next.meter.clone();

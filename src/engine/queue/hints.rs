@@ -6,6 +6,8 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 use super::WaitQueues;
+use crate::engine::commands::Event;
+use crate::engine::lease_state::LeaseState;
 use crate::node::{Hint, HintListener};
 use quorlock_protocol::machine::NodeSet;
 
@@ -109,6 +111,28 @@ impl WaitQueues {
         signals.is_some_and(|signals| !signals.turns.is_empty())
     }
 
+    /// Has this lease hear of changes of its keys, if any node sends hints.
+    pub(crate) fn hear_for<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>>, lease: &Arc<LeaseState>) {
+        let mut inside = self.inside.lock();
+        if !inside.hearing.is_empty() {
+            inside.leases.extend(keys.map(|key| (key.clone(), Arc::downgrade(lease))));
+        }
+    }
+
+    /// Ends that, unless the keys are those of another lease by now.
+    pub(crate) fn stop_hearing_for<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a Arc<str>>,
+        lease: &Arc<LeaseState>,
+    ) {
+        let mut inside = self.inside.lock();
+        for key in keys {
+            if inside.leases.get(key).is_some_and(|known| known.as_ptr() == Arc::as_ptr(lease)) {
+                inside.leases.remove(key);
+            }
+        }
+    }
+
     /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn clear_hints(&self, key: &str) {
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
@@ -177,10 +201,12 @@ impl HintListener for HintSink {
         let Some(queues) = self.queues.upgrade() else { return };
         let node = NodeSet::of(self.node);
         let mut inside = queues.inside.lock();
+        let mut lease = None;
         match hint {
             Hint::Subscribed => inside.hearing.add(node),
             Hint::Invalidated(key) => {
                 let key = std::str::from_utf8(key).unwrap_or_default();
+                lease = inside.leases.get(key).and_then(Weak::upgrade);
                 if let Some(lock) = inside.turns.get(key).cloned() {
                     if let Some(queue) = inside.by_key.get_mut(&lock) {
                         queue.signals_mut().turns.add(node);
@@ -201,6 +227,9 @@ impl HintListener for HintSink {
         }
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
         drop(inside);
+        if let Some(lease) = lease {
+            lease.handle(Event::Hint);
+        }
         for branch in &branches {
             HintSink { queues: Arc::downgrade(branch), node: self.node }.on_hint(hint);
         }

@@ -135,8 +135,8 @@ fn warning(resource: &str, holders: &[Seen]) -> String {
         return text;
     }
     text.push_str(
-        "Taking it away breaks a promise: the holder is not notified and works on until its next renewal,\n\
-         within a third of its TTL, while another client may already hold the lock. Only a resource that\n\
+        "Taking it away breaks a promise: the holder works on until its next renewal, within a third of its\n\
+         TTL, or until nodes notify it, while another client may already hold the lock. Only a resource that\n\
          checks fencing tokens is protected then. Fencing counters are kept.",
     );
     text

@@ -12,6 +12,7 @@
 //! | it is time ([`Keep::due`]) | A renewal, unless many others are in flight; else a repair. |
 //! | a renewal is sent ([`Keep::renew`]) | Repairs are over. What the rounds before left on each node is kept. |
 //! | its verdict ([`Keep::count`]) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
+//! | a node says that the key has changed ([`Keep::handle_hint`]) | The next renewal is due now: it restores the key, or finds that the lease is lost. |
 //! | all nodes have answered in the round that won the lock ([`Keep::look`]) | A repair is planned if no more than a quorum holds the key. |
 //! | a repair is due ([`Keep::repair`]) | Returns the nodes that lack the key and have answered. |
 //!
@@ -28,6 +29,7 @@
 //!   never moves back (I-6) and counts from before the renewal was sent (I-7).
 //! - A failed renewal changes nothing, but `nodes - quorum + 1` nodes without the key end the lease
 //!   (I-11).
+//! - A hint counts for nothing: it only moves the next renewal forward (I-52).
 //! - What earlier rounds left on each node is never forgotten: an unknown state stays unknown (I-40).
 
 use std::time::Duration;
@@ -48,6 +50,10 @@ pub struct Keep {
     before: KeyStates,
     schedule: RenewalSchedule,
     is_renewing: bool,
+    /// Whether a node has said since the latest renewal was sent that the key has changed.
+    is_hinted: bool,
+    /// How many renewals hints have asked for since the latest one that was due without them.
+    hinted: u8,
     repair: Option<Box<Repair>>,
 }
 
@@ -100,7 +106,8 @@ impl Keep {
     /// Keeps a lease with this schedule.
     #[must_use]
     pub fn new(schedule: RenewalSchedule) -> Keep {
-        Keep { before: KeyStates::default(), schedule, is_renewing: false, repair: None }
+        let (before, hinted) = (KeyStates::default(), 0);
+        Keep { before, schedule, is_renewing: false, is_hinted: false, hinted, repair: None }
     }
 
     /// Returns when renewals are due.
@@ -163,8 +170,11 @@ impl Keep {
         debug_assert!(!self.is_renewing, "a renewal beside another one");
         self.settle(latest);
         self.repair = None;
+        if !self.schedule.is_early() {
+            self.hinted = 0;
+        }
         self.schedule.send(sent);
-        self.is_renewing = true;
+        (self.is_renewing, self.is_hinted) = (true, false);
     }
 
     /// Records that the verdict on the renewal in flight does not apply any more.
@@ -209,8 +219,25 @@ impl Keep {
         now: Moment,
     ) -> bool {
         self.schedule.confirm(timing, (deadline, now), || nodes.random());
+        if self.is_hinted {
+            self.handle_hint(nodes, now);
+        }
         let is_short = deadline.since(now) < timing.warned_below(timing.renewal_every());
         self.schedule.is_failing() && is_short && self.schedule.begins_series()
+    }
+
+    /// A node says that the key has changed there, as when it was deleted or evicted (rule I-52). Returns whether the next
+    /// renewal is due earlier than it was. One that is in flight may have been answered there before. As many as there are
+    /// nodes follow without a pause: an operator deletes a key on one after the other.
+    pub fn handle_hint(&mut self, nodes: &impl Deployment, now: Moment) -> bool {
+        if self.is_renewing {
+            self.is_hinted = true;
+            return false;
+        }
+        let is_earlier =
+            self.schedule.begin_for_hint(now, usize::from(self.hinted) >= nodes.quorum().nodes());
+        self.hinted = self.hinted.saturating_add(is_earlier.into());
+        is_earlier
     }
 
     /// Plans a repair if too many nodes are known to lack the key. Returns whether one is planned.

@@ -245,3 +245,58 @@ fn a_node_that_answers_in_time_is_not_taken_for_silent() {
     assert_eq!(repaired(&mut slow, first, Some(at(10)), at(40)), None, "it may answer");
     assert_eq!(repaired(&mut slow, both, None, at(100)), Some(vec![3, 4]), "it has");
 }
+
+/// Confirms the renewal that is sent at this moment, and returns when the next is due.
+fn renewed(keep: &mut Keep, sent: Moment) -> Moment {
+    let term = Term::until(sent + TTL);
+    keep.renew(None, sent);
+    let mut round = round(sent, &[Granted, Granted, Granted]);
+    let verdict = round.decide(&FIVE, sent).unwrap();
+    let limits = (&term, Moment::NEVER, Drift::default());
+    let Renewed::Confirmed(deadline) = keep.count(&FIVE, (&round, verdict), limits, sent) else { panic!() };
+    keep.confirmed(&FIVE, &LeaseTiming::new(TTL, Drift::default(), Duration::ZERO), deadline, sent);
+    keep.poll_timeout(Moment::NEVER)
+}
+
+#[test]
+fn i52_a_hint_asks_for_a_renewal_and_counts_for_nothing() {
+    let mut keep = keep();
+    assert!(keep.handle_hint(&FIVE, at(3_000)));
+    assert_eq!(keep.poll_timeout(at(29_000)), at(3_000));
+    assert_eq!(keep.due(at(3_000), || false, || 0), Some(Due::Renewal));
+    assert_eq!(renewed(&mut keep, at(3_000)), at(13_000), "the next is due as usual");
+    keep.renew(None, at(13_000));
+    assert!(!keep.handle_hint(&FIVE, at(13_000)), "one is in flight");
+    keep.abandon();
+    keep.renew(None, at(13_001));
+    assert_eq!(keep.poll_timeout(Moment::NEVER), Moment::NEVER);
+}
+
+#[test]
+fn i52_a_hint_during_a_renewal_asks_for_another_one() {
+    let mut keep = keep();
+    keep.renew(None, at(10_000));
+    keep.handle_hint(&FIVE, at(10_000));
+    keep.is_renewing = false;
+    keep.confirmed(&FIVE, &LeaseTiming::new(TTL, Drift::default(), Duration::ZERO), at(39_000), at(10_001));
+    assert_eq!(keep.poll_timeout(Moment::NEVER), at(10_001));
+}
+
+#[test]
+fn i52_many_hints_ask_for_a_renewal_once_in_a_thirtieth_of_the_ttl() {
+    let (mut keep, mut now) = (keep(), at(1_000));
+    for node in 0..5 {
+        assert!(keep.handle_hint(&FIVE, now), "{node}");
+        assert_eq!(keep.poll_timeout(Moment::NEVER), now);
+        assert_eq!(renewed(&mut keep, now), now + TTL / 3);
+    }
+    for _ in 0..3 {
+        assert!(keep.handle_hint(&FIVE, now));
+        now = now + TTL / 30;
+        assert_eq!(keep.poll_timeout(Moment::NEVER), now);
+        renewed(&mut keep, now);
+    }
+    now = now + TTL / 3;
+    renewed(&mut keep, now);
+    assert!(keep.handle_hint(&FIVE, now) && keep.poll_timeout(Moment::NEVER) == now, "after a usual one");
+}
