@@ -61,6 +61,7 @@ pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &Histo
         offers: metadata.offers,
         violations: broken.take(MOST_VIOLATIONS).collect(),
         violations_in_all: report.violations.len(),
+        broken_locks: broken_locks(&report),
         faults: faults(metadata),
         phases: probes.phases(),
         around: probes.around(),
@@ -167,6 +168,16 @@ fn verdicts(
     let evidence = if complaints.is_empty() { "none found".to_owned() } else { complaints.join("; ") };
     say("no problems during the run", complaints.is_empty(), evidence);
     verdicts
+}
+
+fn broken_locks(report: &Report) -> BTreeMap<Check, BTreeSet<String>> {
+    let mut locks: BTreeMap<Check, BTreeSet<String>> = BTreeMap::new();
+    for violation in &report.violations {
+        if let Some(lock) = violation.resource() {
+            locks.entry(violation.check()).or_default().insert(lock.to_string());
+        }
+    }
+    locks
 }
 
 fn is_expected(scenario: &Scenario, check: Check) -> bool {

@@ -2,6 +2,8 @@
 //!
 //! Times are microseconds since the run began.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use quorlock_history::{Check, Ending, Seen};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,9 @@ pub(crate) struct Outcome {
     pub(crate) violations: Vec<Broken>,
     /// The number of all violations.
     pub(crate) violations_in_all: usize,
+    /// All locks with violations, by check.
+    #[serde(default)]
+    pub(crate) broken_locks: BTreeMap<Check, BTreeSet<String>>,
     pub(crate) faults: Vec<FaultSpan>,
     /// Acquisitions of uncontended locks, by the number of faulty nodes.
     pub(crate) phases: Vec<Phase>,

@@ -1,5 +1,7 @@
 //! Synthetic outcomes: 30 s, 5 nodes, 4 workers, 4 locks, 3,000 holds.
 
+use std::collections::BTreeMap;
+
 use quorlock_history::{Check, Ending, Seen};
 
 use crate::outcome::{
@@ -41,6 +43,7 @@ pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
         offers: 1_204,
         violations: Vec::new(),
         violations_in_all: 0,
+        broken_locks: BTreeMap::new(),
         around: around(),
         phases: phases(),
         timeline: Timeline {

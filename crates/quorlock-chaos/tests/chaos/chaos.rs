@@ -125,6 +125,7 @@ fn killed_masters_keep_every_guarantee() {
     let outcomes: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert_eq!(outcomes[0]["passed"], true);
+    assert_eq!(outcomes[0]["broken_locks"], serde_json::json!({}));
     assert!(outcomes[0]["seen"]["holds"].as_u64().unwrap() > 0);
 
     let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
@@ -194,9 +195,16 @@ fn a_forged_record_is_detected() {
          {{\"at\":{began},\"event\":\"acquired\",\"attempt\":\"x\",\"deadline\":{ended}}}\n"
     );
     fs::write(folder.path().join("kept/calm/history/intruder.jsonl"), intruder).unwrap();
-    let again = chaos(&["check", "kept/calm"], folder.path());
+    let again = chaos(&["check", "kept/calm", "--json", "out.json"], folder.path());
     assert_eq!(again.status.code(), Some(1), "{}", text(&again));
     assert!(text(&again).contains("was held twice"), "{}", text(&again));
+    let outcomes: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    let broken = &outcomes[0]["broken_locks"];
+    assert!(
+        broken["exclusion"] == serde_json::json!(["lock-1"]) && broken["mutex"] == broken["exclusion"],
+        "{broken}"
+    );
 }
 
 #[test]

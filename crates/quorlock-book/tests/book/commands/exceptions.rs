@@ -26,6 +26,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         "cargo run --release --bin quorlock-chaos",
         "finds its violation reliably only in its full duration, which is too long for a test",
     ),
+    except("docs/chaos.md", "scripts/porcupine", "each takes minutes, and needs Go and its registry"),
     except("README.md", "scripts/check", "an hour, and it runs this test"),
     except(
         "CONTRIBUTING.md",
