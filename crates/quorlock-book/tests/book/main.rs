@@ -14,6 +14,7 @@ mod commands;
 mod jobs;
 mod languages;
 mod masters;
+mod nightly;
 mod questions;
 mod snippets;
 mod trust;

@@ -1,0 +1,180 @@
+//! `scripts/nightly`, with checks that take no time.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use quorlock_book::page::root;
+use tempfile::TempDir;
+
+/// Each writes its name to `ran`. The second waits for ever unless the file `go` exists, the fourth fails if `bad` does.
+const CHECKS: &str = r"
+check one 1 10m 'the first' 'found' bash -c 'echo one >>ran; echo found 1, beside what is not kept; echo noise'
+check two 2 10m 'the second' 'found' bash -c 'echo two >>ran; [ -e go ] || { echo $$ >pid; echo >began; exec cat never; }'
+needs bash no-such-program
+check three 8 10m 'the third' 'found' bash -c 'echo three >>ran'
+wants no-such-program 'second half'
+check four 4 10m 'the fourth' 'found' bash -c 'echo four >>ran; [ ! -e bad ]'
+on_request
+check five 100 10m 'the fifth' 'found' bash -c 'echo five >>ran'
+on_request
+check six 100 0.1s 'the sixth' 'found' cat never
+on_request
+check seven 100 10m 'the seventh' 'found' bash -c 'echo no such server here; exit 69'
+";
+
+struct Project {
+    folder: TempDir,
+}
+
+impl Project {
+    fn new() -> Project {
+        let project = Project { folder: tempfile::tempdir().unwrap() };
+        let scripts = project.path().join("scripts");
+        fs::create_dir(&scripts).unwrap();
+        for script in ["nightly", "lib.sh"] {
+            fs::copy(root().join("scripts").join(script), scripts.join(script)).unwrap();
+        }
+        fs::write(scripts.join("nightly.checks"), CHECKS).unwrap();
+        project.does("git init --quiet && mkfifo began never");
+        project.commits();
+        project
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn does(&self, command: &str) {
+        assert!(
+            Command::new("bash").args(["-c", command]).current_dir(self.path()).status().unwrap().success()
+        );
+    }
+
+    fn commits(&self) {
+        self.does(
+            "git add scripts && git -c user.name=x -c user.email=x commit --quiet --allow-empty --message x",
+        );
+    }
+
+    fn nightly(&self, arguments: &str) -> Command {
+        let mut command = Command::new("scripts/nightly");
+        command.args(arguments.split_whitespace()).current_dir(self.path());
+        command.env_remove("CI").env_remove("QUORLOCK_INSTALL");
+        command
+    }
+
+    /// Runs it, and returns its exit code, its output, and the checks that ran.
+    fn runs(&self, arguments: &str) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.nightly(arguments).output().unwrap();
+        let output = String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap();
+        let ran = fs::read_to_string(self.path().join("ran")).unwrap_or_default();
+        self.does("rm -f ran");
+        (status.code(), output, ran.replace('\n', " "))
+    }
+
+    fn has(&self, file: &str) {
+        fs::write(self.path().join(file), "").unwrap();
+    }
+
+    fn record(&self) -> String {
+        fs::read_to_string(self.path().join("target/nightly/record.md")).unwrap()
+    }
+}
+
+#[test]
+fn the_nightly_says_before_what_will_be_skipped_and_how_long_it_takes() {
+    let project = Project::new();
+    let (code, plan, ran) = project.runs("--plan");
+    assert_eq!((code, ran.as_str()), (Some(0), ""), "{plan}");
+    let line = |text: &str| assert!(plan.lines().any(|line| line.contains(text)), "{text}: {plan}");
+    line("skipped: no no-such-program");
+    line("4 min  the fourth (no no-such-program, so no second half)");
+    line("in all 0 h 7 min");
+    assert!(!plan.contains("the fifth"), "{plan}");
+    let (_, plan, _) = project.runs("--plan --long");
+    assert!(plan.contains("in all 5 h 7 min"), "{plan}");
+    let (code, plan, ran) = project.runs("one six hundred");
+    assert_eq!((code, ran.as_str()), (Some(64), ""), "{plan}");
+    assert!(plan.contains("unknown: hundred; the checks are one two three"), "{plan}");
+}
+
+#[test]
+fn a_nightly_that_is_stopped_goes_on_with_the_check_that_was_running() {
+    let project = Project::new();
+    let running = project.nightly("").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Until the second has begun.
+    fs::read(project.path().join("began")).unwrap();
+    let process = |id: i32| Pid::from_raw(id);
+    kill(process(running.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    let ended = running.wait_with_output().unwrap().status;
+    assert_eq!((ended.code(), ended.signal()), (Some(130), None));
+    let check = fs::read_to_string(project.path().join("pid")).unwrap().trim().parse().unwrap();
+    assert!(kill(process(check), None).is_err(), "the check still runs");
+
+    project.has("go");
+    let (code, output, ran) = project.runs("");
+    assert_eq!((code, ran.as_str()), (Some(0), "one two two four "), "{output}");
+    let record = project.record();
+    for line in [
+        "| one | the first | ok, 0 min",
+        "| three | the third | skipped: no no-such-program |",
+        "| five | the fifth | not run |",
+    ] {
+        assert!(record.contains(line), "{line}: {record}");
+    }
+    assert!(record.contains("found 1") && !record.contains("noise"), "{record}");
+    assert!(record.contains("no no-such-program, so no second half"), "{record}");
+
+    let (code, output, ran) = project.runs("");
+    assert_eq!((code, ran.as_str()), (Some(0), ""), "nothing is left to do: {output}");
+    let (code, output, ran) = project.runs("--again one");
+    assert_eq!((code, ran.as_str()), (Some(0), "one "), "{output}");
+    let (code, output, ran) = project.runs("--long five");
+    assert_eq!((code, ran.as_str()), (Some(0), "five "), "{output}");
+    project.commits();
+    let (code, output, ran) = project.runs("one");
+    assert_eq!((code, ran.as_str()), (Some(0), "one "), "another commit starts again: {output}");
+    assert!(project.record().contains("| four | the fourth | not run |"), "{}", project.record());
+    project.does("echo '# changed' >>scripts/lib.sh");
+    let (code, output, ran) = project.runs("one");
+    assert_eq!((code, ran.as_str()), (Some(0), "one "), "so does a change that is not committed: {output}");
+}
+
+#[test]
+fn a_check_that_fails_or_is_not_over_in_time_makes_the_nightly_fail_until_it_succeeds() {
+    let project = Project::new();
+    project.has("go");
+    project.has("bad");
+    let (code, output, ran) = project.runs("four one");
+    assert_eq!((code, ran.as_str()), (Some(1), "one four "), "{output}");
+    assert!(project.record().contains("| four | the fourth | FAILED, "), "{}", project.record());
+    let (code, output, ran) = project.runs("four one");
+    assert_eq!((code, ran.as_str()), (Some(1), "four "), "what failed is repeated: {output}");
+    project.does("rm bad");
+    let (code, output, ran) = project.runs("four one");
+    assert_eq!((code, ran.as_str()), (Some(0), "four "), "{output}");
+    project.has("bad");
+    let (code, output, ran) = project.runs("--again four");
+    assert_eq!((code, ran.as_str()), (Some(1), "four "), "{output}");
+    let (code, output, ran) = project.runs("four");
+    assert_eq!((code, ran.as_str()), (Some(1), "four "), "an older success does not count: {output}");
+
+    let (code, output, _) = project.runs("six");
+    assert_eq!(code, Some(1), "{output}");
+    assert!(
+        project.record().contains("| six | the sixth | FAILED: not over after 0.1s"),
+        "{}",
+        project.record()
+    );
+    let (code, output, _) = project.runs("seven");
+    assert_eq!(code, Some(0), "{output}");
+    assert!(
+        project.record().contains("| seven | the seventh | skipped: no such server here"),
+        "{}",
+        project.record()
+    );
+}
