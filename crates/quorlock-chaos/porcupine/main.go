@@ -41,7 +41,10 @@ type verdict struct {
 	refused, undecided     []string
 }
 
-// verdictOn judges all locks of a history, and draws a part that no order explains into this folder.
+// How many parts of a history are drawn.
+const drawn = 10
+
+// verdictOn judges all locks of a history, and draws the first parts that no order explains into this folder.
 func verdictOn(events []event, drawings string, patience time.Duration) (verdict, error) {
 	attempts, epsilon, err := attemptsOf(events)
 	if err != nil {
@@ -65,10 +68,10 @@ func verdictOn(events []event, drawings string, patience time.Duration) (verdict
 				continue
 			}
 			found.refused = append(found.refused, lock)
-			if drawings != "" {
-				_, drawn := porcupine.CheckOperationsVerbose(model(begin), part, patience)
+			if drawings != "" && len(found.refused) <= drawn {
+				_, search := porcupine.CheckOperationsVerbose(model(begin), part, patience)
 				file := strings.ReplaceAll(strings.TrimSpace(lock+" "+name), "/", "_") + ".html"
-				if err := porcupine.VisualizePath(model(begin), drawn, filepath.Join(drawings, file)); err != nil {
+				if err := porcupine.VisualizePath(model(begin), search, filepath.Join(drawings, file)); err != nil {
 					return found, err
 				}
 			}
@@ -94,15 +97,33 @@ func compare(of outcome, found verdict) bool {
 	case len(found.undecided) > 0:
 		fmt.Println(run+"FAILED: porcupine did not decide about", strings.Join(found.undecided, ", "))
 	case !slices.Equal(found.refused, theirs):
-		fmt.Printf("%sFAILED: porcupine refuses %q, quorlock-history %q\n", run, found.refused, theirs)
+		fmt.Printf("%sFAILED: porcupine alone refuses %s, quorlock-history alone %s\n", run,
+			some(without(found.refused, theirs)), some(without(theirs, found.refused)))
 	case len(theirs) > 0:
-		fmt.Printf("%sboth judges refuse %s\n", run, strings.Join(theirs, ", "))
+		fmt.Printf("%sboth judges refuse %s\n", run, some(theirs))
 		return true
 	default:
 		fmt.Println(run + "both judges find an order for each lock")
 		return true
 	}
 	return false
+}
+
+func without(these, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(these), func(one string) bool { return slices.Contains(others, one) })
+}
+
+// some lists the first of these, and says how many there are.
+func some(these []string) string {
+	const most = 8
+	if len(these) == 0 {
+		return "none"
+	}
+	list := strings.Join(these[:min(most, len(these))], ", ")
+	if len(these) > most {
+		list += fmt.Sprintf(", … (%d in all)", len(these))
+	}
+	return list
 }
 
 func main() {

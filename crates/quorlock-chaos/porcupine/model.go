@@ -34,7 +34,8 @@ type state struct {
 	last      uint64
 }
 
-// after is the lock with fencing tokens, one operation after the other. A token of zero is none.
+// after is the lock with fencing tokens, one operation after the other. A token of zero is none: whatever it would have been,
+// a holder that is alone comes between the tokens before it and those after it.
 func (before state) after(of step) (bool, state) {
 	next, free := before, len(before.holders) == 0
 	at, holds := slices.BinarySearch(before.holders, of.hold)
@@ -43,7 +44,8 @@ func (before state) after(of step) (bool, state) {
 	switch of.what {
 	case take:
 		next.alone, next.holders = true, joined
-		next.lastAlone, next.last = max(of.token, before.lastAlone), max(of.token, before.last)
+		next.last = max(of.token, before.last)
+		next.lastAlone = next.last
 		return free && grows(before.last), next
 	case share:
 		next.holders, next.last = joined, max(of.token, before.last)

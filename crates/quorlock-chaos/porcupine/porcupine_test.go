@@ -104,6 +104,8 @@ var cases = []struct{ name, refused, script string }{
 		"invoked 0 ann L; acquired 10 ann 900 1; invoked 20 bob L; shares 20 bob; acquired 30 bob 900 2; releasing 50 bob; releasing 60 ann"},
 	{"a reader's token not larger than a writer's", "L",
 		"invoked 0 ann L; acquired 10 ann 900 2; releasing 15 ann; invoked 20 bob L; shares 20 bob; acquired 30 bob 900 2; releasing 50 bob"},
+	{"a reader's token not larger than that of a reader before a writer without one", "L",
+		"invoked 0 ann L; shares 0 ann; acquired 5 ann 900 7; releasing 6 ann; invoked 10 cid L; acquired 15 cid 900; releasing 16 cid; invoked 20 bob L; shares 20 bob; acquired 30 bob 900 6; releasing 50 bob"},
 	{"a reader after a downgrade", "",
 		"invoked 0 ann L; acquired 10 ann 900 1; shares 15 ann; invoked 20 bob L; shares 20 bob; acquired 30 bob 900 2; releasing 50 bob; releasing 60 ann"},
 	{"a writer after a downgrade", "L",

@@ -21,5 +21,6 @@ mod permits;
 mod record;
 mod register;
 mod script;
+mod second_judge;
 mod several;
 mod shared;
