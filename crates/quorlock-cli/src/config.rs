@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
+use quorlock::{Builder, ConfigError, Coordinator, RestartGuard, Wait, node::Kinds};
 
 use crate::deployment::DeploymentArgs;
 use crate::failure::Failure;
@@ -14,6 +14,7 @@ use crate::values::{Switch, WaitArg};
 
 mod layer;
 mod password;
+mod source;
 mod trust;
 mod written;
 
@@ -21,12 +22,14 @@ mod written;
 pub(crate) use layer::KEYS;
 use layer::Layer;
 use password::Password;
+use source::Sources;
 use trust::Opened;
 
 /// All settings, not yet validated against each other.
 // No Debug: addresses and password are secret.
 pub(crate) struct Settings {
     given: Layer,
+    sources: Sources,
     password: Option<Password>,
     kinds: Kinds,
 }
@@ -69,7 +72,7 @@ impl Settings {
         let kinds = args.kinds;
         let flags = Layer {
             nodes: (kinds.split(&args.nodes.join(",")))
-                .map_err(|problem| Failure::Config(format!("--nodes: {problem}")))?,
+                .map_err(|problem| Failure::Usage(format!("--nodes: {problem}")))?,
             key_prefix: args.key_prefix,
             node_timeout: args.node_timeout,
             drift: args.drift,
@@ -88,27 +91,35 @@ impl Settings {
         };
         // A password in the environment overrides every file but one named by a flag.
         let password = if flags.names_password() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
-        let given = flags.or(Layer::of_environment(&kinds)?);
-        let known = !given.nodes.is_empty();
-        let given = given.or(Layer::of_file(args.config.as_deref(), known, &kinds)?);
+        let environment = Layer::of_environment(&kinds)?;
+        let known = !flags.nodes.is_empty() || !environment.nodes.is_empty();
+        let file = Layer::of_file(args.config.as_deref(), known, &kinds)?;
+        let sources =
+            Sources::of(&flags, &environment, file.as_ref().map(|(layer, path)| (layer, path.as_path())));
+        let given = flags.or(environment).or(file.map(|(layer, _)| layer).unwrap_or_default());
         if given.nodes.is_empty() {
             return Err(no_nodes());
         }
         let password = match password {
             Some(password) => Some(Password::Fixed(password)),
-            None => Password::of(&given)?,
+            None => Password::of(&given, &sources)?,
         };
-        Ok(Settings { given, password, kinds })
+        Ok(Settings { given, sources, password, kinds })
+    }
+
+    /// Returns why the library refuses these settings, or a lock with them.
+    pub(crate) fn refused(&self, error: ConfigError) -> Failure {
+        self.sources.refusal(error, self.given.ttl)
     }
 
     /// Validates the settings and builds a coordinator, without contacting a node.
     pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
-        Ok(self.builder()?.build()?)
+        self.build(self.builder()?)
     }
 
     /// As [`coordinator`](Settings::coordinator), for a command that takes no lock.
     pub(crate) fn observer(&self) -> Result<Coordinator, Failure> {
-        Ok(self.builder()?.looks_only(true).build()?)
+        self.build(self.builder()?.looks_only(true))
     }
 
     /// Returns the marks on this host of locks of these nodes.
@@ -125,9 +136,14 @@ impl Settings {
         )
     }
 
-    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock, by which `doctor` judges.
+    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock, by which `doctor` judges and `bench` measures.
     pub(crate) fn examiner(&self) -> Result<Coordinator, Failure> {
-        Ok(self.builder()?.ttl(self.ttl()).build()?)
+        self.build(self.builder()?.ttl(self.ttl()))
+    }
+
+    /// Builds the coordinator of these settings.
+    pub(crate) fn build(&self, builder: Builder) -> Result<Coordinator, Failure> {
+        builder.build().map_err(|error| self.refused(error))
     }
 
     /// Returns the builder, for callers that have more to set.
@@ -167,7 +183,7 @@ impl Settings {
             (None, None) => {}
             (Some(_), None) | (None, Some(_)) => {
                 let problem = "a certificate and its key go together: give both --tls-cert and --tls-key";
-                return Err(Failure::Config(problem.to_owned()));
+                return Err(self.sources.failure(&["tls-cert", "tls-key"], problem));
             }
         }
         if let Some(name) = &self.given.tls_server_name {
@@ -182,7 +198,8 @@ impl Settings {
         if tls_ca.is_some() || tls_cert.is_some() || tls_key.is_some() || tls_server_name.is_some() {
             let problem = "settings for TLS are given, but this program was built without TLS; build it with \
                            `--features tls`";
-            return Err(Failure::Config(problem.to_owned()));
+            let keys = ["tls-ca", "tls-cert", "tls-key", "tls-server-name"];
+            return Err(self.sources.failure(&keys, problem));
         }
         Ok(builder)
     }
@@ -222,9 +239,12 @@ impl Settings {
 
     /// Returns where metrics go: `flags`, or else the other sources.
     pub(crate) fn metrics(&self, flags: &MetricsArgs) -> MetricsArgs {
+        let from = |typed, key| if typed { String::new() } else { self.sources.named(&[key], "") };
         MetricsArgs {
             metrics: flags.metrics.clone().or_else(|| self.given.metrics.clone()),
             metrics_file: flags.metrics_file.clone().or_else(|| self.given.metrics_file.clone()),
+            metrics_from: from(flags.metrics.is_some(), "metrics"),
+            metrics_file_from: from(flags.metrics_file.is_some(), "metrics-file"),
         }
     }
 
@@ -372,7 +392,8 @@ mod tests {
         ) {
             let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
             let given = Layer { nodes, node_timeout, drift, max_ttl, ttl, ..Layer::default() };
-            let settings = Settings { given, password: None, kinds: Kinds::default() };
+            let sources = Sources::default();
+            let settings = Settings { given, sources, password: None, kinds: Kinds::default() };
             if let Ok(coordinator) = settings.coordinator() {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {

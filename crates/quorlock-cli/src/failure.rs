@@ -241,13 +241,17 @@ impl From<ConfigError> for Failure {
         {
             return Failure::to("use a node")(source);
         }
-        // These come from the command line only.
-        if let ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } | ConfigError::Permits { .. } =
-            error
-        {
-            Failure::Usage(error.to_string())
-        } else {
-            Failure::Config(format!("{error:#}"))
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the others may come from a file or a variable")]
+        match error {
+            ConfigError::Zero { setting: "max_hold" } => Failure::Usage(format!("--max-hold: {error}")),
+            // What is wrong is asked for by an option.
+            ConfigError::Resource(_)
+            | ConfigError::Resources { .. }
+            | ConfigError::LabelTooLong { .. }
+            | ConfigError::Permits { .. }
+            | ConfigError::Unsupported { .. }
+            | ConfigError::NoSemaphores { .. } => Failure::Usage(error.to_string()),
+            _ => Failure::Config(format!("{error:#}")),
         }
     }
 }

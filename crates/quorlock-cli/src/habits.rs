@@ -33,10 +33,19 @@ pub(crate) fn parse(words: &mut Vec<OsString>) -> Result<Args, clap::Error> {
     Args::try_parse_from(&*words)
 }
 
+/// Whether these words, which are refused, ask for JSON. The parser stops at the first that is wrong.
+pub(crate) fn asks_for_json(words: &[String]) -> bool {
+    words.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
 /// Names the line to type in the `error` of these words, the first of which is the program.
 pub(crate) fn advise(error: &mut clap::Error, words: &[String]) {
     // It would be the name of a lock: `-- -s` locks `-s`.
     error.remove(ContextKind::Suggested);
+    if let Some(tip) = of_no_command(error, words) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+        return;
+    }
     let Some(line) = words.get(1..).and_then(|words| Line::corrected(words.to_vec())) else { return };
     error.remove(ContextKind::SuggestedArg);
     let tips = [format!("type `{}`", line.shown())]
@@ -44,6 +53,23 @@ pub(crate) fn advise(error: &mut clap::Error, words: &[String]) {
         .chain(line.reasons.iter().map(|&why| why.to_owned()));
     let tips = tips.map(|tip| StyledStr::from(printable(&tip).to_string())).collect();
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+}
+
+/// Returns what to type where `--` has no name before it, or no command after it.
+fn of_no_command(error: &clap::Error, words: &[String]) -> Option<&'static str> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_missing = |what: &str| missing.iter().any(|argument| argument.starts_with(what));
+    if error.kind() != ErrorKind::MissingRequiredArgument || !is_missing("<COMMAND>") {
+        return None;
+    }
+    let after = words.len() - words.iter().position(|word| word == "--")?;
+    Some(match (is_missing("<RESOURCE>"), after) {
+        (true, _) => "write the name of the lock before `--`, and the command after it",
+        (false, 1) => "write the command after `--`; a variable that was meant to be one may be empty",
+        (false, _) => {
+            "write the name of the lock before `--`: the first word after it was taken for the name"
+        }
+    })
 }
 
 /// A command line on its way to one that is understood.

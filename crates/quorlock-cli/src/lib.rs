@@ -142,15 +142,25 @@ fn explain(answer: &clap::Error, words: &[OsString]) -> u8 {
     // What it quotes of the words is among its own lines, so the same words are parsed again, escaped; and this
     // definition is laid out for the terminal.
     let words: Vec<_> = words.iter().map(|word| printable(&word.to_string_lossy()).to_string()).collect();
-    // The reader may have gone.
-    drop(match help::command().try_get_matches_from(&words) {
-        Err(mut escaped) => {
-            habits::advise(&mut escaped, &words);
-            escaped.print()
-        }
-        Ok(_) => answer.print(),
+    let escaped = help::command().try_get_matches_from(&words).err().map(|mut escaped| {
+        habits::advise(&mut escaped, &words);
+        escaped
     });
+    let shown = escaped.as_ref().unwrap_or(answer);
+    if answer.use_stderr() && habits::asks_for_json(&words) {
+        report::choose(Report::Json);
+        return explain_failure(&Failure::Usage(sentence(&shown.to_string())), false);
+    }
+    // The reader may have gone.
+    drop(shown.print());
     if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS }
+}
+
+/// Returns what the parser says to people in one line, without how to ask for help.
+fn sentence(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let lines = lines.map(|line| line.trim().trim_start_matches("error: ")).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ").replace(" tip: ", "; tip: ")
 }
 
 fn explain_failure(failure: &Failure, quiet: bool) -> u8 {

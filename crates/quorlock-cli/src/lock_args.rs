@@ -94,12 +94,12 @@ impl LockArgs {
         if self.also.iter().all(|also| also == resource) {
             let lock = self.with_options(coordinator.lock(resource), settings);
             let lock = if self.shared { lock.shared() } else { lock };
-            lock.validate()?;
+            lock.validate().map_err(|error| settings.refused(error))?;
             return Ok(Wanted::Lock(lock));
         }
         let resources = iter::once(resource).chain(self.also.iter().map(String::as_str));
         let lock = self.with_options(coordinator.lock_all(resources), settings);
-        lock.validate()?;
+        lock.validate().map_err(|error| settings.refused(error))?;
         Ok(Wanted::Several(lock))
     }
 
@@ -134,7 +134,7 @@ impl LockArgs {
         if let Some(longest) = self.max_hold {
             semaphore = semaphore.max_hold(longest);
         }
-        semaphore.validate()?;
+        semaphore.validate().map_err(|error| settings.refused(error))?;
         Ok(semaphore)
     }
 }

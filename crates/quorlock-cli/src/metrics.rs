@@ -37,6 +37,12 @@ pub(crate) struct MetricsArgs {
     /// exporter: for commands that end between two scrapes [default: off]
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
+    /// Where the address comes from, as errors begin.
+    #[arg(skip)]
+    pub(crate) metrics_from: String,
+    /// The same of the file.
+    #[arg(skip)]
+    pub(crate) metrics_file_from: String,
 }
 
 const WAITED: &str = "quorlock_run_waited_seconds";
@@ -109,7 +115,7 @@ pub(crate) fn counted(
     if args.metrics.is_none() && args.metrics_file.is_none() {
         return work();
     }
-    let listener = args.metrics.as_deref().map(listen).transpose()?;
+    let listener = args.metrics.as_deref().map(|address| listen(address, &args.metrics_from)).transpose()?;
     // Before there is a coordinator, which keeps the recorder that it finds.
     let handle = install(resource).map_err(Failure::to("start counting"))?;
     for (name, _, help) in OWN {
@@ -123,7 +129,11 @@ pub(crate) fn counted(
             }
         }
     }
-    let file = args.metrics_file.as_deref().map(|path| create(path, &handle)).transpose()?;
+    let file = args
+        .metrics_file
+        .as_deref()
+        .map(|path| create(path, &handle, &args.metrics_file_from))
+        .transpose()?;
     endpoint::serve(listener, handle, file.clone()).map_err(Failure::to("serve metrics"))?;
     let outcome = work();
     gauge!(CODE).set(outcome.as_ref().map_or_else(Failure::code, |code| *code));
@@ -194,20 +204,20 @@ pub(crate) fn of_doctor(path: &Path, examination: &Report, code: u8) -> Result<(
         gauge!(CHECK_CODE).set(code);
         gauge!(CHECKED).set(SystemClock::default().wall());
     });
-    textfile::write(path, &recorder.handle()).map_err(|error| unwritable(path, &error))
+    textfile::write(path, &recorder.handle()).map_err(|error| unwritable(path, &error, ""))
 }
 
-fn create(path: &Path, handle: &PrometheusHandle) -> Result<Textfile, Failure> {
-    Textfile::create(path, handle).map_err(|error| unwritable(path, &error))
+fn create(path: &Path, handle: &PrometheusHandle, from: &str) -> Result<Textfile, Failure> {
+    Textfile::create(path, handle).map_err(|error| unwritable(path, &error, from))
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
+fn unwritable(path: &Path, error: &io::Error, from: &str) -> Failure {
     let cure = "give --metrics-file a path in a folder that exists and is writable";
-    Failure::Config(format!("cannot write metrics to {}: {error}; {cure}", path.display()))
+    Failure::Config(format!("{from}cannot write metrics to {}: {error}; {cure}", path.display()))
 }
 
 /// Listens on an address, or on a port of 127.0.0.1.
-fn listen(address: &str) -> Result<TcpListener, Failure> {
+fn listen(address: &str, from: &str) -> Result<TcpListener, Failure> {
     let port = address.strip_prefix(':').unwrap_or(address).parse::<u16>();
     let addresses: io::Result<Vec<SocketAddr>> = match port {
         Ok(port) => Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]),
@@ -216,7 +226,7 @@ fn listen(address: &str) -> Result<TcpListener, Failure> {
     let listener = addresses.and_then(|addresses| TcpListener::bind(&*addresses));
     listener.map_err(|error| {
         let cure = "give another address to --metrics, such as 127.0.0.1:9464, or a port";
-        Failure::Config(format!("cannot serve metrics at {address}: {error}; {cure}"))
+        Failure::Config(format!("{from}cannot serve metrics at {address}: {error}; {cure}"))
     })
 }
 

@@ -98,7 +98,7 @@ fn with_coordinator(
     metrics::counted(&settings.metrics(metrics), resource, || {
         block_on(async {
             // What the command started may outlive this process.
-            let coordinator = settings.builder()?.kept_by_children(true).build()?;
+            let coordinator = settings.build(settings.builder()?.kept_by_children(true))?;
             let outcome = work(&coordinator).await;
             coordinator.close(Settings::patience(&coordinator)).await;
             outcome

@@ -67,7 +67,7 @@ async fn until_free(
     report: Report,
 ) -> Result<u8, Failure> {
     let lock = coordinator.lock(&args.resource).ttl(settings.ttl()).wait(settings.wait());
-    lock.validate()?;
+    lock.validate().map_err(|error| settings.refused(error))?;
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     let since = now();
     let (shown, place) = (Wanted::Lock(lock.clone().fencing(Fencing::On)), Place::default());

@@ -75,7 +75,7 @@ impl Layer {
         let mut layer = Layer::default();
         unknown_variables();
         for key in KEYS {
-            let name = format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase());
+            let name = variable_of(key);
             if let Some(text) = variable(&name)? {
                 let set = layer.set(key, &Value::String(text), kinds);
                 set.map_err(|problem| Failure::Config(format!("the variable {name}: {problem}")))?;
@@ -123,32 +123,51 @@ impl Layer {
     /// Reads the file that a flag `named`, or a variable, or else the first of the usual ones. All but that of the flag
     /// must be such that no other user but root can write them. If the nodes are `known`, a folder that this user may not
     /// search, such as the home of another one after `sudo` or in a container, is not where the others are meant to be.
-    pub(super) fn of_file(named: Option<&Path>, known: bool, kinds: &Kinds) -> Result<Layer, Failure> {
+    /// Returns its path as well.
+    pub(super) fn of_file(
+        named: Option<&Path>,
+        known: bool,
+        kinds: &Kinds,
+    ) -> Result<Option<(Layer, PathBuf)>, Failure> {
         if let Some(path) = named {
-            return Layer::of_opened(Opened::at(path), path, kinds);
+            let what = format!("the configuration file {}", path.display());
+            return Layer::of_opened(Opened::at(path), path.to_owned(), &what, kinds);
         }
         if let Some(path) = variable("QUORLOCK_CONFIG")?.map(PathBuf::from) {
             let opened = Opened::at(&path);
+            let what = format!("{} by the variable QUORLOCK_CONFIG", shown("the configuration file", &path));
             return match opened.as_ref().ok().and_then(Opened::of_others) {
                 Some(why) => Err(Failure::Config(not_read(&path, &why))),
-                None => Layer::of_opened(opened, &path, kinds),
+                None => Layer::of_opened(opened, path, &what, kinds),
             };
         }
         for path in usual_places() {
+            let what = format!("the configuration file {}", path.display());
             match trust::look(&path) {
-                Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), &path, kinds),
+                Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), path, &what, kinds),
                 Ok(Found::OfOthers(why)) => report::warn(&not_read(&path, &why)),
                 Ok(Found::Hidden(_)) if known => {}
                 Ok(Found::Nothing) => {}
-                Ok(Found::Hidden(error)) | Err(error) => return Err(unreadable(&path, &error)),
+                Ok(Found::Hidden(error)) | Err(error) => return Err(unreadable(&what, &error)),
             }
         }
-        Ok(Layer::default())
+        Ok(None)
     }
 
-    fn of_opened(opened: io::Result<Opened>, path: &Path, kinds: &Kinds) -> Result<Layer, Failure> {
-        let text = opened.and_then(Opened::text).map_err(|error| unreadable(path, &error))?;
-        Layer::parse(&text, path, kinds)
+    /// Reads an opened file, which is `what` in an error.
+    fn of_opened(
+        opened: io::Result<Opened>,
+        path: PathBuf,
+        what: &str,
+        kinds: &Kinds,
+    ) -> Result<Option<(Layer, PathBuf)>, Failure> {
+        let text = opened.and_then(Opened::text).map_err(|error| unreadable(what, &error))?;
+        Ok(Some((Layer::parse(&text, &path, kinds)?, path)))
+    }
+
+    /// Whether it sets this.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
     }
 
     pub(super) fn parse(text: &str, path: &Path, kinds: &Kinds) -> Result<Layer, Failure> {
@@ -224,12 +243,17 @@ fn unknown_variables() {
     for (name, value) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let Some(setting) = name.strip_prefix("QUORLOCK_") else { continue };
-        let known = KEYS.iter().any(|key| key.replace('-', "_").to_uppercase() == setting);
+        let known = KEYS.iter().any(|key| variable_of(key) == *name);
         let is_other = OTHERS.contains(&setting) || OF_TESTS.iter().any(|begin| setting.starts_with(begin));
         if !known && !is_other && !value.is_empty() {
             report::warn(&format!("there is no setting for the variable {name}, which has no effect"));
         }
     }
+}
+
+/// Returns the name of the variable of a setting.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase())
 }
 
 /// Returns the value of a variable, unless it is empty.
@@ -252,8 +276,8 @@ fn not_read(path: &Path, why: &str) -> String {
     )
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::Config(format!("cannot read {}: {error}", shown("the configuration file", path)))
+fn unreadable(what: &str, error: &io::Error) -> Failure {
+    Failure::Config(format!("cannot read {what}: {error}"))
 }
 
 /// Returns `what` with its path, if that is certainly a path: otherwise it may be a password, given where a

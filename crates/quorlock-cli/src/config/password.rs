@@ -14,6 +14,7 @@ use quorlock::Builder;
 use quorlock::runtime::Mutex;
 
 use super::layer::{self, Layer};
+use super::source::Sources;
 use super::trust::Opened;
 use super::warn_of_readers;
 use crate::child::signal_group;
@@ -35,15 +36,19 @@ pub(super) enum Password {
 
 impl Password {
     /// Reads what these settings name, so that a mistake shows before anything is asked.
-    pub(super) fn of(given: &Layer) -> Result<Option<Password>, Failure> {
+    pub(super) fn of(given: &Layer, sources: &Sources) -> Result<Option<Password>, Failure> {
+        let wrong = |key, problem: &str| Failure::Config(sources.named(&[key], problem));
         match (&given.password_file, &given.password_command) {
-            (Some(_), Some(_)) => Err(Failure::Config(
-                "there are a password-file and a password-command: keep the one that has the password"
-                    .to_owned(),
-            )),
-            (Some(file), None) => check(file).map(|()| Some(Password::File(file.clone()))),
+            (Some(_), Some(_)) => {
+                let problem = "only one of them has the password: keep the one that does";
+                Err(sources.failure(&["password-file", "password-command"], problem))
+            }
+            (Some(file), None) => {
+                check(file).map_err(|problem| wrong("password-file", &problem))?;
+                Ok(Some(Password::File(file.clone())))
+            }
             (None, Some(line)) => {
-                let first = output_of(line).map_err(|error| Failure::Config(error.to_string()))?;
+                let first = output_of(line).map_err(|error| wrong("password-command", &error.to_string()))?;
                 Ok(Some(Password::Command(line.clone(), first)))
             }
             (None, None) => Ok(None),
@@ -64,25 +69,25 @@ impl Password {
 }
 
 /// Reads the first line of the file, and warns of others who can.
-fn check(path: &Path) -> Result<(), Failure> {
+fn check(path: &Path) -> Result<(), String> {
     let read = || {
         let opened = Opened::at(path)?;
         warn_of_readers("the password file", path, &opened);
         opened.text()
     };
     let text = read().map_err(|error: io::Error| {
-        Failure::Config(format!(
+        format!(
             "cannot read {}: {error}; that setting names a file, the password itself goes into the variable \
              QUORLOCK_PASSWORD",
             layer::shown("the password file", path)
-        ))
+        )
     })?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(()),
-        _ => Err(Failure::Config(format!(
+        _ => Err(format!(
             "the password file {} begins with an empty line; its first line is the password",
             path.display()
-        ))),
+        )),
     }
 }
 

@@ -54,8 +54,14 @@ pub(super) fn look(path: &Path) -> io::Result<Found> {
             Some(why) => Found::OfOthers(why),
             None => Found::Trusted(opened),
         }),
-        // A link to nowhere.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.read_link() {
+            Ok(target) => {
+                let problem = format!("it is a link to {}, which is not there", target.display());
+                Err(io::Error::new(io::ErrorKind::NotFound, problem))
+            }
+            // It was removed meanwhile.
+            Err(_) => Ok(Found::Nothing),
+        },
         Err(error) => Err(error),
     }
 }

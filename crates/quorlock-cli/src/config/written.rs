@@ -38,7 +38,7 @@ impl Layer {
     }
 
     /// Returns the value of a setting as it is written in TOML, if it is set.
-    fn value(&self, key: &str) -> Option<String> {
+    pub(super) fn value(&self, key: &str) -> Option<String> {
         let time = |time: Option<Duration>| time.map(|time| text(&exact(time)));
         let path = |path: &Option<PathBuf>| path.as_deref().map(|path| text(&whole(path)));
         let word = |word: &Option<String>| word.as_deref().map(text);

@@ -18,7 +18,7 @@ enum Then {
 use Then::{Names, Type, Works};
 
 /// The line after the word `quorlock`; `P` is `printf ok`, which prints what shows that the command ran.
-const LINES: [(&str, Then); 62] = [
+const LINES: [(&str, Then); 66] = [
     // flock(1)
     ("run -n job P", Works("ok")),
     ("run -w 5 job P", Works("ok")),
@@ -81,6 +81,10 @@ const LINES: [(&str, Then); 62] = [
     ("trylock job P", Type("quorlock run --no-wait job P")),
     ("with job -- P", Type("quorlock run job -- P")),
     ("run job", Names("quorlock hold job")),
+    ("run job --", Names("write the command after `--`")),
+    ("elect job --", Names("write the command after `--`")),
+    ("run --", Names("write the name of the lock before `--`")),
+    ("run -- true", Names("write the name of the lock before `--`")),
     ("run job 'printf ok | cat'", Names("use -c")),
     ("run job cd /tmp", Names("use -c")),
     ("run job A=1 P", Names("write `env` before it")),

@@ -170,7 +170,7 @@ async fn a_comma_in_a_password_is_refused_and_neither_half_is_shown() {
     for nodes in ["redis://anna:Qq7Zz9,Ww8Xx@a,redis://b,redis://c", "redis+unix:///run/a?pass=Qq7Zz9,Ww8Xx"]
     {
         let by_variable = job().env("QUORLOCK_NODES", nodes).end().await.expect(78);
-        let by_flag = Quorlock::new(["status", "--nodes", nodes, "job"]).end().await.expect(78);
+        let by_flag = Quorlock::new(["status", "--nodes", nodes, "job"]).end().await.expect(64);
         for refused in [by_variable, by_flag] {
             assert!(refused.stderr.contains("%2C"), "the cure is named: {refused:?}");
             for part in ["anna", "Qq7", "Ww8"] {
@@ -231,6 +231,95 @@ async fn errors_are_json_where_json_was_asked_for() {
     let refused = Quorlock::new(["run", "--json", "job", "--", "true"]).end().await.expect(78);
     let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect("a line of JSON");
     assert_eq!(event["exit_code"], 78);
+    for verb in [
+        "run",
+        "elect",
+        "status",
+        "list",
+        "top",
+        "doctor",
+        "init",
+        "hold",
+        "wait",
+        "release",
+        "bench",
+        "demo",
+        "completions",
+        "man",
+        "no-such-verb",
+    ] {
+        let refused = Quorlock::new([verb, "--bogus=1", "--json"]).end().await.expect(64);
+        let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect(verb);
+        assert_eq!((&event["event"], &event["exit_code"]), (&"error".into(), &64.into()), "{verb}");
+        let message = event["message"].as_str().unwrap();
+        assert!(message.contains("--bogus") || message.contains(verb), "{verb}: {message}");
+        assert!(!message.contains("Usage") && !message.contains('\n'), "{verb}: {message}");
+    }
+    let of_the_command =
+        Quorlock::new(["run", "--bogus", "job", "--", "curl", "--json"]).end().await.expect(64);
+    assert!(of_the_command.stderr.starts_with("error: "), "{of_the_command:?}");
+}
+
+#[tokio::test]
+async fn what_is_typed_is_64_and_what_a_variable_or_a_file_says_is_78_with_its_place() {
+    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    for (key, value) in [
+        ("nodes", "http://a"),
+        ("nodes", "redis://a,redis://a"),
+        ("nodes", "sqlite:///tmp/a,redis://a,redis://b"),
+        ("ttl", "60s"),
+        ("ttl", "1ms"),
+        ("max-ttl", "1ms"),
+        ("max-ttl", "100years"),
+        ("node-timeout", "0s"),
+        ("drift", "0.7"),
+    ] {
+        let option = format!("--{key}");
+        let job = |words: &[&str]| Quorlock::new([&["run"], words, &["-n", "job", "--", "true"]].concat());
+        let known = if key == "nodes" { "" } else { nodes };
+        let typed = job(&[&option, value]).env("QUORLOCK_NODES", known).end().await.expect(64);
+        assert!(typed.stderr.contains(&format!("quorlock: {option}: ")), "{typed:?}");
+        let variable = format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase());
+        let by_variable = job(&[]).env("QUORLOCK_NODES", known).env(&variable, value).end().await.expect(78);
+        assert!(by_variable.stderr.contains(&format!("the variable {variable}: ")), "{by_variable:?}");
+        // Also if its name says nothing about it.
+        let text = format!("{key} = '{value}'");
+        let by_file = job(&["--config", "ours"]).env("QUORLOCK_NODES", known).file("ours", &text);
+        let by_file = by_file.end().await.expect(78);
+        assert!(by_file.stderr.contains(&format!("`{key}` in ours: ")), "{by_file:?}");
+    }
+    let both = Quorlock::new(["run", "-n", "--config", "ours", "--ttl", "20s", "job", "--", "true"])
+        .file("ours", &format!("nodes = '{nodes}'\nmax-ttl = '10s'"));
+    let both = both.end().await.expect(64);
+    assert!(both.stderr.contains("--ttl and `max-ttl` in ours: "), "{both:?}");
+    for words in [&["--max-hold", "0s"][..], &["--permits", "0"], &["--permits", "65"]] {
+        let words = [&["run", "-n", "--nodes", nodes], words, &["job", "--", "true"]].concat();
+        Quorlock::new(words).end().await.expect(64);
+    }
+    // What an option names is not there: it may be right tomorrow.
+    for (option, path) in [
+        ("--config", "no-such-file"),
+        ("--password-file", "/etc/no-such-file"),
+        ("--metrics-file", "no/file"),
+    ] {
+        let words = ["run", "-n", option, path, "job", "--", "true"];
+        let missing = Quorlock::new(words).env("QUORLOCK_NODES", nodes).end().await.expect(78);
+        assert!(missing.stderr.contains(path), "{missing:?}");
+    }
+    let metrics = format!("nodes = '{nodes}'\nmetrics-file = 'no/file'");
+    let metrics = job().file("quorlock.toml", &metrics).end().await.expect(78);
+    assert!(metrics.stderr.contains("`metrics-file` in ./quorlock.toml: "), "{metrics:?}");
+}
+
+#[tokio::test]
+async fn a_file_at_a_default_place_that_cannot_be_read_is_named_and_not_taken_for_none() {
+    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    for nodes in ["", nodes] {
+        let job = job().env("QUORLOCK_NODES", nodes);
+        std::os::unix::fs::symlink("nowhere", job.path("quorlock.toml")).unwrap();
+        let refused = job.end().await.expect(78);
+        assert!(refused.stderr.contains("./quorlock.toml: it is a link to nowhere"), "{refused:?}");
+    }
 }
 
 #[tokio::test]

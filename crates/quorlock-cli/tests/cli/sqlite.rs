@@ -105,7 +105,7 @@ async fn mixed_with_others_it_is_refused() {
     let nodes =
         format!("sqlite://{}/locks.db,redis://127.0.0.1:1,redis://127.0.0.1:2", folder.path().display());
     let ended =
-        quorlock(folder.path(), &["run", "--nodes", &nodes, "job", "--", "true"]).end().await.expect(78);
+        quorlock(folder.path(), &["run", "--nodes", &nodes, "job", "--", "true"]).end().await.expect(64);
     assert!(ended.stderr.contains("exists on this host only"), "{ended:#?}");
 }
 

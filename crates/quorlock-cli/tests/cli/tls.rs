@@ -194,16 +194,16 @@ async fn files_that_cannot_be_used_are_a_matter_of_settings() {
     let (authority, folder) = (Authority::new("ours"), tempfile::tempdir().unwrap());
     let issued = |name| authority.issue(folder.path(), name, |_| {}).map(|file| file.display().to_string());
     let ([me, key], [_, other]) = (issued("me"), issued("other"));
-    for (options, word) in [
-        (vec!["--tls-ca", "nowhere.pem"], "nowhere.pem"),
-        (vec!["--tls-ca", &key], "it has none in PEM form"),
-        (vec!["--tls-cert", &me], "--tls-key"),
-        (vec!["--tls-cert", &me, "--tls-key", &me], "private key"),
-        (vec!["--tls-cert", &me, "--tls-key", &other], "other.key"),
-        (vec!["--tls-server-name", "no name"], "no name"),
+    for (options, word, code) in [
+        (vec!["--tls-ca", "nowhere.pem"], "nowhere.pem", 78),
+        (vec!["--tls-ca", &key], "it has none in PEM form", 78),
+        (vec!["--tls-cert", &me], "--tls-key", 64),
+        (vec!["--tls-cert", &me, "--tls-key", &me], "private key", 78),
+        (vec!["--tls-cert", &me, "--tls-key", &other], "other.key", 78),
+        (vec!["--tls-server-name", "no name"], "no name", 78),
     ] {
         let words = [&["status", "job", "--nodes", "rediss://localhost:1"], &options[..]].concat();
-        let refused = Quorlock::new(words).end().await.expect(78);
+        let refused = Quorlock::new(words).end().await.expect(code);
         assert!(refused.stderr.contains(word), "{word}: {refused:?}");
         assert!(!refused.stderr.contains("BEGIN"), "a key is shown: {refused:?}");
     }

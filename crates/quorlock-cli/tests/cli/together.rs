@@ -87,6 +87,6 @@ async fn what_makes_no_sense_for_several_is_refused() {
     let also = (0..64).flat_map(|number| ["--also".to_owned(), number.to_string()]);
     let words = ["run", "--nodes", "redis://127.0.0.1:1", "x"].map(str::to_owned).into_iter().chain(also);
     let words: Vec<String> = words.chain(["--", "true"].map(str::to_owned)).collect();
-    let refused = Quorlock::new(&words).end().await.expect(78);
+    let refused = Quorlock::new(&words).end().await.expect(64);
     assert!(refused.stderr.contains("a lock of 65 resources"), "{}", refused.stderr);
 }
