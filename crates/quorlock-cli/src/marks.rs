@@ -5,10 +5,14 @@
 //! back the token that is written in it, as `quorlock release --token` does, and then the nodes give the lock to the next.
 //!
 //! ```text
-//! /dev/shm/quorlock-UID/         of this user alone; in /tmp where the system has no memory for files
-//!     HASH/                      of the nodes and the name of a lock; removed with its last mark
+//! /dev/shm/quorlock-UID/         of this user alone; in /tmp where there is no /dev/shm, or nothing can be written there
+//!     HASH/                      of the kernel that runs, the nodes and the name of a lock; removed with its last mark
 //!         RANDOM-alive           token, and the names of all locks that are held with it
 //! ```
+//!
+//! A holder writes to the first place that it can use, and a waiter looks at both, since what one of them cannot use the
+//! other may. /tmp may be shared with the kernel of another machine, to which a file that is locked here looks unlocked:
+//! hence the kernel in the hash.
 //!
 //! Process numbers are not looked at: they may be used again. Everything here may fail without harm: the TTL remains.
 
@@ -37,11 +41,15 @@ const EVERY: Duration = Duration::from_millis(15);
 /// How long after a failure it looks again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The place of the marks of some locks of a deployment.
+/// Where marks may be: nothing is to be written to a disk, nor to outlive the system, if that can be avoided.
+const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
+
+/// The places of the marks of some locks of a deployment.
 pub(crate) struct Marks {
     coordinator: Coordinator,
     resources: Vec<String>,
-    folders: Vec<PathBuf>,
+    /// Of each lock, in the order of the places.
+    folders: Vec<[PathBuf; PLACES.len()]>,
 }
 
 /// That this process, or one that has inherited it, holds a lock. Dropping it takes it away.
@@ -57,18 +65,19 @@ impl Marks {
     ) -> Marks {
         let mut nodes = nodes.to_vec();
         nodes.sort_unstable();
-        // Nothing is to be written to a disk, and nothing to outlive the system.
-        let place = ["/dev/shm", "/tmp"].map(Path::new).into_iter().find(|place| place.is_dir());
-        let base = place.unwrap_or(Path::new("/tmp")).join(format!("quorlock-{}", geteuid().as_raw()));
-        let folder = |resource: &String| {
-            let mut hasher = DefaultHasher::new();
-            (&nodes, key_prefix, resource).hash(&mut hasher);
-            base.join(format!("{:016x}", hasher.finish()))
-        };
         let mut resources: Vec<String> = resources.into_iter().map(str::to_owned).collect();
         resources.sort_unstable();
         resources.dedup();
-        let folders = resources.iter().map(folder).collect();
+        let folders = |kernel: String| {
+            let folders = |resource| {
+                let mut hasher = DefaultHasher::new();
+                (&kernel, &nodes, key_prefix, resource).hash(&mut hasher);
+                let name = format!("quorlock-{}/{:016x}", geteuid().as_raw(), hasher.finish());
+                PLACES.map(|place| Path::new(place).join(&name))
+            };
+            resources.iter().map(folders).collect()
+        };
+        let folders = kernel().map(folders).unwrap_or_default();
         Marks { coordinator: coordinator.clone(), resources, folders }
     }
 
@@ -88,18 +97,19 @@ impl Marks {
         if names.iter().any(|name| name.contains('\n')) {
             return Mark(made);
         }
-        if acquired.permit.is_none() && acquired.mode() == Mode::Exclusive {
-            // No other holder is left of which these could say that it is dead.
-            for dead in self.folders.iter().flat_map(|folder| dead_in(folder)) {
-                remove(&dead);
-            }
+        if acquired.mode() == Mode::Exclusive {
+            // No other holder of the lock, or of this permit, is left of which they could say that it is dead.
+            let is_over = |dead: &PathBuf| acquired.permit.is_none() || is_of(dead, &names);
+            self.folders.iter().flatten().flat_map(|folder| dead_in(folder)).filter(is_over).for_each(
+                |dead| {
+                    remove(&dead);
+                },
+            );
         }
         let text = format!("{token}\n{}\n", names.join("\n"));
-        for folder in &self.folders {
-            match make(folder, &text) {
-                Ok(mark) => made.push(mark),
-                Err(error) => debug!(%error, "no mark on this host"),
-            }
+        for folders in &self.folders {
+            let mut marks = folders.iter().map(|folder| make(folder, &text));
+            made.extend(marks.find_map(|mark| mark.inspect_err(|error| debug!(%error, "no mark")).ok()));
         }
         Mark(made)
     }
@@ -108,7 +118,7 @@ impl Marks {
     pub(crate) async fn take_back(&self) -> Infallible {
         loop {
             sleep(EVERY).await;
-            for folder in &self.folders {
+            for folder in self.folders.iter().flatten() {
                 for path in dead_in(folder) {
                     if !self.take(&path).await {
                         sleep(AFTER_FAILURE).await;
@@ -141,6 +151,16 @@ impl Marks {
     }
 }
 
+/// Returns what distinguishes the kernel that runs from others with which it may share files; `None` if it does not say.
+fn kernel() -> Option<String> {
+    if cfg!(target_os = "linux") {
+        fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
+    } else {
+        // There files of other kernels are rare, and nothing says so in a file.
+        Some(String::new())
+    }
+}
+
 /// How many nodes no longer have the token.
 fn without(report: &VoteReport) -> usize {
     let is_without = |vote: &&NodeVote| matches!(vote.outcome, VoteOutcome::Granted | VoteOutcome::Free);
@@ -170,12 +190,19 @@ fn make(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
     loop {
         match make_in(folder, text) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && attempts.next().is_some() => {}
-            made => return made,
+            made => {
+                // Without a mark of another in it.
+                return made.inspect_err(|_| drop(fs::remove_dir(folder)));
+            }
         }
     }
 }
 
 fn make_in(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
+    // A write beyond it would kill this process, by SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < text.len() as u64) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     for folder in folder.parent().into_iter().chain([folder]) {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => {}
@@ -189,10 +216,6 @@ fn make_in(folder: &Path, text: &str) -> io::Result<(PathBuf, File)> {
         } else if !is_ours(&found) {
             return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
         }
-    }
-    // A write beyond it would kill this process, by SIGXFSZ.
-    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < text.len() as u64) {
-        return Err(io::ErrorKind::FileTooLarge.into());
     }
     // The guardian keeps a file of such a name open, for a command that closes what it inherits.
     let random = format!("{:032x}-alive", SystemEntropy::default().next_u128());
@@ -231,6 +254,11 @@ fn dead_in(folder: &Path) -> Vec<PathBuf> {
     let is_whole =
         |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     names.map(|entry| entry.path()).filter(is_whole).filter(|path| seize(path).is_some()).collect()
+}
+
+/// Whether a dead holder's mark is of these locks alone.
+fn is_of(mark: &Path, names: &[String]) -> bool {
+    seize(mark).is_some_and(|(_, text)| text.lines().skip(1).eq(names))
 }
 
 /// Locks a mark and reads it, if no process has it any more.

@@ -90,15 +90,16 @@ async fn what_the_command_started_keeps_the_lock_to_its_end() {
     gets_it_soon(waiting).await;
 }
 
-/// How many marks of holders of this lock there are on this host.
-fn marks(name: &str) -> usize {
-    let place = ["/dev/shm", "/tmp"].map(Path::new).into_iter().find(|place| place.is_dir()).unwrap();
-    let folders = fs::read_dir(place.join(format!("quorlock-{}", geteuid()))).into_iter().flatten().flatten();
+/// How many marks of holders of this lock there are at a place.
+fn marks(place: &str, name: &str) -> usize {
+    let base = Path::new(place).join(format!("quorlock-{}", geteuid()));
+    let folders = fs::read_dir(base).into_iter().flatten().flatten();
     let files = folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
     let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
     texts.filter(|text| text.lines().any(|line| line == name)).count()
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_a_dead_holder_has_left_on_this_host_is_gone_with_the_next_that_did_not_wait() {
     let Some(servers) = servers(3).await else { return };
@@ -107,8 +108,73 @@ async fn what_a_dead_holder_has_left_on_this_host_is_gone_with_the_next_that_did
     holder.lines(4).await;
     holder.signal(Signal::SIGKILL);
     assert!(holder.end().await.signal.is_some());
-    assert_eq!(marks(&name), 1);
+    assert_eq!(marks("/dev/shm", &name), 1);
     Quorlock::new(["release", "--force", "-y", &name]).on(&servers).end().await.expect(0);
     Quorlock::new(["run", &name, "--", "true"]).on(&servers).end().await.expect(0);
-    assert_eq!(marks(&name), 0);
+    assert_eq!(marks("/dev/shm", &name), 0);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_next_holder_of_a_permit_removes_what_a_dead_one_has_left() {
+    let Some(servers) = servers(3).await else { return };
+    let name = format!("permit/{}", std::process::id());
+    let job = ["run", "--permits", "1", &name, "--", "sh", "-c", "echo $$; exec sleep 1000"];
+    let mut holder = Quorlock::new(job).on(&servers).start();
+    let mut pids = holder.lines(1).await;
+    pids.extend([guardian(&holder).await, holder.pid()]);
+    kill_all(pids.iter().rev());
+    until("its end", async || holder.has_ended()).await;
+    let permit = format!("{name}#0");
+    assert_eq!(marks("/dev/shm", &permit), 1);
+    Quorlock::new(["release", "--force", "-y", &permit]).on(&servers).end().await.expect(0);
+    let job = ["run", "-n", "--permits", "1", &name, "--", "true"];
+    Quorlock::new(job).on(&servers).end().await.expect(0);
+    assert_eq!(marks("/dev/shm", &permit), 0);
+}
+
+/// Returns the words of `unshare` by which `script` changes /dev/shm for a program, or `None`, with a message, if that is not
+/// permitted.
+#[cfg(target_os = "linux")]
+async fn with_memory(script: &str) -> Option<Vec<String>> {
+    let script = format!("{script} && exec \"$0\" \"$@\"");
+    let words = ["--mount", "--map-root-user", "sh", "-c", &script].map(str::to_owned).to_vec();
+    let tried: Vec<&str> = words.iter().map(String::as_str).collect();
+    let is_root = geteuid().is_root();
+    if is_root && Quorlock::new(["--version"]).through_all("unshare", &tried).end().await.code == Some(0) {
+        return Some(words);
+    }
+    let skipped = b"skipped: this user may not make mounts of its own\n";
+    drop(std::io::Write::write_all(&mut std::io::stderr(), skipped));
+    None
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn where_no_file_can_be_written_to_memory_a_holder_and_a_waiter_find_each_other_elsewhere() {
+    let Some(servers) = servers(3).await else { return };
+    for (what, script) in [
+        ("read-only", "mount -t tmpfs -o ro none /dev/shm"),
+        ("without inodes", "mount -t tmpfs -o nr_inodes=1 none /dev/shm"),
+        ("full", "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"),
+        ("another's", "mount -t tmpfs none /dev/shm && mkdir -m 777 /dev/shm/quorlock-0"),
+    ] {
+        let Some(words) = with_memory(script).await else { return };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let name = format!("elsewhere/{what}/{}", std::process::id());
+        let holder = Quorlock::new(["hold", &name]).on(&servers).through_all("unshare", &words).start();
+        holder.lines(4).await;
+        assert_eq!((marks("/dev/shm", &name), marks("/tmp", &name)), (0, 1), "{what}");
+        // One that can use it, and so looks there first.
+        let waiting =
+            Quorlock::new(["run", "-w", "forever", &name, "--", "echo", "ran"]).on(&servers).start();
+        let is_queued = async || {
+            let status = Quorlock::new(["status", "--json", &name]).on(&servers).end().await;
+            status.stdout.contains("\"waiters\":[{")
+        };
+        until("a waiter", is_queued).await;
+        holder.signal(Signal::SIGKILL);
+        gets_it_soon(waiting).await;
+        assert_eq!(marks("/tmp", &name), 0, "{what}");
+    }
 }
