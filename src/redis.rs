@@ -72,6 +72,7 @@ mod promotion;
 mod push;
 mod redisson;
 mod resp;
+mod scan;
 #[doc(hidden)]
 pub mod scripts;
 mod seen_processes;

@@ -53,6 +53,8 @@ pub struct Facts {
     pub max_ttl: Option<Duration>,
     /// The lists of nodes that clients of this deployment have recorded.
     pub node_lists: Vec<NodeList>,
+    /// The other key prefixes under which clients lock here, as far as they were looked for.
+    pub other_prefixes: Vec<Arc<str>>,
     /// The name of the service, if Sentinels report its address.
     pub service: Option<Arc<str>>,
     /// Whether it stops accepting writes when too few replicas are connected: `min-replicas-to-write`.

@@ -17,12 +17,12 @@ use super::promotion;
 use super::sentinel::SentinelErrors;
 use super::server_error::ServerError;
 use super::settings::{Membership, Notices, Settings};
-use super::{RedisNode, node_lists, start};
+use super::{RedisNode, node_lists, scan, start};
 use crate::address::{Address, Endpoint};
 use crate::node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Role};
 use crate::node::{NodeError, NodeErrorKind};
 use crate::runtime::clock::{Clock, within};
-use quorlock_protocol::{Moment, max_ttl_note};
+use quorlock_protocol::{Moment, companion, max_ttl_note};
 
 mod neighbours;
 mod permissions;
@@ -100,6 +100,7 @@ async fn ask_all(
         master_since(&mut session, settings, &info, facts).await?;
         max_ttl(&mut session, settings, facts).await?;
         node_lists(&mut session, settings, facts).await?;
+        other_prefixes(&mut session, settings, facts).await?;
         let probe = Probe::new(key, address.layout(), &*settings.entropy);
         permissions::ask(&mut session, &probe, facts).await?;
         // The settings of a health check may differ from those of locks: it leaves no `max_ttl` note.
@@ -249,6 +250,41 @@ async fn node_lists(
     };
     let answers = session.ask_each(&[node_lists::reading(gate).to_vec()]).await?;
     facts.node_lists = answers.into_iter().next().map(node_lists::lists_in).unwrap_or_default();
+    Ok(())
+}
+
+/// How many pages of 1,000 keys are looked at for the notes of clients with other prefixes. The server does nothing else for
+/// a millisecond or two of each.
+const PAGES: usize = 50;
+/// The most prefixes that are kept.
+const MOST_PREFIXES: usize = 16;
+
+/// Looks for clients with other key prefixes, each of which has left a note of its `max_ttl`.
+async fn other_prefixes(
+    session: &mut InspectSession,
+    settings: &Settings,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    if settings.membership != Membership::Alone {
+        return Ok(());
+    }
+    let mut cursor = "0".to_owned();
+    for _ in 0..PAGES {
+        let request = ["SCAN", &cursor, "MATCH", "*:quorlock:gate:max-ttl", "COUNT", "1000"];
+        // A user without the right to list keys does not learn of others.
+        let Ok((next, keys)) = scan::page(session.ask(&request).await?, "") else { return Ok(()) };
+        for key in &keys {
+            let Some((prefix, "gate:max-ttl")) = companion(key) else { continue };
+            let is_new = facts.other_prefixes.iter().all(|known| **known != *prefix);
+            if is_new && prefix != &*settings.key_prefix && facts.other_prefixes.len() < MOST_PREFIXES {
+                facts.other_prefixes.push(prefix.into());
+            }
+        }
+        if next == "0" {
+            break;
+        }
+        cursor = next;
+    }
     Ok(())
 }
 

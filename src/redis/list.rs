@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::connection::text;
-use super::error::{Peer, SCAN, SentCommand, refused, unexpected};
+use super::error::SCAN;
 use super::handshake::Connector;
 use super::inspect::InspectSession;
+use super::scan::page;
 use super::scripts;
 use super::settings::Settings;
 use crate::address::{Address, Layout};
-use crate::node::{KeyPages, ListedKeys, NodeError};
+use crate::node::{KeyPages, ListedKeys};
 use quorlock_protocol::{Moment, is_auxiliary_key, lock_of_queue};
 
 /// The number of keys that a server looks at for one page, while it does nothing else: 260 µs where a key takes 2.6 µs,
@@ -91,19 +91,6 @@ fn literal(text: &str) -> String {
         escaped.push(letter);
     }
     escaped
-}
-
-/// Returns the next cursor, and the keys. A key that is not UTF-8 is none of this library.
-fn page(answer: Value, user: &str) -> Result<(String, Vec<String>), NodeError> {
-    let strange = || unexpected("unexpected answer to SCAN");
-    if let Value::ServerError(error) = answer {
-        let asked = SentCommand { command: SCAN, key: "", user, peer: Peer::Server };
-        return Err(refused(&error, asked));
-    }
-    let Value::Array(parts) = answer else { return Err(strange()) };
-    let Ok([cursor, Value::Array(keys)]) = <[Value; 2]>::try_from(parts) else { return Err(strange()) };
-    let cursor = text(cursor).ok_or_else(strange)?;
-    Ok((cursor, keys.into_iter().filter_map(text).collect()))
 }
 
 #[cfg(test)]

@@ -10,13 +10,23 @@ use crate::doctor::report::{NodeReport, Standing};
 use crate::doctor::setting::Setting;
 use crate::node::facts::{ClockReading, Facts, Location, Role};
 use crate::node::lists::SETTLED;
-use quorlock_protocol::{Quorum, list_of_nodes};
+use quorlock_protocol::{Quorum, list_of_nodes, printable};
 
 /// A node that reported facts, with its name.
 pub(crate) type Examined<'a> = (&'a Arc<str>, &'a Facts);
 
-const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 9] =
-    [votes, number, same_server, max_ttls, other_nodes, shared_host, loopback, clocks, plain_text];
+const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 10] = [
+    votes,
+    number,
+    same_server,
+    max_ttls,
+    other_nodes,
+    other_prefixes,
+    shared_host,
+    loopback,
+    clocks,
+    plain_text,
+];
 
 struct Case<'a> {
     examined: &'a [Examined<'a>],
@@ -240,6 +250,24 @@ fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let quorum = case.setting.quorum;
     let found = others.into_iter().map(|(others, ago)| lists_differ(&ours, quorum, others, Some(ago)));
     sheet.findings.extend(found);
+}
+
+/// Names the other key prefixes under which clients lock here.
+fn other_prefixes(case: &Case<'_>, sheet: &mut Findings<'_>) {
+    let found: BTreeSet<&str> =
+        case.examined.iter().flat_map(|(_, facts)| facts.other_prefixes.iter().map(|prefix| &**prefix)).collect();
+    let named = found.iter().map(|prefix| match *prefix {
+        "" => "no key prefix".to_owned(),
+        prefix => format!("the key prefix `{}`", printable(prefix)),
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    if !named.is_empty() {
+        let evidence = format!(
+            "other clients have locked on these nodes with {named} in the last month: their locks and ours of the same \
+             name do not exclude each other"
+        );
+        sheet.note(Severity::Note, Check::OtherPrefixes, evidence);
+    }
 }
 
 fn plain_text(case: &Case<'_>, sheet: &mut Findings<'_>) {

@@ -387,6 +387,20 @@ fn i49_clients_that_differ_about_the_nodes_are_found() {
 }
 
 #[test]
+fn clients_with_other_key_prefixes_are_named_once() {
+    let prefixes = |prefixes: &[&str]| prefixes.iter().map(|&prefix| prefix.into()).collect();
+    let seen = [prefixes(&["b:", ""]), prefixes(&["b:", "a\n"]), Vec::new()];
+    let mut seen = seen.into_iter();
+    let examined = [sound(0), sound(1), sound(2)]
+        .map(|facts| Facts { other_prefixes: seen.next().unwrap_or_default(), ..facts });
+    let found = examine(&examined, &setting(3)).findings;
+    let found: Vec<_> = found.iter().filter(|finding| finding.check == Check::OtherPrefixes).collect();
+    let named = r"with no key prefix, the key prefix `a\n`, the key prefix `b:` in the last month";
+    assert!(found.len() == 1 && found[0].evidence.contains(named), "{found:?}");
+    assert_eq!(found[0].severity, Severity::Note);
+}
+
+#[test]
 fn clients_that_differ_about_max_ttl_are_found_once() {
     let sound = [sound(0), sound(1), sound(2)];
     for (theirs, reply) in

@@ -239,6 +239,25 @@ async fn five_sound_servers_are_called_safe_once_they_are_old_enough() {
     doctor(&urls, &["--restart-guard", "off"]).end().await.expect(0);
 }
 
+#[tokio::test]
+async fn clients_with_another_key_prefix_are_named() {
+    let Some(servers) = servers(3).await else { return };
+    let urls = servers.urls();
+    for prefix in ["ours:", "{theirs}", ""] {
+        // Refused, since the servers are new. Each client leaves its note all the same.
+        let job = Quorlock::new(["run", "-n", "--key-prefix", prefix, "job", "--", "true"]);
+        job.env("QUORLOCK_NODES", &urls.join(",")).end().await.expect(69);
+    }
+    let examined = doctor(&urls, &["--json", "--key-prefix", "ours:"]).end().await;
+    let report: Value = serde_json::from_str(&examined.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let findings: Vec<_> = findings.iter().filter(|it| it["finding"] == "other-prefixes").collect();
+    let evidence = findings[0]["evidence"].as_str().unwrap();
+    assert_eq!((findings.len(), &findings[0]["severity"]), (1, &"note".into()), "{findings:?}");
+    assert!(evidence.contains("with no key prefix, the key prefix `{theirs}` in"), "{evidence}");
+    assert!(!evidence.contains("ours:"), "{evidence}");
+}
+
 /// What keeps one server from voting: the words to it, those that undo it, and the finding. All are found only because
 /// the check looks for anything that is wrong, and not for certain words.
 const FAULTS: [(&[&str], &[&str], &str); 4] = [
