@@ -26,7 +26,9 @@ pub use parse::percent_decoded;
 /// service it follows the name: `/service/3`. Credentials for the Sentinels themselves are given by
 /// `?sentinel_username=…&sentinel_password=…`; those before the hosts are for the master.
 ///
-/// With `?layout=redisson` locks are stored as Redisson stores its own (`docs/redisson.md`). Characters with a meaning
+/// With `?layout=redisson` locks are stored as Redisson stores its own (`docs/redisson.md`). With `?forgets=never` the
+/// operator says that the node keeps every write that it has acknowledged, whatever happens to its servers: then its vote
+/// counts right after a restart, failover or promotion (rule I-53, `docs/trust.md`). Characters with a meaning
 /// in URLs must be percent-encoded. Prefer to keep passwords out of URLs: see [`Address::set_password`].
 ///
 /// `Display` and `Debug` show neither user nor password.
@@ -39,6 +41,7 @@ pub struct Address {
     sentinel_user: Option<Arc<str>>,
     sentinel_password: Option<Arc<str>>,
     layout: Layout,
+    never_forgets: bool,
 }
 
 /// How locks are stored on a server.
@@ -84,7 +87,9 @@ pub enum Endpoint {
 }
 
 /// The value of `?layout=` for Redisson's layout.
-pub(crate) const REDISSON: &str = "redisson";
+const REDISSON: &str = "redisson";
+/// The only value of `?forgets=`.
+const NEVER: &str = "never";
 
 impl Address {
     /// Parses an address in one of the forms above.
@@ -154,7 +159,25 @@ impl Address {
             sentinel_user: None,
             sentinel_password: None,
             layout: Layout::Own,
+            never_forgets: false,
         }
+    }
+
+    fn set_forgets(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {
+        if text != NEVER {
+            return Err(AddressError::Malformed {
+                shown: shown.into(),
+                problem: "has an unknown `forgets`",
+                cure: "write `?forgets=never` if the node keeps every acknowledged write, or leave it out",
+            });
+        }
+        self.never_forgets = true;
+        Ok(())
+    }
+
+    /// Whether the operator says that the node loses no acknowledged write (rule I-53).
+    pub(crate) fn never_forgets(&self) -> bool {
+        self.never_forgets
     }
 
     fn set_layout(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {
@@ -207,7 +230,8 @@ impl Address {
             Endpoint::Sentinel { service, sentinels } => {
                 let first = sentinels.first().map(ToString::to_string).unwrap_or_default();
                 let (_, first) = first.split_once("://").unwrap_or(("", &first));
-                format!("{}@{first}", encoded(service))
+                let word = if self.never_forgets { "?forgets=never" } else { "" };
+                format!("{}@{first}{word}", encoded(service))
             }
             Endpoint::Tcp { .. } | Endpoint::Tls { .. } | Endpoint::Unix { .. } => self.to_string(),
         }
@@ -244,17 +268,30 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.endpoint)?;
-        let in_query = matches!(self.endpoint, Endpoint::Unix { .. });
-        match self.database {
-            0 => {}
-            database if in_query => write!(f, "?db={database}")?,
-            database => write!(f, "/{database}")?,
+        let mut before = "?";
+        match (self.database, &self.endpoint) {
+            (0, _) => {}
+            (database, Endpoint::Unix { .. }) => {
+                write!(f, "?db={database}")?;
+                before = "&";
+            }
+            (database, _) => write!(f, "/{database}")?,
         }
-        match self.layout {
-            Layout::Own => Ok(()),
-            Layout::Redisson if in_query && self.database > 0 => write!(f, "&layout={REDISSON}"),
-            Layout::Redisson => write!(f, "?layout={REDISSON}"),
+        self.write_settings(before, f)
+    }
+}
+
+impl Address {
+    /// Writes the settings that say how the node is used, behind `before` and `&`.
+    fn write_settings(&self, mut before: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.layout == Layout::Redisson {
+            write!(f, "{before}layout={REDISSON}")?;
+            before = "&";
         }
+        if self.never_forgets {
+            write!(f, "{before}forgets={NEVER}")?;
+        }
+        Ok(())
     }
 }
 
@@ -376,6 +413,25 @@ mod tests {
         address.set_user("anna");
         address.set_password("100%");
         assert_eq!((address.user(), address.password()), (Some("anna"), Some("100%")));
+    }
+
+    #[test]
+    fn the_operators_word_is_shown_with_the_address_and_with_the_name() {
+        for (address, shown) in [
+            ("redis://a?forgets=never", "redis://a:6379?forgets=never"),
+            ("redis://a/3?forgets=never&layout=redisson", "redis://a:6379/3?layout=redisson&forgets=never"),
+            (
+                "unix:///a?forgets=never&db=2&layout=redisson",
+                "redis+unix:///a?db=2&layout=redisson&forgets=never",
+            ),
+        ] {
+            let address = Address::parse(address).unwrap();
+            assert_eq!((address.to_string(), address.name()), (shown.to_owned(), shown.to_owned()));
+            assert_eq!(Address::parse(shown).unwrap().to_string(), shown);
+        }
+        let service = Address::parse("redis+sentinel://a,b/m?forgets=never").unwrap();
+        assert_eq!(service.name(), "m@a:26379?forgets=never");
+        assert_eq!(service.to_string(), "redis+sentinel://a:26379,b:26379/m?forgets=never");
     }
 
     #[test]

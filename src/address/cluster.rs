@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Address, AddressError, Endpoint, Layout, REDISSON};
+use super::{Address, AddressError, Endpoint, Layout};
 
 /// The address of a whole Redis Cluster, which is one node: some of its members, with the credentials to log
 /// in.
@@ -109,10 +109,7 @@ impl fmt::Display for ClusterAddress {
                 write!(f, ",{host}")?;
             }
         }
-        match self.layout() {
-            Layout::Own => Ok(()),
-            Layout::Redisson => write!(f, "?layout={REDISSON}"),
-        }
+        self.seeds.first().map_or(Ok(()), |first| first.write_settings("?", f))
     }
 }
 
@@ -148,6 +145,7 @@ mod tests {
             ("redis+cluster://A:7000,b:7001", "redis+cluster://a:7000,b:7001"),
             ("valkey+cluster://a,b,a:6379/", "redis+cluster://a:6379,b:6379"),
             ("redis+cluster://a,b?layout=redisson", "redis+cluster://a:6379,b:6379?layout=redisson"),
+            ("redis+cluster://a,b?forgets=never", "redis+cluster://a:6379,b:6379?forgets=never"),
             (" redis+cluster://anna:s3,cr@t@a:1,[::1]:2 ", "redis+cluster://a:1,[::1]:2"),
         ] {
             let text = text.replace("s3,cr@t", "s3,cr%40t");

@@ -92,14 +92,21 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     }
     // `?protocol=` is accepted for compatibility with other clients and ignored: RESP3 is used where the
     // server supports it.
-    let known = |name: &str| matches!(name, "protocol" | "layout");
+    let known = |name: &str| matches!(name, "protocol" | "layout" | "forgets");
     if url.query_pairs().any(|(name, _)| !known(&name)) {
-        return Err(malformed(&shown, "has settings after a `?`", "leave them out: only layout is known"));
+        return Err(malformed(
+            &shown,
+            "has settings after a `?`",
+            "leave them out: only layout and forgets are known",
+        ));
     }
     let mut address = Address::new(endpoint);
     address.database = parse_database(url.path().trim_start_matches('/'), &shown)?;
     if let Some((_, layout)) = url.query_pairs().find(|(name, _)| name == "layout") {
         address.set_layout(&layout, &shown)?;
+    }
+    if let Some((_, forgets)) = url.query_pairs().find(|(name, _)| name == "forgets") {
+        address.set_forgets(&forgets, &shown)?;
     }
     let undecodable = || malformed(&shown, "has a wrong percent-encoding before its host", ENCODE);
     let user = percent_decoded(url.username()).ok_or_else(undecodable)?;
@@ -157,12 +164,13 @@ fn parse_unix(rest: &str) -> Result<Address, AddressError> {
             "user" => address.user = given(&value),
             "pass" => address.password = given(&value),
             "layout" => address.set_layout(&value, BARE)?,
+            "forgets" => address.set_forgets(&value, BARE)?,
             "protocol" => {}
             _ => {
                 return Err(malformed(
                     BARE,
                     "has an unknown setting",
-                    "only db, user, pass and layout are known",
+                    "only db, user, pass, layout and forgets are known",
                 ));
             }
         }
@@ -287,10 +295,11 @@ mod tests {
             ("redis://u:a/b@db-7", "percent-encode"),
             ("redis://u:a%zz@db-7", "percent-encod"),
             ("unix://socket", "three slashes"),
-            ("unix:///s?what=1", "only db, user, pass and layout"),
-            ("redis://db-7?wait=1", "only layout is known"),
+            ("unix:///s?what=1", "only db, user, pass, layout and forgets"),
+            ("redis://db-7?wait=1", "only layout and forgets are known"),
             ("redis://db-7?layout=shedlock", "layout=redisson"),
             ("unix:///s?layout=", "layout=redisson"),
+            ("redis://db-7?forgets=always", "forgets=never"),
             ("/run/redis.sock", "redis+unix"),
         ] {
             let error = Address::parse(text).unwrap_err().to_string();

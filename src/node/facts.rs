@@ -39,6 +39,8 @@ pub struct Facts {
     /// The least age of its data as votes are judged by it ([`Identity::age_at`](crate::node::Identity::age_at)), if it was asked
     /// as for a vote. Otherwise that follows from the uptime.
     pub age: Option<Duration>,
+    /// Whether its address says that it loses no acknowledged write.
+    pub never_forgets: bool,
     /// How many cycles its event loop has completed in that time.
     pub turns: Option<u64>,
     /// How long clients have known its process, by their wall clocks, if one of them has recorded it.

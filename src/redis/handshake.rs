@@ -36,7 +36,8 @@
 //! start that other clients have noted (I-24), the time since the promotion (I-17), and the time since the
 //! last reply of the process that was here before; for a promoted master, less eight seconds where Sentinels
 //! or a cluster promote (T-2, C-6). A process that is recognised keeps its identity, and then ages by our
-//! monotonic clock alone, whatever its own clock says. `Round::read` compares the age with the quarantine; see `quorlock-protocol/src/restart.rs`.
+//! monotonic clock alone, whatever its own clock says. By the operator's word (`?forgets=never`) a process is old from the
+//! beginning, unless its data were seen to be lost (I-53). `Round::read` compares the age with the quarantine; see `quorlock-protocol/src/restart.rs`.
 //!
 //! # Timeouts and cancellation
 //!
@@ -60,7 +61,7 @@ use super::error::{Peer, refused, unconnected, unexpected};
 use super::inbox_secret::InboxSecret;
 use super::info::{Info, facts_in};
 use super::introduction::{Introduction, Replies, ReplyTo};
-use super::last_seen::{AskedMarks, LastSeen, Marks};
+use super::last_seen::{AskedMarks, HoldingBack, LastSeen, Marks};
 use super::login::Login;
 use super::max_ttl::{MaxTtlNote, max_ttl_answer};
 use super::node_lists::NodeListsNote;
@@ -76,17 +77,18 @@ use crate::address::{Address, Endpoint, Layout};
 use crate::node::facts::{Facts, Role};
 use crate::node::{Identity, NodeError, NodeErrorKind};
 use crate::runtime::entropy::Entropy;
-use quorlock_protocol::{InboxId, Moment, Past, believed};
+use quorlock_protocol::{InboxId, Moment, Past, SUCCESSION, believed};
 
 /// The name of our connections in a server's list of clients. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
 
 /// Returns whether the server may offer locks (rule O-8): not where Sentinels or a cluster bound the age of a
-/// vote (rules T-1, T-2 and C-6), or without the restart guard, where it
-/// depends on the server's disk what is remembered.
+/// vote (rules T-1, T-2 and C-6), or without the restart guard or by the operator's word (rule I-53), where it
+/// depends on the server what is remembered: it may push an offer before it has stored it for good.
 pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
     settings.membership == Membership::Alone
         && address.service().is_none()
+        && !address.never_forgets()
         && address.layout() == Layout::Own
         && settings.gate.is_some()
 }
@@ -263,7 +265,7 @@ impl Connector {
         let has_inbox =
             inbox.map(|asked| self.has_subscribed(&mut replies, asked)).transpose()? == Some(true);
         let inbox = marks.secret.clone().filter(|_| has_inbox);
-        let mut facts = facts_in(&info);
+        let mut facts = Facts { never_forgets: self.login.address.never_forgets(), ..facts_in(&info) };
         let membership = self.settings.membership;
         let mut process =
             Process::fit_to_vote(&info, membership).map_err(|unfit| self.not_yet(unfit, &facts))?;
@@ -521,7 +523,14 @@ impl Connector {
         let in_cluster = self.settings.membership == Membership::OfCluster;
         let promoted_by_others =
             past != Past::Master && (in_cluster || self.login.address.service().is_some());
-        let last = LastSeen::after(self.last.as_ref(), process, past, (marks, now), promoted_by_others);
+        let holding_back = if self.login.address.never_forgets() {
+            HoldingBack::Never
+        } else if promoted_by_others {
+            HoldingBack::For(SUCCESSION)
+        } else {
+            HoldingBack::For(Duration::ZERO)
+        };
+        let last = LastSeen::after(self.last.as_ref(), process, past, (marks, now), holding_back);
         Arc::clone(self.last.insert(last).identity())
     }
 }

@@ -61,6 +61,11 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
             });
         }
     }
+    if address.never_forgets() {
+        facts.never_forgets = true;
+        // As in the handshake (rule I-53).
+        facts.age = Some(Duration::MAX);
+    }
     facts.user = Some(address.user().unwrap_or("default").into());
     facts.place = Some(place(connector.target(), &settings, end).await);
     facts

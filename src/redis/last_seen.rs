@@ -15,7 +15,7 @@ use super::connection::text;
 use super::introduction::{Replies, ReplyTo};
 use super::process::Process;
 use crate::node::Identity;
-use quorlock_protocol::{Moment, Past, SUCCESSION, age};
+use quorlock_protocol::{Moment, Past, age};
 
 /// The process that answered last.
 pub(super) struct LastSeen {
@@ -25,6 +25,15 @@ pub(super) struct LastSeen {
     marks: Marks,
     /// When it has invalidated all keys, while it is not known whether the data are the same.
     invalidated: Option<Moment>,
+}
+
+/// What keeps a new process, or a promoted one, from voting besides its age.
+#[derive(Clone, Copy)]
+pub(super) enum HoldingBack {
+    /// Its predecessor may still be asked for this long.
+    For(Duration),
+    /// Nothing, nor its age: by the operator's word it forgets nothing (rule I-53).
+    Never,
 }
 
 /// What a handshake reads of whether the data are those of the one before.
@@ -105,8 +114,7 @@ impl LastSeen {
         }
     }
 
-    /// Returns the process that answered at `now`, which has these marks and was seen after `last`. `promoted_by_others`
-    /// is whether its predecessor may still be asked.
+    /// Returns the process that answered at `now`, which has these marks and was seen after `last`.
     ///
     /// Another process started after the last answer of the one before it, whatever its own clock says; and a process
     /// that was promoted since then became master after that answer.
@@ -115,14 +123,27 @@ impl LastSeen {
         process: Process,
         past: Past,
         (marks, now): (Marks, Moment),
-        promoted_by_others: bool,
+        holding_back: HoldingBack,
     ) -> LastSeen {
         let same = |last: &LastSeen| last.is(&process.run_id) && last.history == process.history;
         let identity = match last {
             Some(last) if same(last) => last.continued(&process, &marks, now),
             last => {
                 // No vote counts before (rules T-2 and C-6).
-                let alone = if promoted_by_others { SUCCESSION } else { Duration::ZERO };
+                let alone = match holding_back {
+                    HoldingBack::For(alone) => alone,
+                    HoldingBack::Never => {
+                        let identity = Identity::new(process.run_id, now, Duration::MAX);
+                        let identity = Arc::new(identity.with_clock_set_back(process.clock_set_back));
+                        return LastSeen {
+                            identity,
+                            history: process.history,
+                            answered: now,
+                            marks,
+                            invalidated: None,
+                        };
+                    }
+                };
                 let age = age(process.uptime, past, last.map(|last| last.answered), now);
                 debug_assert!(age <= process.uptime, "no process is older than it reports (rule I-12)");
                 let still = alone.saturating_sub(age);

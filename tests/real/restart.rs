@@ -74,6 +74,51 @@ async fn a_restarted_server_is_another_instance_and_confirms_no_renewal() {
     .await;
 }
 
+/// A client that takes the operator's word, and would otherwise wait an hour for a server that has just started.
+fn trusting(servers: &Servers) -> Coordinator {
+    let urls: Vec<String> = servers.urls().iter().map(|url| format!("{url}?forgets=never")).collect();
+    client(&urls, |builder| builder.restart_guard(RestartGuard::On))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i53_by_the_operators_word_servers_that_restart_with_their_data_vote_immediately() {
+    let servers = Servers::setup().durable().start(3).await.unwrap();
+    let (holder, other) = (trusting(&servers), trusting(&servers));
+    let lease = holder.lock("held").renewal(Renewal::Manual).try_acquire().await.unwrap().unwrap();
+    for server in servers.iter() {
+        server.restart_with_data().await.unwrap();
+    }
+    let free = other.lock("free").wait(Wait::UpTo(patience())).acquire().await.unwrap();
+    drop(free);
+    assert!(other.lock("held").try_acquire().await.unwrap().is_none(), "no server has forgotten it");
+    until("a renewal at the new processes", async || lease.renew().await.is_ok()).await;
+    // Without that word, all of them are too young.
+    let guarded = client(&servers.urls(), |builder| builder.restart_guard(RestartGuard::On));
+    let AcquireError::Unavailable { report, .. } = guarded.lock("free").try_acquire().await.unwrap_err()
+    else {
+        panic!("the servers vote")
+    };
+    let waits = |reply: &VoteOutcome| matches!(reply, VoteOutcome::Quarantined { .. });
+    assert!(report.votes().iter().filter(|vote| waits(&vote.outcome)).count() >= 2, "{report}");
+    let names: Vec<String> = other.health().now().iter().map(|node| node.node.to_string()).collect();
+    assert!(names.iter().all(|name| name.ends_with("?forgets=never")), "{names:?}");
+    let examined = other.doctor().await;
+    let words = examined.findings.iter().filter(|finding| finding.check == Check::NeverForgets).count();
+    assert_eq!(words, 3, "{:?}", examined.findings);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_false_word_that_servers_never_forget_makes_two_holders() {
+    let servers = Servers::start(3).await.unwrap();
+    let (holder, other) = (trusting(&servers), trusting(&servers));
+    let held = holder.lock("r").renewal(Renewal::Manual).try_acquire().await.unwrap().unwrap();
+    for server in &servers[..] {
+        server.restart_empty().await.unwrap();
+    }
+    let second = other.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
+    assert!(held.check().is_ok() && second.check().is_ok(), "two holders: the test above proves something");
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn with_max_ttl(world: &World, max_ttl: Duration) -> Coordinator {

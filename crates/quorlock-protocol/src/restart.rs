@@ -16,7 +16,7 @@
 //!    the round was sent. A vote that is too young is reported as quarantined, and is no vote (`quorum/round/votes.rs`, I-12).
 //!
 //! Stores of other kinds do steps 1 to 3 in their own way and report the result in the same `Identity`; one that
-//! remembers across a restart is old.
+//! remembers across a restart is old, and so is a Redis that does by its operator's word (`?forgets=never`, I-53).
 
 use std::time::Duration;
 

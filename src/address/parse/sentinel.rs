@@ -57,9 +57,10 @@ pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> 
             "sentinel_username" => address.sentinel_user = given(&value),
             "sentinel_password" => address.sentinel_password = given(&value),
             "layout" => address.set_layout(&value, bare)?,
+            "forgets" => address.set_forgets(&value, bare)?,
             "protocol" => {}
             _ => {
-                let cure = "only layout, sentinel_username and sentinel_password are known";
+                let cure = "only layout, forgets, sentinel_username and sentinel_password are known";
                 return Err(wrong("has an unknown setting", cure));
             }
         }

@@ -254,8 +254,11 @@ fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
 
 /// Names the other key prefixes under which clients lock here.
 fn other_prefixes(case: &Case<'_>, sheet: &mut Findings<'_>) {
-    let found: BTreeSet<&str> =
-        case.examined.iter().flat_map(|(_, facts)| facts.other_prefixes.iter().map(|prefix| &**prefix)).collect();
+    let found: BTreeSet<&str> = case
+        .examined
+        .iter()
+        .flat_map(|(_, facts)| facts.other_prefixes.iter().map(|prefix| &**prefix))
+        .collect();
     let named = found.iter().map(|prefix| match *prefix {
         "" => "no key prefix".to_owned(),
         prefix => format!("the key prefix `{}`", printable(prefix)),

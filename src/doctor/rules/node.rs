@@ -15,7 +15,7 @@ use quorlock_protocol::{Past, RoundTrip, node_timeout};
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 5] = [replicas, unguarded, eviction, memory_full, set_back];
 
 /// The checks that need the settings, or requests of their own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 17] = [
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 18] = [
     failure,
     several_servers,
     role,
@@ -25,6 +25,7 @@ const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 17] = [
     promoted,
     two_masters,
     persistence,
+    never_forgets,
     rights,
     version,
     concerns,
@@ -185,7 +186,7 @@ const SET_BACK: Duration = Duration::from_secs(60);
 fn set_back(facts: &Facts, sheet: &mut Findings<'_>) {
     // Only Redis reports its memory.
     let is_set_back = facts.memory.is_some() && facts.uptime.is_none() && facts.loading != Some(true);
-    if !is_set_back || running(facts) >= SET_BACK {
+    if !is_set_back || facts.never_forgets || running(facts) >= SET_BACK {
         return;
     }
     let age = duration::format(running(facts));
@@ -224,7 +225,7 @@ fn database_settings(facts: &Facts) -> Option<(&'static str, &'static str)> {
 }
 
 fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
-    if facts.role != Some(Role::Master) || forgets(facts) != Some(true) {
+    if facts.role != Some(Role::Master) || forgets(facts) != Some(true) || facts.never_forgets {
         return;
     }
     let database = database_settings(facts);
@@ -251,6 +252,24 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
             "turn the restart guard on at every client, and wait until it lets the server vote; or set {set}"
         );
         sheet.cured(Severity::Unsafe, Check::NotPersistent, evidence, cure);
+    }
+}
+
+/// Repeats what the operator says, or what the server's settings say against it.
+fn never_forgets(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
+    if !facts.never_forgets {
+        return;
+    }
+    if forgets(facts) == Some(true) && facts.role == Some(Role::Master) {
+        let evidence = "never forgets by the operator's word (`?forgets=never`), and so votes right after a restart; its \
+                        settings are those of a server that may lose granted locks";
+        let cure = "right only for a service that keeps each write outside of the server; otherwise leave `?forgets=never` \
+                    out, or set `appendonly yes` and `appendfsync always`";
+        sheet.cured(Severity::Warning, Check::NeverForgets, evidence, cure);
+    } else {
+        let evidence = "never forgets by the operator's word (`?forgets=never`), and so votes right after a restart, failover \
+                        or promotion";
+        sheet.note(Severity::Note, Check::NeverForgets, evidence);
     }
 }
 
@@ -420,7 +439,7 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
 }
 
 fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
-    if facts.service.is_some() {
+    if facts.service.is_some() || facts.never_forgets {
         return;
     }
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
@@ -445,14 +464,18 @@ fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 
 /// Reports a promotion whose time nothing records, because the restart guard is off.
 fn unguarded(facts: &Facts, sheet: &mut Findings<'_>) {
-    if facts.promoted == Some(true) && facts.role == Some(Role::Master) && facts.master_since.is_none() {
+    if facts.promoted == Some(true)
+        && !facts.never_forgets
+        && facts.role == Some(Role::Master)
+        && facts.master_since.is_none()
+    {
         let evidence = "was a replica and was promoted (master_replid2 is set): locks may not have been replicated to it";
         sheet.note(Severity::Warning, Check::Promoted, evidence);
     }
 }
 
 fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
-    let Some(master_since) = facts.master_since else { return };
+    let Some(master_since) = facts.master_since.filter(|_| !facts.never_forgets) else { return };
     let (known, left) = (duration::format(master_since), quarantined(facts, setting));
     if left.is_zero() {
         let evidence =

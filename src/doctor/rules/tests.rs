@@ -387,6 +387,23 @@ fn i49_clients_that_differ_about_the_nodes_are_found() {
 }
 
 #[test]
+fn the_word_of_an_operator_is_repeated_and_settings_that_contradict_it_are_a_warning() {
+    let never = |facts: &mut Facts| (facts.never_forgets, facts.age) = (true, Some(Duration::MAX));
+    let young = |facts: &mut Facts| {
+        never(facts);
+        (facts.uptime, facts.known, facts.replicas) = (Some(Duration::from_secs(1)), None, Some(1));
+        (facts.promoted, facts.master_since) = (Some(true), Some(Duration::ZERO));
+    };
+    let word = |severity| vec![(severity, Check::NeverForgets)];
+    assert_eq!(found(&one_with(young, &setting(3))), word(Severity::Note));
+    let forgetful = |facts: &mut Facts| {
+        never(facts);
+        facts.append_only = Some(false);
+    };
+    assert_eq!(found(&one_with(forgetful, &setting(3))), word(Severity::Warning));
+}
+
+#[test]
 fn clients_with_other_key_prefixes_are_named_once() {
     let prefixes = |prefixes: &[&str]| prefixes.iter().map(|&prefix| prefix.into()).collect();
     let seen = [prefixes(&["b:", ""]), prefixes(&["b:", "a\n"]), Vec::new()];

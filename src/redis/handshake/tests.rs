@@ -22,6 +22,7 @@ fn o8_no_offers_where_votes_depend_on_time_or_other_servers() {
     assert!(!offers("redis://a", Settings { gate: None, ..settings() }), "without the restart guard");
     assert!(!offers("redis+sentinel://a/m", guarded()));
     assert!(!offers("redis://a?layout=redisson", guarded()));
+    assert!(!offers("redis://a?forgets=never", guarded()), "it may push before it has stored");
     assert!(!offers("redis://a", Settings { membership: Membership::OfCluster, ..guarded() }));
 }
 
@@ -70,6 +71,29 @@ fn t2_a_successor_waits_until_its_predecessor_is_unused() {
     let past = Past::Promoted { master_since: Duration::from_secs(20) };
     let age = member.recognise(process, past, Marks::default(), seconds(100)).age_at(seconds(100));
     assert_eq!(age.as_secs(), 12, "clusters promote as well");
+}
+
+#[test]
+fn i53_by_the_operators_word_a_node_is_old_after_a_restart_and_a_promotion_and_not_after_a_loss_that_was_seen()
+ {
+    for address in
+        ["a?forgets=never", "redis+sentinel://a/m?forgets=never", "redis+unix:///a?db=1&forgets=never"]
+    {
+        let address = Address::parse(address).unwrap();
+        let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+        let same = || marks("secret", None, None);
+        let restarted = connector.recognise(process("first", 1), Past::Master, same(), seconds(10));
+        assert_eq!(restarted.age, Duration::MAX);
+        connector.answered(seconds(20));
+        let process = |id: &str| Process { history: Some("second".into()), ..process(id, 1) };
+        let promoted = Past::Promoted { master_since: Duration::ZERO };
+        let identity = connector.recognise(process("other"), promoted, same(), seconds(21));
+        assert_eq!((identity.age, identity.seen), (Duration::MAX, seconds(21)));
+        let emptied =
+            connector.recognise(process("other"), promoted, marks("other", None, None), seconds(30));
+        assert_eq!(emptied.age_at(seconds(30)), Duration::ZERO, "its data were deleted (rule I-51)");
+    }
+    assert!(Address::parse("a?forgets=sometimes").is_err());
 }
 
 #[test]
