@@ -73,6 +73,7 @@ impl Settings {
         let flags = Layer {
             nodes: (kinds.split(&args.nodes.join(",")))
                 .map_err(|problem| Failure::Usage(format!("--nodes: {problem}")))?,
+            quorum: args.quorum,
             key_prefix: args.key_prefix,
             node_timeout: args.node_timeout,
             drift: args.drift,
@@ -153,6 +154,9 @@ impl Settings {
         // client alone.
         let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.given.nodes);
         builder = builder.max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
+        if let Some(needed) = self.given.quorum {
+            builder = builder.quorum(needed);
+        }
         if let Some(factor) = self.given.drift {
             builder = builder.drift(factor);
         }

@@ -43,6 +43,10 @@ pub(crate) struct DeploymentArgs {
     /// A default file that other users can write is not read unless it is named here.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// How many of the nodes must grant a lock: more than half. With more, clients with two lists of nodes
+    /// exclude each other while the list changes [default: the smallest majority]
+    #[arg(long, global = true, hide_short_help = true, value_name = "N")]
+    pub(crate) quorum: Option<usize>,
     /// Prefix for every key [default: none]
     #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,

@@ -20,6 +20,7 @@ use crate::values::{Switch, WaitArg};
 #[derive(Default)]
 pub(super) struct Layer {
     pub(super) nodes: Vec<String>,
+    pub(super) quorum: Option<usize>,
     pub(super) key_prefix: Option<String>,
     pub(super) node_timeout: Option<Duration>,
     pub(super) drift: Option<f64>,
@@ -40,8 +41,9 @@ pub(super) struct Layer {
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-pub(crate) const KEYS: [&str; 17] = [
+pub(crate) const KEYS: [&str; 18] = [
     "nodes",
+    "quorum",
     "key-prefix",
     "node-timeout",
     "drift",
@@ -101,6 +103,7 @@ impl Layer {
         let (password_file, password_command) = (login.password_file.clone(), login.password_command.clone());
         Layer {
             nodes: if self.nodes.is_empty() { other.nodes } else { self.nodes },
+            quorum: self.quorum.or(other.quorum),
             key_prefix: self.key_prefix.or(other.key_prefix),
             node_timeout: self.node_timeout.or(other.node_timeout),
             drift: self.drift.or(other.drift),
@@ -196,6 +199,7 @@ impl Layer {
     fn set(&mut self, key: &str, value: &Value, kinds: &Kinds) -> Result<(), String> {
         match key {
             "nodes" => self.nodes = nodes(value, kinds)?,
+            "quorum" => self.quorum = Some(count(key, value)?),
             "key-prefix" => self.key_prefix = Some(string(key, value)?),
             "node-timeout" => self.node_timeout = Some(duration(key, value)?),
             "drift" => self.drift = Some(share(key, value)?),
@@ -329,6 +333,12 @@ fn share(key: &str, value: &Value) -> Result<f64, String> {
     number.ok_or_else(|| format!("`{key}` must be a number, such as 0.01"))
 }
 
+fn count(key: &str, value: &Value) -> Result<usize, String> {
+    let text = value.as_str().and_then(|text| text.trim().parse().ok());
+    let number = value.as_integer().and_then(|whole| usize::try_from(whole).ok()).or(text);
+    number.ok_or_else(|| format!("`{key}` must be a number of nodes, such as 4"))
+}
+
 fn switch(key: &str, value: &Value) -> Result<Switch, String> {
     let wrong = || format!("`{key}` must be \"on\" or \"off\"");
     Switch::from_str(value.as_str().ok_or_else(wrong)?, false).map_err(|_| wrong())
@@ -349,7 +359,7 @@ mod tests {
     #[test]
     fn the_file_may_have_every_setting() {
         let file = parse(
-            "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-timeout = '20ms'\ndrift = 0.02\n\
+            "nodes = ['redis://a', 'b']\nquorum = 2\nkey-prefix = 'redlock:'\nnode-timeout = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\npassword-command = 'pass locks'\nrestart-guard = 'off'\n\
              ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
              tls-server-name = 'locks.internal'\n\
@@ -357,6 +367,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(file.nodes, ["redis://a", "b"]);
+        assert_eq!(file.quorum, Some(2));
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
         assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
         assert_eq!(file.restart_guard, Some(Switch::Off));

@@ -69,6 +69,7 @@ impl Sources {
             | ConfigError::OneHostOfSeveral { .. }
             | ConfigError::SharedStoreOfSeveral { .. }
             | ConfigError::Node { .. } => vec!["nodes"],
+            ConfigError::Quorum { .. } => vec!["quorum", "nodes"],
             ConfigError::Drift { .. } => vec!["drift"],
             ConfigError::TtlTooShort { ttl, .. } => vec![of_ttl(ttl), "node-timeout"],
             ConfigError::TtlTooLong { .. } => vec!["ttl", "max-ttl"],

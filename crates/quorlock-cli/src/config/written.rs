@@ -44,6 +44,7 @@ impl Layer {
         let word = |word: &Option<String>| word.as_deref().map(text);
         match key {
             "nodes" => (!self.nodes.is_empty()).then(|| Value::from(self.nodes.clone()).to_string()),
+            "quorum" => self.quorum.map(|nodes| nodes.to_string()),
             "key-prefix" => word(&self.key_prefix),
             "node-timeout" => time(self.node_timeout),
             "drift" => self.drift.map(|share| share.to_string()),
@@ -111,6 +112,7 @@ mod tests {
     fn every_setting_is_written_and_read_back_the_same() {
         let layer = Layer {
             nodes: vec!["redis://a".to_owned(), "redis://b".to_owned()],
+            quorum: Some(2),
             key_prefix: Some("a\"b\\c:".to_owned()),
             node_timeout: Some(Duration::from_millis(250)),
             drift: Some(0.02),

@@ -50,6 +50,7 @@ mod programs;
 mod pty;
 mod redisson;
 mod releasing;
+mod replacing;
 mod secrets;
 mod settings;
 mod sharing;
