@@ -8,17 +8,15 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use quorlock::Builder;
 use quorlock::runtime::Mutex;
 
-use super::layer::{self, Layer};
-use super::trust::Opened;
-use super::warn_of_readers;
-use crate::child::signal_group;
-use crate::failure::Failure;
+use crate::layer::{self, Layer};
 use crate::parent_death::die_with_parent;
+use crate::trust::Opened;
+use crate::{Warn, warn_of_readers};
 
 /// How long the command may take: as long as a connection waits for it.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -26,7 +24,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 1 << 16;
 
 // No Debug: it is secret.
-pub(super) enum Password {
+#[derive(Clone)]
+pub(crate) enum Password {
     Fixed(String),
     File(PathBuf),
     /// A line for the shell, and what it has said when the settings were read.
@@ -35,22 +34,25 @@ pub(super) enum Password {
 
 impl Password {
     /// Reads what these settings name, so that a mistake shows before anything is asked.
-    pub(super) fn of(given: &Layer) -> Result<Option<Password>, Failure> {
+    pub(crate) fn of(given: &Layer, warn: Warn<'_>) -> Result<Option<Password>, String> {
+        if let Some(password) = &given.password {
+            return Ok(Some(Password::Fixed(password.clone())));
+        }
         match (&given.password_file, &given.password_command) {
-            (Some(_), Some(_)) => Err(Failure::Config(
-                "there are a password-file and a password-command: keep the one that has the password"
-                    .to_owned(),
-            )),
-            (Some(file), None) => check(file).map(|()| Some(Password::File(file.clone()))),
+            (Some(_), Some(_)) => {
+                Err("there are a password-file and a password-command: keep the one that has the password"
+                    .to_owned())
+            }
+            (Some(file), None) => check(file, warn).map(|()| Some(Password::File(file.clone()))),
             (None, Some(line)) => {
-                let first = output_of(line).map_err(|error| Failure::Config(error.to_string()))?;
+                let first = output_of(line).map_err(|error| error.to_string())?;
                 Ok(Some(Password::Command(line.clone(), first)))
             }
             (None, None) => Ok(None),
         }
     }
 
-    pub(super) fn apply(&self, builder: Builder) -> Builder {
+    pub(crate) fn apply(&self, builder: Builder) -> Builder {
         match self {
             Password::Fixed(password) => builder.password(password),
             Password::File(file) => builder.password_file(file),
@@ -64,25 +66,25 @@ impl Password {
 }
 
 /// Reads the first line of the file, and warns of others who can.
-fn check(path: &Path) -> Result<(), Failure> {
+fn check(path: &Path, warn: Warn<'_>) -> Result<(), String> {
     let read = || {
         let opened = Opened::at(path)?;
-        warn_of_readers("the password file", path, &opened);
+        warn_of_readers("the password file", path, &opened, warn);
         opened.text()
     };
     let text = read().map_err(|error: io::Error| {
-        Failure::Config(format!(
+        format!(
             "cannot read {}: {error}; that setting names a file, the password itself goes into the variable \
              QUORLOCK_PASSWORD",
             layer::shown("the password file", path)
-        ))
+        )
     })?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(()),
-        _ => Err(Failure::Config(format!(
+        _ => Err(format!(
             "the password file {} begins with an empty line; its first line is the password",
             path.display()
-        ))),
+        )),
     }
 }
 
@@ -100,7 +102,8 @@ fn output_of(line: &str) -> io::Result<String> {
     let watch = thread::spawn(move || {
         let is_late = end.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout);
         if is_late {
-            signal_group(group, Signal::SIGKILL);
+            // An error means that it has ended.
+            let _ = killpg(group, Signal::SIGKILL);
         }
         is_late
     });
