@@ -79,7 +79,11 @@ def refuse_green_threads() -> None:
 def in_trio() -> bool:
     """Whether this code runs in a loop of Trio."""
     trio = sys.modules.get("trio")
-    return trio is not None and trio.lowlevel.in_trio_run() and trio.lowlevel.in_trio_task()
+    try:
+        return trio is not None and trio.lowlevel.current_task() is not None
+    except (AttributeError, RuntimeError):
+        # Another thread imports it now, or no task of it runs here.
+        return False
 
 
 def warn_of_loop() -> None:

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use pyo3::prelude::*;
-use quorlock::Coordinator;
 use quorlock::blocking::Background;
 use quorlock::node::ListedKeys;
 use quorlock::runtime::Mutex;
+use quorlock::{ConfigError, Coordinator};
 use quorlock_config::{Layer, Warn};
 use tokio::sync::watch;
 
@@ -58,10 +58,16 @@ impl Settings {
         if let Some(timeout) = self.connect_timeout {
             builder = builder.connect_timeout(timeout);
         }
-        let coordinator = builder.build().map_err(|error| error.to_string())?;
+        let coordinator = builder.build().map_err(|error| self.refusal(&error))?;
         let background = Background::beside(&coordinator).map_err(|error| error.to_string())?;
         drop(Process::here().background.set(background.clone()));
         Ok(Live { coordinator, background, closed: watch::Sender::new(false) })
+    }
+
+    /// What is wrong with the settings together, and where they are from, unless the call has them all.
+    fn refusal(&self, error: &ConfigError) -> String {
+        let sources = self.shared.given().sources.join(", ");
+        if sources.is_empty() { error.to_string() } else { format!("{error} (settings of {sources})") }
     }
 }
 

@@ -77,7 +77,9 @@ def test_keywords_override_variables_which_override_the_file(
     with pytest.raises(quorlock.ConfigError, match="40s.*max_ttl of 11s"):
         connect()
     monkeypatch.setenv("QUORLOCK_MAX_TTL", "12s")
-    with pytest.raises(quorlock.ConfigError, match="40s.*max_ttl of 12s"):
+    with pytest.raises(
+        quorlock.ConfigError, match=r"40s.*max_ttl of 12s.*\(settings of QUORLOCK_MAX_TTL, ./quorlock.toml\)"
+    ):
         connect()
     with pytest.raises(quorlock.ConfigError, match="40s.*max_ttl of 13s"):
         connect(max_ttl=13)

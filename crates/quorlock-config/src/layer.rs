@@ -53,6 +53,8 @@ pub struct Layer {
     pub metrics: Option<String>,
     /// The file that metrics are written to.
     pub metrics_file: Option<PathBuf>,
+    /// The variables and the file that were read, for an error about what they set together.
+    pub sources: Vec<String>,
 }
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
@@ -109,6 +111,7 @@ impl Layer {
             if let Some(text) = variable(&name)? {
                 let set = layer.set(key, &Value::String(text), kinds);
                 set.map_err(|problem| format!("the variable {name}: {problem}"))?;
+                layer.sources.push(name.clone());
                 if key == "nodes" && layer.nodes.is_empty() {
                     // As of `$ONE,$OTHER`, neither of which is set: the file would name other nodes.
                     return Err(format!(
@@ -150,6 +153,7 @@ impl Layer {
             wait: self.wait.or(other.wait),
             metrics: self.metrics.or(other.metrics),
             metrics_file: self.metrics_file.or(other.metrics_file),
+            sources: [self.sources, other.sources].concat(),
         }
     }
 
@@ -197,7 +201,7 @@ impl Layer {
                 .map_or(1, |span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
             refuse(format!("line {line} is not valid TOML: {}", error.message().replace('\n', ", ")))
         })?;
-        let mut layer = Layer::default();
+        let mut layer = Layer { sources: vec![path.display().to_string()], ..Layer::default() };
         for (key, value) in table {
             layer.set(&key, &value, kinds).map_err(refuse)?;
         }

@@ -119,6 +119,7 @@ mod tests {
             wait: Some(Wait::Forever),
             metrics: Some("9464".to_owned()),
             metrics_file: Some("/job.prom".into()),
+            sources: Vec::new(),
         };
         let file = in_toml(&layer, None);
         let back = read(&file);
