@@ -78,12 +78,9 @@ def refuse_green_threads() -> None:
 
 def in_trio() -> bool:
     """Whether this code runs in a loop of Trio."""
-    trio = sys.modules.get("trio")
-    try:
-        return trio is not None and trio.lowlevel.current_task() is not None
-    except (AttributeError, RuntimeError):
-        # Another thread imports it now, or no task of it runs here.
-        return False
+    # Older versions do not say, nor does one that another thread imports now.
+    lowlevel: Any = getattr(sys.modules.get("trio"), "lowlevel", None)
+    return hasattr(lowlevel, "in_trio_task") and bool(lowlevel.in_trio_task())
 
 
 def warn_of_loop() -> None:
