@@ -43,6 +43,8 @@ def write(file: Path, nodes: Servers, *lines: str) -> Path:
 def test_a_file_of_the_command_configures_threads(host: Path, nodes: Servers) -> None:
     write(host / "quorlock.toml", nodes, 'key-prefix = "file:"', 'ttl = "7s"', 'wait = "0s"')
     with quorlock.connect() as q:
+        for made in [q.lock("configured"), q.semaphore("configured permits", 1), q.lock_all(["configured"])]:
+            assert "wait=0" in repr(made)
         with q.lock("configured"):
             assert stored(nodes, "file:configured")
             left = next(
@@ -61,6 +63,7 @@ def test_a_file_of_the_command_configures_event_loops(host: Path, nodes: Servers
 
     async def main() -> None:
         async with quorlock.aio.connect() as q, q.lock("configured"):
+            assert "wait=0" in repr(q.lock("configured"))
             assert stored(nodes, "loop:configured")
             with pytest.raises(quorlock.Held):
                 await q.lock("configured").acquire()
