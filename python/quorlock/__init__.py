@@ -18,10 +18,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
+# Before the extension module.
+from quorlock import _interpreter as _interpreter
+
+# isort: split
 from quorlock import _decorated, _habits, _quorlock, _settings
 from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._decorated import NeedsAio
 from quorlock._lease import Lease, LostEvent
+from quorlock._quorlock import Owner
 from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
 from quorlock.errors import (
     AcquireError,
@@ -36,7 +41,19 @@ from quorlock.errors import (
     QuorlockError,
     Unconfirmed,
 )
-from quorlock.votes import Finding, Holder, Leader, Names, NodeHealth, Observed, Vote, VoteReport, Waiter, Waiters
+from quorlock.votes import (
+    Finding,
+    Holder,
+    Leader,
+    Names,
+    NodeHealth,
+    Observed,
+    Vote,
+    VoteReport,
+    Waiter,
+    Waiters,
+    Waiting,
+)
 
 __all__ = [
     "AcquireError",
@@ -60,6 +77,7 @@ __all__ = [
     "Observed",
     "Observer",
     "OtherPermits",
+    "Owner",
     "QuorlockError",
     "Semaphore",
     "Unconfirmed",
@@ -67,6 +85,7 @@ __all__ = [
     "VoteReport",
     "Waiter",
     "Waiters",
+    "Waiting",
     "connect",
 ]
 
@@ -96,8 +115,12 @@ def connect(nodes: str | Iterable[str] | None = None, **settings: Unpack[Connect
     cannot work.
 
     `nodes` are addresses, in a list or with commas between them: `redis://`, `rediss://`, `redis+sentinel://`,
-    `redis+cluster://`, `postgres://`, `mysql://`, `etcd://`, `zookeeper://`, `sqlite://`, `exec:`. Without them,
-    `QUORLOCK_NODES` of the environment. One node is a lock of one server, without a quorum.
+    `redis+cluster://`, `postgres://`, `mysql://`, `etcd://`, `zookeeper://`, `sqlite://`, `exec:`. One node is a lock
+    of one server, without a quorum.
+
+    Without them the settings are those of the command `quorlock`: the variables `QUORLOCK_NODES` and so on, and beneath
+    these the file `config`, or the one that `QUORLOCK_CONFIG` names, or the first of `./quorlock.toml`,
+    `~/.config/quorlock/quorlock.toml` and `/etc/quorlock.toml` that other users cannot write. Keywords override both.
 
     `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (30 s) the longest TTL of any client;
     all clients must agree on it, and restarted nodes do not vote for so long. `restart_guard=False` is for servers that
@@ -114,7 +137,7 @@ class _Wanted(BaseLock, _quorlock.LockContext):
     """What locks and semaphores have in common. `with` is in the extension module, where no handler of a signal runs
     between an acquisition and the body, nor between the body and the release."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_on_wait")
 
     def acquire(self, *others: NoReturn, keep: bool = False, **keywords: NoReturn) -> Lease:
         """Waits until it is acquired. Ctrl-C ends the wait.
@@ -159,7 +182,7 @@ class Lock(_Wanted):
     """A name and options, which any number of threads may acquire. Made by `Coordinator.lock` and `lock_all`.
 
     As a context manager it acquires the lock, and releases it at the end. The body never runs without the lock. A
-    thread that holds the lock and asks for it again waits for itself: the lock is not reentrant.
+    thread that holds the lock and asks for it again waits for itself, unless both have the same `owner`.
     """
 
     __slots__ = ()

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quorlock import _events, _habits, _quorlock, _settings
 from quorlock._habits import Habits
-from quorlock._settings import Duration, ElectionOptions, LockOptions, OnceOptions, OneLockOptions, seconds
+from quorlock._settings import (
+    Duration,
+    ElectionOptions,
+    LockOptions,
+    OnceOptions,
+    OneLockOptions,
+    SemaphoreOptions,
+    SeveralLockOptions,
+    seconds,
+)
 from quorlock.errors import ConfigError
-from quorlock.votes import Finding, NodeHealth
+from quorlock.votes import Finding, NodeHealth, Waiting
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 _L = TypeVar("_L")
 _S = TypeVar("_S")
 _E = TypeVar("_E")
+_T = TypeVar("_T")
 
 
 class BaseCoordinator(Habits, Generic[_L, _S, _E]):
@@ -48,27 +58,43 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         see of this client, and `metrics_class` names a group of locks in the metrics. `on_lost` is for `with`: with
         "raise", the default, a loss while the body ran raises `Lost` at its end, and with "warn" it is only logged.
 
+        `on_wait` is called with a `Waiting` when this client, while it waits, learns which client of another
+        coordinator holds the lock: on the thread of `lease.on_lost`, so it must be short. `owner` may acquire the lock
+        again while it holds it: see `Owner`. `handoff` is how often in a row, within one TTL, the lock may pass from
+        one caller of this process to the next before other processes get a chance: 64 by default, and 0 for never.
+
         Of `quorlock.aio` alone: `async with` cancels its body `notice` before the validity ends, a tenth of the TTL by
         default and at most a second, and never more than a third of it.
         """
         context = self._context("lock", options, OneLockOptions.__optional_keys__)
         shared, group = options.get("shared", False), options.get("metrics_class")
-        made = self._connection.lock([name], shared=shared, metrics_class=group, **_settings.options(options))
-        return self._lock(made, *context)
+        raw = _settings.options(options)
+        made = self._connection.lock(
+            [name],
+            shared=shared,
+            metrics_class=group,
+            owner=options.get("owner"),
+            handoff=_settings.times(options.get("handoff")),
+            **raw,
+        )
+        return _follow(self._lock(made, *context), raw["on_wait"], options.get("on_wait"))
 
-    def lock_all(self, names: Iterable[str], **options: Unpack[LockOptions]) -> _L:
+    def lock_all(self, names: Iterable[str], **options: Unpack[SeveralLockOptions]) -> _L:
         """A lock of several names, acquired together or not at all. The order of the names does not matter. The options
-        are those of `lock`, without `shared` and `metrics_class`."""
-        context = self._context("lock_all", options, LockOptions.__optional_keys__)
-        made = self._connection.lock(_settings.several(names), together=True, **_settings.options(options))
-        return self._lock(made, *context)
+        are those of `lock`, without `shared`, `metrics_class` and `handoff`."""
+        context = self._context("lock_all", options, SeveralLockOptions.__optional_keys__)
+        raw = _settings.options(options)
+        made = self._connection.lock(_settings.several(names), together=True, owner=options.get("owner"), **raw)
+        return _follow(self._lock(made, *context), raw["on_wait"], options.get("on_wait"))
 
-    def semaphore(self, name: str, permits: int, **options: Unpack[LockOptions]) -> _S:
+    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> _S:
         """A semaphore with this number of permits: `with q.semaphore("exports", 3) as permit:`. The options are those
-        of `lock`, without `shared` and `metrics_class`."""
-        context = self._context("semaphore", options, LockOptions.__optional_keys__)
-        made = self._connection.semaphore(name, _settings.permits(permits), **_settings.options(options))
-        return self._semaphore(made, *context)
+        of `lock`, without `shared`, `metrics_class` and `owner`."""
+        context = self._context("semaphore", options, SemaphoreOptions.__optional_keys__)
+        raw = _settings.options(options)
+        handoff = _settings.times(options.get("handoff"))
+        made = self._connection.semaphore(name, _settings.permits(permits), handoff=handoff, **raw)
+        return _follow(self._semaphore(made, *context), raw["on_wait"], options.get("on_wait"))
 
     def _once(self, name: str, every: Duration, options: OnceOptions) -> tuple[_L, float]:
         """The lock of `once`, and the seconds of its period."""
@@ -78,14 +104,19 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         return self.lock(name, **options), period
 
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> _E:
-        """An election, of which one candidate is the leader. The options are `ttl`, `max_hold` and `wait`, as of
-        `lock`, but a candidate waits for ever unless `wait` is set."""
+        """An election, of which one candidate is the leader. The options are `ttl`, `max_hold`, `wait` and `on_wait`,
+        as of `lock`, but a candidate waits for ever unless `wait` is set."""
         _habits.refuse("election", options.keys() - ElectionOptions.__optional_keys__)
         wait, ttl, longest = options.get("wait"), options.get("ttl"), options.get("max_hold")
+        number = _settings.following(options.get("on_wait"))
         made = self._connection.election(
-            name, ttl=seconds(ttl, "ttl"), wait=_settings.waiting(wait), max_hold=seconds(longest, "max_hold")
+            name,
+            ttl=seconds(ttl, "ttl"),
+            wait=_settings.waiting(wait),
+            max_hold=seconds(longest, "max_hold"),
+            on_wait=number,
         )
-        return self._election(made)
+        return _follow(self._election(made), number, options.get("on_wait"))
 
     def health(self) -> list[NodeHealth]:
         """The state of each node, as its connection last saw it. It asks no node."""
@@ -104,6 +135,15 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self._connection.text}>"
+
+
+def _follow(made: _T, number: int | None, on_wait: Callable[[Waiting], object] | None) -> _T:
+    """Calls `on_wait` for as long as what was made lasts."""
+    if number is not None:
+        following: Any = made
+        following._on_wait = on_wait
+        _events.on_wait(number, following)
+    return made
 
 
 class BaseLock(Habits):
@@ -125,7 +165,7 @@ class BaseLock(Habits):
 class BaseElection(Habits):
     """Candidates, of which one is the leader. Made by `Coordinator.election`."""
 
-    __slots__ = ("_election",)
+    __slots__ = ("__weakref__", "_election", "_on_wait")
 
     def __init__(self, election: _quorlock.Election) -> None:
         self._election = election

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import itertools
 import logging
 import os
 import sys
@@ -18,9 +19,11 @@ import warnings
 import weakref
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from quorlock import _quorlock
 from quorlock.errors import ConfigError
+from quorlock.votes import Waiting
 
 _LOG = logging.getLogger("quorlock")
 
@@ -40,8 +43,8 @@ class _State:
         self.number = 0
         #: Each with the name of its lock.
         self.callbacks: dict[int, tuple[str, Callable[[str], None]]] = {}
-        #: Those that have come, and whose callbacks have not returned.
-        self.losses: list[tuple[int, str]] = []
+        #: What callbacks are to be called with, by their numbers, until they have returned.
+        self.called: list[tuple[int, str | Waiting]] = []
         #: When the callback that runs now began, and what it is.
         self.runs: tuple[float, str] | None = None
         self.level = -1
@@ -51,6 +54,9 @@ class _State:
 
 _state = _State()
 _connections: weakref.WeakSet[_quorlock.Connection] = weakref.WeakSet()
+#: The locks whose waits are followed, by the numbers of their callbacks. Each has its callback, which may refer to it.
+_waits: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
 _after_closing: list[Callable[[], object]] = []
 
 
@@ -70,17 +76,27 @@ def refuse_green_threads() -> None:
     )
 
 
+def in_trio() -> bool:
+    """Whether this code runs in a loop of Trio."""
+    # Older versions do not say, nor does one that another thread imports now.
+    lowlevel: Any = getattr(sys.modules.get("trio"), "lowlevel", None)
+    return hasattr(lowlevel, "in_trio_task") and bool(lowlevel.in_trio_task())
+
+
 def warn_of_loop() -> None:
     """Warns that this call stops the running event loop of this thread. The line that is named is the caller's."""
     if "ipykernel" in sys.modules:
         # The cells of a notebook run in the loop of its kernel, and may stop it.
         return
+    if in_trio():
+        cure = "call it with trio.to_thread.run_sync()"
+    else:
+        cure = "use quorlock.aio, or call it in another thread with asyncio.to_thread()"
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "quorlock":
         level, frame = level + 1, frame.f_back
     warnings.warn(
-        "this call waits on the thread of a running event loop, all of whose tasks stand still meanwhile: use "
-        "quorlock.aio, or call it in another thread with asyncio.to_thread()",
+        f"this call waits on the thread of a running event loop, all of whose tasks stand still meanwhile: {cure}",
         RuntimeWarning,
         stacklevel=level,
     )
@@ -119,6 +135,18 @@ def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
     lease.notify_lost(number)
 
 
+def new_number() -> int:
+    """The number of a callback for waits."""
+    return next(_numbers)
+
+
+def on_wait(number: int, lock: Any) -> None:
+    """Calls `lock._on_wait` when one that waits for it learns who holds it."""
+    _waits[number] = lock
+    _start("losses")
+    _start("records")
+
+
 def enable_metrics() -> None:
     """Counts in coordinators that are made from now on."""
     with _state.lock:
@@ -153,12 +181,12 @@ def _go_on(run: Callable[[_State], object], state: _State) -> None:
         try:
             run(state)
         except BaseException as error:
-            _say("the thread for the events of quorlock goes on after an exception", error)
+            say("the thread for the events of quorlock goes on after an exception", error)
         else:
             return
 
 
-def _say(what: str, error: BaseException | None = None) -> None:
+def say(what: str, error: BaseException | None = None) -> None:
     """Logs a warning, or an exception, and writes it to stderr if logging fails."""
     try:
         if error is None:
@@ -188,39 +216,44 @@ def _log_records(state: _State) -> None:
             try:
                 _LOG.log(level, text, extra={"target": target})
             except BaseException as error:
-                _say("a handler or filter of logging failed", error)
+                say("a handler or filter of logging failed", error)
         runs = state.runs
         if runs is not None and runs is not said and time.monotonic() - runs[0] >= _NOW_AND_THEN_SECONDS:
             said = runs
-            _say(runs[1])
+            say(runs[1])
 
 
 def _call_back(state: _State) -> None:
-    while state.losses or _quorlock.next_losses(3600.0, state.losses):
-        while state.losses:
-            number, reason = state.losses[0]
-            if number in state.callbacks:
-                _call(state, *state.callbacks[number], reason)
+    while state.called or _quorlock.next_calls(3600.0, state.called):
+        while state.called:
+            number, what = state.called[0]
+            if isinstance(what, Waiting):
+                if (lock := _waits.get(number)) is not None:
+                    _call(state, "the wait for", lock.name, lock._on_wait, what)
+                # Not kept until the next one.
+                del lock
+            elif number in state.callbacks:
+                _call(state, "the loss of", *state.callbacks[number], what)
                 del state.callbacks[number]
-            del state.losses[0]
+            del state.called[0]
 
 
-def _call(state: _State, resource: str, callback: Callable[[str], None], reason: str) -> None:
-    name = _quorlock.printable(resource)
+def _call(state: _State, event: str, resource: str, callback: Callable[[Any], object], what: str | Waiting) -> None:
+    name = f"{event} `{_quorlock.printable(resource)}`"
     state.runs = (
         time.monotonic(),
-        f"{callback!r}, called for the loss of `{name}`, still runs, and all other callbacks wait for it",
+        f"{callback!r}, called for {name}, still runs, and all other callbacks wait for it",
     )
     try:
-        callback(reason)
+        callback(what)
     except SystemExit as error:
-        _say(
-            f"a callback for the loss of `{name}` raised SystemExit, which ends no process on this thread: "
+        say(
+            f"a callback for {name} raised SystemExit, which ends no process on this thread: "
             "use lease.exit_on_lost(), or signal.raise_signal(signal.SIGTERM)",
             error,
         )
     except BaseException as error:
-        _say(f"a callback for the loss of `{name}` failed", error)
+        say(f"a callback for {name} failed", error)
     finally:
         state.runs = None
 

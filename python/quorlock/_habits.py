@@ -10,7 +10,7 @@ _TRY = "write lock.try_acquire(), which returns None if another client holds the
 _TTL = "write ttl=30: how long others wait after a crash of this process, which renews its lease until then"
 _NOTIFIED = "leave it out: waiting clients are notified when the lock is free"
 _ANY_THREAD = "leave it out: any thread may release a lease"
-_NOT_REENTRANT = "a lock is not reentrant: acquire it once, and pass its lease to the functions that need it"
+_REENTRANT = "write owner=quorlock.Owner(), which may acquire the lock again while it holds it"
 _LEASE = "it is of the lease, which acquire() and `with lock as lease:` return: keep that in a variable"
 _HOLDER = "write lock.inspect().holder, which asks all nodes, and is None if the lock is free"
 _CHECK = "write lease.check(), which raises Lost, or lease.lost.is_set()"
@@ -57,7 +57,9 @@ _OPTIONS = {
     **dict.fromkeys(["expire", "expiry", "expires", "auto_release_time", "lock_timeout", "lease_time"], _TTL),
     **dict.fromkeys(["sleep", "poll_interval", "retry_delay", "retry_count", "retry_times", "interval"], _NOTIFIED),
     **dict.fromkeys(["thread_local", "is_singleton", "strict"], _ANY_THREAD),
-    **dict.fromkeys(["reentrant", "owner"], _NOT_REENTRANT),
+    "reentrant": _REENTRANT,
+    "owner": "it is for q.lock() and q.lock_all()",
+    "handoff": "it is for q.lock() and q.semaphore()",
     "blocking": _TRY,
     "auto_renewal": "write renew=False if the program renews the lease itself",
     "raise_on_release_error": 'write on_lost="warn", or "raise", which is the default',

@@ -5,7 +5,7 @@ from typing import Any, final, overload
 from typing_extensions import Self
 
 import quorlock
-from quorlock.votes import Finding, Names, NodeHealth, Observed, VoteReport, Waiters
+from quorlock.votes import Finding, Names, NodeHealth, Observed, VoteReport, Waiters, Waiting
 
 __all__ = [
     "Connection",
@@ -16,6 +16,7 @@ __all__ = [
     "Lock",
     "LockContext",
     "Observer",
+    "Owner",
     "Reactor",
     "Servers",
     "Steps",
@@ -30,7 +31,7 @@ __all__ = [
     "keep",
     "log_above",
     "metrics_text",
-    "next_losses",
+    "next_calls",
     "next_records",
     "place",
     "printable",
@@ -54,8 +55,9 @@ class Reactor:
 class Connection:
     def __new__(
         cls,
-        nodes: list[str],
+        nodes: list[str] | None,
         *,
+        config: str | None = None,
         ttl: float | None = None,
         max_ttl: float | None = None,
         key_prefix: str | None = None,
@@ -67,7 +69,7 @@ class Connection:
         node_timeout: float | None = None,
         connect_timeout: float | None = None,
         drift: float | None = None,
-        restart_guard: bool = True,
+        restart_guard: bool | None = None,
         tls_ca: str | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
@@ -86,6 +88,9 @@ class Connection:
         label: str | None = None,
         fencing: bool = True,
         metrics_class: str | None = None,
+        on_wait: int | None = None,
+        owner: Owner | None = None,
+        handoff: int | None = None,
         not_in_outage: bool = False,
     ) -> Lock: ...
     def semaphore(
@@ -99,9 +104,17 @@ class Connection:
         max_hold: float | None = None,
         label: str | None = None,
         fencing: bool = True,
+        on_wait: int | None = None,
+        handoff: int | None = None,
     ) -> Lock: ...
     def election(
-        self, name: str, *, ttl: float | None = None, wait: float | None = None, max_hold: float | None = None
+        self,
+        name: str,
+        *,
+        ttl: float | None = None,
+        wait: float | None = None,
+        max_hold: float | None = None,
+        on_wait: int | None = None,
     ) -> Election: ...
     @property
     def text(self) -> str: ...
@@ -150,6 +163,10 @@ class Lock:
     def revoke(self, token: bytes, reactor: None = None) -> VoteReport: ...
     @overload
     def revoke(self, token: bytes, reactor: Reactor) -> int: ...
+
+@final
+class Owner:
+    def __new__(cls) -> Owner: ...
 
 @final
 class Lease:
@@ -267,7 +284,7 @@ def enable_metrics() -> None: ...
 def metrics_text() -> str: ...
 def log_above(level: int) -> None: ...
 def next_records(timeout: float) -> list[tuple[int, str, str]] | None: ...
-def next_losses(timeout: float, into: list[tuple[int, str]]) -> bool: ...
+def next_calls(timeout: float, into: list[tuple[int, str | Waiting]]) -> bool: ...
 def begin_exit() -> None: ...
 def close_all(connections: list[Connection], timeout: float) -> None: ...
 def place(depth: int) -> object: ...

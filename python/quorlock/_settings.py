@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict, get_args
 
 from quorlock import _events, _habits, _quorlock
 from quorlock.errors import ConfigError
+from quorlock.votes import Waiting
 
 #: Seconds, or a `timedelta`.
 Duration = float | timedelta
@@ -38,6 +39,7 @@ class RawOptions(TypedDict, total=False):
     max_hold: float | None
     label: str | None
     fencing: bool
+    on_wait: int | None
 
 
 class LockOptions(TypedDict, total=False):
@@ -50,10 +52,25 @@ class LockOptions(TypedDict, total=False):
     label: str | None
     fencing: bool
     on_lost: OnLost
+    on_wait: Callable[[Waiting], object] | None
 
 
-class OneLockOptions(LockOptions, total=False):
+class SemaphoreOptions(LockOptions, total=False):
+    """Those of a semaphore."""
+
+    handoff: int | None
+
+
+class SeveralLockOptions(LockOptions, total=False):
+    """Those of a lock of several names."""
+
+    owner: _quorlock.Owner | None
+
+
+class OneLockOptions(SeveralLockOptions, total=False):
     """Those of a lock of one name."""
+
+    handoff: int | None
 
     shared: bool
     metrics_class: str | None
@@ -73,11 +90,13 @@ class ElectionOptions(TypedDict, total=False):
     ttl: Duration | None
     wait: Duration | None
     max_hold: Duration | None
+    on_wait: Callable[[Waiting], object] | None
 
 
 class ConnectSettings(TypedDict, total=False):
     """The settings of a coordinator: see `connect`."""
 
+    config: str | os.PathLike[str] | None
     ttl: Duration | None
     max_ttl: Duration | None
     key_prefix: str | None
@@ -176,6 +195,20 @@ def renewing(renew: bool | Duration) -> float | None:
     return every
 
 
+def following(on_wait: Callable[[Waiting], object] | None) -> int | None:
+    """The number of a callback for waits."""
+    if on_wait is None:
+        return None
+    if not callable(on_wait):
+        raise ConfigError(f"on_wait={on_wait!r}: give a function of one argument, which is a Waiting")
+    return _events.new_number()
+
+
+def times(handoff: int | None) -> int | None:
+    """How often a lease is handed on within this process."""
+    return 0 if handoff == 0 and not isinstance(handoff, bool) else whole(handoff, "handoff")
+
+
 def options(given: LockOptions) -> RawOptions:
     """The options of a lock, for the extension module."""
     _events.follow_logging()
@@ -186,26 +219,27 @@ def options(given: LockOptions) -> RawOptions:
         "max_hold": seconds(given.get("max_hold"), "max_hold"),
         "label": given.get("label"),
         "fencing": given.get("fencing", True),
+        "on_wait": following(given.get("on_wait")),
     }
 
 
 def connect(nodes: str | Iterable[str] | None, given: ConnectSettings) -> _quorlock.Connection:
     """A coordinator, which contacts no one yet."""
     _habits.refuse("connect", given.keys() - ConnectSettings.__optional_keys__)
-    if nodes is None:
-        nodes = os.environ.get("QUORLOCK_NODES")
-        if not nodes:
-            raise ConfigError("no nodes: give their addresses, or set QUORLOCK_NODES")
+    if nodes is not None and given.get("config") is not None:
+        raise ConfigError("nodes and config: give either the addresses, or the file that has them")
     _events.refuse_green_threads()
     _events.follow_logging()
     checked: dict[str, Any] = {**given}
     for name in checked.keys() & {"ttl", "max_ttl", "node_timeout", "connect_timeout"}:
         checked[name] = seconds(checked[name], name)
-    for name in checked.keys() & {"password_file", "tls_ca", "tls_cert", "tls_key"}:
+    for name in checked.keys() & {"config", "password_file", "tls_ca", "tls_cert", "tls_key"}:
         checked[name] = None if checked[name] is None else os.fspath(checked[name])
     checked["quorum"] = whole(given.get("quorum"), "quorum")
     if (password := given.get("password")) is not None:
         unicode("the password", password)
+    if nodes is None:
+        return _quorlock.Connection(None, **checked)
     addresses = [nodes] if isinstance(nodes, str | bytes) else nodes
     return _quorlock.Connection([unicode("an address", node) for node in addresses], **checked)
 

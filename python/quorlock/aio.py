@@ -102,9 +102,30 @@ class _Reactor:
 _reactors: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reactor] = weakref.WeakKeyDictionary()
 
 
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """The running loop of this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        if not _events.in_trio():
+            raise
+    raise RuntimeError(
+        "Trio runs here, and quorlock.aio needs a loop of asyncio: use quorlock with trio.to_thread.run_sync(), or run "
+        'the program with anyio.run(main, backend="asyncio")'
+    )
+
+
+def _current_task() -> asyncio.Task[Any]:
+    _running_loop()
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("async with needs a task")
+    return task
+
+
 def _reactor() -> _Reactor:
     """The reactor of the running loop."""
-    loop = asyncio.get_running_loop()
+    loop = _running_loop()
     reactor = _reactors.get(loop)
     if reactor is None or reactor.generation != _quorlock.generation():
         _close_those_of_closed_loops()
@@ -226,9 +247,7 @@ class _Guard:
     __slots__ = ("_before", "_cancelled", "_lease", "_number", "_raises", "_reactor", "_task")
 
     def __init__(self, lease: Lease, raises: bool, notice: float | None) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("async with needs a task")
+        task = _current_task()
         # Right after the acquisition. While it is renewed, a third has passed at most.
         validity = lease.remaining
         notice = min(1.0, validity / 10) if notice is None else min(notice, validity / 3)
@@ -283,7 +302,7 @@ class _Guard:
 class _Wanted(BaseLock):
     """What locks and semaphores have in common."""
 
-    __slots__ = ("_contexts", "_lock", "_notice", "_raises")
+    __slots__ = ("__weakref__", "_contexts", "_lock", "_notice", "_on_wait", "_raises")
 
     def __init__(self, lock: _quorlock.Lock, raises: bool, notice: Duration | None = None) -> None:
         self._lock = lock
@@ -319,8 +338,7 @@ class _Wanted(BaseLock):
         return self._leave(_quorlock.place(1), error)
 
     async def _enter(self, place: object) -> Lease:
-        if asyncio.current_task() is None:
-            raise RuntimeError("async with needs a task")
+        _current_task()
         lease = await self.acquire()
         self._contexts.enter(place, _Guard(lease, self._raises, self._notice))
         return lease
@@ -415,8 +433,14 @@ class Observer:
         return await self.changed()
 
 
-class LockOptions(_settings.LockOptions, total=False):
-    """The options of all kinds of lock, with that of `async with`."""
+class SemaphoreOptions(_settings.SemaphoreOptions, total=False):
+    """The options of a semaphore, with that of `async with`."""
+
+    notice: Duration | None
+
+
+class SeveralLockOptions(_settings.SeveralLockOptions, total=False):
+    """The same of a lock of several names."""
 
     notice: Duration | None
 
@@ -436,8 +460,8 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
     if TYPE_CHECKING:
 
         def lock(self, name: str, **options: Unpack[OneLockOptions]) -> Lock: ...
-        def lock_all(self, names: Iterable[str], **options: Unpack[LockOptions]) -> Lock: ...
-        def semaphore(self, name: str, permits: int, **options: Unpack[LockOptions]) -> Semaphore: ...
+        def lock_all(self, names: Iterable[str], **options: Unpack[SeveralLockOptions]) -> Lock: ...
+        def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Semaphore: ...
 
     def once(
         self, name: str, *, every: Duration, **options: Unpack[OnceOptions]

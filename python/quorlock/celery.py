@@ -2,7 +2,7 @@
 
     celery -A app beat -S quorlock.celery:Scheduler
 
-The configuration of the app has `quorlock_nodes` (else `QUORLOCK_NODES` of the environment), `quorlock_name`
+The configuration of the app has `quorlock_nodes` (else what `quorlock.connect()` reads), `quorlock_name`
 ("celery-beat"), and `quorlock_settings`, a dict of keyword arguments for `quorlock.connect`.
 
 With RedBeat, whose own lock is switched off by `redbeat_lock_key = None`:

@@ -6,7 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Finding", "Holder", "Leader", "Names", "NodeHealth", "Observed", "Vote", "VoteReport", "Waiter", "Waiters"]
+__all__ = [
+    "Finding",
+    "Holder",
+    "Leader",
+    "Names",
+    "NodeHealth",
+    "Observed",
+    "Vote",
+    "VoteReport",
+    "Waiter",
+    "Waiters",
+    "Waiting",
+]
 
 Outcome = Literal[
     "granted",
@@ -175,3 +187,23 @@ class Waiters(list[Waiter]):
     def __init__(self, waiters: Iterable[Waiter] = (), has_more: bool = False) -> None:
         super().__init__(waiters)
         self.has_more = has_more
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The progress of a wait, for `on_wait`."""
+
+    #: The client that holds the lock; `None` while several contend for it and none has it yet.
+    holder: Holder | None
+    #: How many callers in this process wait before this one.
+    ahead: int
+    #: How many other processes wait before this one, where 8 is 8 or more; `None` if no node keeps a queue, for
+    #: readers, and for several locks.
+    processes: int | None
+    #: For how many seconds it has waited.
+    waited: float
+    #: Who holds it, in words.
+    text: str
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,6 +1,8 @@
 //! A coordinator with its settings, from which a forked child makes one of its own.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +11,14 @@ use pyo3::prelude::*;
 use quorlock::blocking::Background;
 use quorlock::node::ListedKeys;
 use quorlock::runtime::Mutex;
-use quorlock::transport::Tls;
-use quorlock::{ConfigError, Coordinator, RestartGuard};
+use quorlock::{ConfigError, Coordinator};
+use quorlock_config::{Layer, Warn};
 use tokio::sync::watch;
 
 use crate::election::Election;
 use crate::error::{self, duration};
-use crate::lock::{Kind, Lock, Options};
+use crate::keywords::for_python;
+use crate::lock::{Kind, Lock, Options, Owner};
 use crate::process::{Own, Process};
 use crate::reactor::{Reactor, dispatch, wait, warn_of_loop};
 use crate::report;
@@ -36,63 +39,60 @@ pub(crate) struct Connection {
 }
 
 struct Settings {
-    nodes: Vec<String>,
-    ttl: Option<Duration>,
-    max_ttl: Option<Duration>,
-    key_prefix: Option<String>,
+    /// Those that the command has, too.
+    shared: quorlock_config::Settings,
     label: Option<String>,
-    username: Option<String>,
-    password: Option<String>,
-    password_file: Option<String>,
-    quorum: Option<usize>,
-    node_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
-    drift: Option<f64>,
-    restart_guard: bool,
-    tls: Tls,
 }
 
 impl Settings {
-    fn connect(&self) -> Result<Live, ConfigError> {
-        let mut builder = Coordinator::builder().kinds(quorlock_kinds::all()).nodes(&self.nodes);
-        macro_rules! set {
-            ($($setting:ident),*) => {$(
-                if let Some(value) = &self.$setting {
-                    builder = builder.$setting(value.clone());
-                }
-            )*};
+    fn connect(&self, warn: Warn<'_>) -> Result<Live, String> {
+        let mut builder =
+            self.shared.builder(warn).map_err(|refusal| refusal.to_string())?.ttl(self.shared.ttl());
+        if let Some(label) = &self.label {
+            builder = builder.label(label);
         }
-        set!(
-            ttl,
-            max_ttl,
-            key_prefix,
-            label,
-            username,
-            password,
-            password_file,
-            quorum,
-            node_timeout,
-            connect_timeout,
-            drift
-        );
-        if !self.restart_guard {
-            builder = builder.restart_guard(RestartGuard::Off);
+        if let Some(timeout) = self.connect_timeout {
+            builder = builder.connect_timeout(timeout);
         }
-        if self.tls.is_set() {
-            builder = builder.tls(self.tls.clone());
-        }
-        let coordinator = builder.build()?;
-        let background = Background::beside(&coordinator)?;
+        let coordinator = builder.build().map_err(|error| self.refusal(&error))?;
+        let background = Background::beside(&coordinator).map_err(|error| error.to_string())?;
         drop(Process::here().background.set(background.clone()));
         Ok(Live { coordinator, background, closed: watch::Sender::new(false) })
     }
+
+    /// What is wrong with the settings together, and where they are from, unless the call has them all.
+    fn refusal(&self, error: &ConfigError) -> String {
+        let sources = self.shared.given().sources.beside_caller().join(", ");
+        if sources.is_empty() { error.to_string() } else { format!("{error} (settings of {sources})") }
+    }
 }
+
+/// Keeps warnings until they can be logged.
+#[derive(Default)]
+struct Kept(RefCell<Vec<String>>);
+
+impl Kept {
+    fn warn(&self, sentence: &str) {
+        self.0.borrow_mut().push(for_python(sentence.to_owned()));
+    }
+
+    fn log(self, py: Python<'_>) -> PyResult<()> {
+        for sentence in self.0.into_inner() {
+            py.import("quorlock._events")?.call_method1("say", (sentence,))?;
+        }
+        Ok(())
+    }
+}
+
+/// Warns of nothing: whoever made the coordinator has been warned.
+fn in_silence(_: &str) {}
 
 impl Connection {
     /// Returns the coordinator of this process, which a child makes at its first use.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
         // Python runs without the mutex: another thread may wait for that with the interpreter.
-        match self.connected().map_err(|error| error::of_config(py, &error))? {
+        match self.connected().map_err(|error| error::config(py, &error))? {
             Some((live, false)) => Ok(live),
             Some((live, true)) => {
                 // The thread that logs is the parent's.
@@ -104,13 +104,13 @@ impl Connection {
     }
 
     /// Returns it, and whether it was made just now.
-    fn connected(&self) -> Result<Option<(Arc<Live>, bool)>, ConfigError> {
+    fn connected(&self) -> Result<Option<(Arc<Live>, bool)>, String> {
         let mut live = self.live.lock();
         let Some(live) = live.as_mut() else { return Ok(None) };
         if let Some(live) = live.get() {
             return Ok(Some((live.clone(), false)));
         }
-        let made = Arc::new(self.settings.connect()?);
+        let made = Arc::new(self.settings.connect(&in_silence)?);
         *live = Own::new(made.clone());
         Ok(Some((made, true)))
     }
@@ -140,76 +140,85 @@ pub(crate) fn close_all(py: Python<'_>, connections: Vec<Py<Connection>>, timeou
 impl Connection {
     #[new]
     #[pyo3(signature = (
-        nodes, *, ttl=None, max_ttl=None, key_prefix=None, label=None, username=None, password=None, password_file=None, quorum=None,
-        node_timeout=None, connect_timeout=None, drift=None, restart_guard=true, tls_ca=None, tls_cert=None,
+        nodes, *, config=None, ttl=None, max_ttl=None, key_prefix=None, label=None, username=None, password=None, password_file=None, quorum=None,
+        node_timeout=None, connect_timeout=None, drift=None, restart_guard=None, tls_ca=None, tls_cert=None,
         tls_key=None, tls_server_name=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::needless_pass_by_value,
+        reason = "they are keywords in Python, which gives values"
+    )]
     fn new(
         py: Python<'_>,
-        nodes: Vec<String>,
+        nodes: Option<Vec<String>>,
+        config: Option<PathBuf>,
         ttl: Option<f64>,
         max_ttl: Option<f64>,
         key_prefix: Option<String>,
         label: Option<String>,
         username: Option<String>,
         password: Option<String>,
-        password_file: Option<String>,
+        password_file: Option<PathBuf>,
         quorum: Option<usize>,
         node_timeout: Option<f64>,
         connect_timeout: Option<f64>,
         drift: Option<f64>,
-        restart_guard: bool,
-        tls_ca: Option<String>,
-        tls_cert: Option<String>,
-        tls_key: Option<String>,
+        restart_guard: Option<bool>,
+        tls_ca: Option<PathBuf>,
+        tls_cert: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
         tls_server_name: Option<String>,
     ) -> PyResult<Connection> {
         if password.is_some() && password_file.is_some() {
             return Err(error::config(py, "password and password_file: give the one that has the password"));
         }
-        let mut tls = Tls::new();
-        if let Some(file) = tls_ca {
-            tls = tls.authority(file);
-        }
-        match (tls_cert, tls_key) {
-            (Some(certificate), Some(key)) => tls = tls.identity(certificate, key),
-            (None, None) => {}
-            _ => return Err(error::config(py, "tls_cert and tls_key belong together: give both")),
-        }
-        if let Some(name) = tls_server_name {
-            tls = tls.server_name(name);
-        }
-        // One string may have several addresses, as in the environment.
-        let mut addresses = Vec::new();
-        for list in nodes {
-            let split =
-                quorlock_kinds::all().split(&list).map_err(|error| error::of_config(py, &error.into()))?;
-            addresses.extend(split);
-        }
-        let settings = Settings {
-            nodes: addresses,
-            ttl: duration("ttl", ttl)?,
-            max_ttl: duration("max_ttl", max_ttl)?,
+        let mut set = Layer {
             key_prefix,
-            label,
+            node_timeout: duration("node_timeout", node_timeout)?,
+            drift,
+            max_ttl: duration("max_ttl", max_ttl)?,
             username,
             password,
             password_file,
-            quorum,
-            node_timeout: duration("node_timeout", node_timeout)?,
-            connect_timeout: duration("connect_timeout", connect_timeout)?,
-            drift,
+            tls_ca,
+            tls_cert,
+            tls_key,
+            tls_server_name,
             restart_guard,
-            tls,
+            quorum,
+            ttl: duration("ttl", ttl)?,
+            ..Layer::default()
         };
-        let live = settings.connect().map_err(|error| error::of_config(py, &error))?;
+        let (kinds, kept) = (quorlock_kinds::all(), Kept::default());
+        let configured = nodes.is_none();
+        // One string may have several addresses, as in the environment.
+        for list in nodes.into_iter().flatten() {
+            set.nodes.extend(kinds.split(&list).map_err(|error| error::of_config(py, &error.into()))?);
+        }
+        if configured {
+            // Other threads of Python may change the environment only while they have the interpreter.
+            let read = Layer::read(set, config.as_deref(), &kinds, &|sentence| kept.warn(sentence));
+            set = read.map_err(|error| error::config(py, &error))?;
+        }
+        kept.log(py)?;
+        // The password may be what a command of the shell says.
+        let (shared, kept) = py.detach(|| {
+            let kept = Kept::default();
+            (quorlock_config::Settings::new(set, kinds, &|sentence| kept.warn(sentence)), kept)
+        });
+        let shared = shared.map_err(|refusal| error::config(py, &refusal.to_string()))?;
+        let connect_timeout = duration("connect_timeout", connect_timeout)?;
+        let settings = Settings { shared, label, connect_timeout };
+        let live = settings.connect(&|sentence| kept.warn(sentence));
+        let live = live.map_err(|error| error::config(py, &error))?;
+        kept.log(py)?;
         Ok(Connection { settings, live: Mutex::new(Some(Own::new(Arc::new(live)))) })
     }
 
     /// A lock of one name, or of several together.
     #[pyo3(signature = (names, *, together=false, shared=false, ttl=None, wait=None, renew=None, max_hold=None,
-        label=None, fencing=true, metrics_class=None, not_in_outage=false))]
+        label=None, fencing=true, metrics_class=None, on_wait=None, owner=None, handoff=None, not_in_outage=false))]
     #[expect(
         clippy::too_many_arguments,
         clippy::fn_params_excessive_bools,
@@ -228,16 +237,22 @@ impl Connection {
         label: Option<String>,
         fencing: bool,
         metrics_class: Option<String>,
+        on_wait: Option<u64>,
+        owner: Option<Py<Owner>>,
+        handoff: Option<u32>,
         not_in_outage: bool,
     ) -> PyResult<Lock> {
         let kind = if together { Kind::Several } else { Kind::One { shared } };
         let mut options = Options::new(ttl, wait, renew, max_hold, label, fencing, metrics_class)?;
+        (options.on_wait, options.owner, options.handoff) = (on_wait, owner, handoff);
         options.not_in_outage = not_in_outage;
+        options.wait = options.wait.or(slf.get().settings.shared.given().wait);
         Lock::new(py, slf, names, kind, options)
     }
 
     /// One of several permits.
-    #[pyo3(signature = (name, permits, *, ttl=None, wait=None, renew=None, max_hold=None, label=None, fencing=true))]
+    #[pyo3(signature = (name, permits, *, ttl=None, wait=None, renew=None, max_hold=None, label=None, fencing=true,
+        on_wait=None, handoff=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn semaphore(
         slf: Py<Self>,
@@ -250,12 +265,16 @@ impl Connection {
         max_hold: Option<f64>,
         label: Option<String>,
         fencing: bool,
+        on_wait: Option<u64>,
+        handoff: Option<u32>,
     ) -> PyResult<Lock> {
-        let options = Options::new(ttl, wait, renew, max_hold, label, fencing, None)?;
+        let mut options = Options::new(ttl, wait, renew, max_hold, label, fencing, None)?;
+        (options.on_wait, options.handoff) = (on_wait, handoff);
+        options.wait = options.wait.or(slf.get().settings.shared.given().wait);
         Lock::new(py, slf, vec![name], Kind::Permit(permits), options)
     }
 
-    #[pyo3(signature = (name, *, ttl=None, wait=None, max_hold=None))]
+    #[pyo3(signature = (name, *, ttl=None, wait=None, max_hold=None, on_wait=None))]
     fn election(
         slf: Py<Self>,
         py: Python<'_>,
@@ -263,8 +282,10 @@ impl Connection {
         ttl: Option<f64>,
         wait: Option<f64>,
         max_hold: Option<f64>,
+        on_wait: Option<u64>,
     ) -> PyResult<Election> {
-        let options = Options::new(ttl, wait, None, max_hold, None, true, None)?;
+        let mut options = Options::new(ttl, wait, None, max_hold, None, true, None)?;
+        options.on_wait = on_wait;
         Election::new(py, slf, name, options)
     }
 
@@ -273,7 +294,10 @@ impl Connection {
     fn text(&self) -> String {
         let live = self.live.lock().as_ref().and_then(Own::get).cloned();
         let Some(live) = live else {
-            return format!("{} addresses, not connected in this process", self.settings.nodes.len());
+            return format!(
+                "{} addresses, not connected in this process",
+                self.settings.shared.given().nodes.len()
+            );
         };
         let nodes: Vec<_> =
             live.coordinator.health().now().iter().map(|node| node.node.to_string()).collect();
@@ -331,7 +355,7 @@ impl Connection {
             Some(live) => live.background.clone(),
             // It is closed already, or this is a child that has not used what it inherited.
             None if reactor.is_none() => return Ok(py.None()),
-            None => self.settings.connect().map_err(|error| error::of_config(py, &error))?.background,
+            None => self.settings.connect(&in_silence).map_err(|error| error::config(py, &error))?.background,
         };
         let close = async move {
             if let Some(live) = live {

@@ -12,7 +12,7 @@ use crate::connection::{Connection, Live};
 use crate::error::{self, duration};
 use crate::lease::{Held, Lease};
 use crate::lock::Options;
-use crate::process::Own;
+use crate::process::{Own, Process};
 use crate::reactor::{Reactor, dispatch};
 use crate::report;
 
@@ -39,6 +39,9 @@ fn make(
     }
     if let Some(longest) = options.max_hold {
         election = election.max_hold(longest);
+    }
+    if let Some(number) = options.on_wait {
+        election = election.on_wait(move |waiting| Process::here().called.push_wait(number, waiting));
     }
     Ok(election)
 }

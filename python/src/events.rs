@@ -1,4 +1,4 @@
-//! Log records and losses, in queues that Python threads empty.
+//! Log records, losses and waits, in queues that Python threads empty.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use quorlock::lock::Waiting;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use tracing::callsite::Identifier;
@@ -19,6 +20,7 @@ use tracing::{Level, Metadata};
 
 use crate::keywords::for_python;
 use crate::process::Process;
+use crate::report;
 
 /// At most this many records wait; later ones are dropped, and counted.
 const MOST: usize = 10_000;
@@ -80,8 +82,22 @@ impl<T> Events<T> {
     }
 }
 
-/// A lease is over: the number of its callback, and the reason.
-pub(crate) type Loss = (u64, &'static str);
+/// What a callback is called with, whose number comes first.
+pub(crate) enum Called {
+    /// A lease is over, for this reason.
+    Lost(u64, &'static str),
+    /// A waiter has learnt who holds its lock.
+    Waits(u64, Waiting),
+}
+
+impl Events<Called> {
+    /// Adds the progress of a wait, unless too many wait: the next one will say more.
+    pub(crate) fn push_wait(&self, number: u64, waiting: &Waiting) {
+        if self.len() < MOST {
+            self.push(Called::Waits(number, waiting.clone()));
+        }
+    }
+}
 
 /// A log record: its level in the numbers of Python's `logging`, its target and its text.
 pub(crate) type LogRecord = (u8, &'static str, String);
@@ -170,14 +186,17 @@ pub(crate) fn next_records(py: Python<'_>, timeout: f64) -> Option<Vec<LogRecord
     })
 }
 
-/// Waits for at most `timeout` seconds, and adds all losses to `into`, where an exception of the thread loses none.
-/// Returns `False` after [`stop_events`].
+/// Waits for at most `timeout` seconds, and adds what callbacks are called with to `into`, where an exception of the thread
+/// loses none. Returns `False` after [`stop_events`].
 #[pyfunction]
-pub(crate) fn next_losses(py: Python<'_>, timeout: f64, into: &Bound<'_, PyList>) -> PyResult<bool> {
+pub(crate) fn next_calls(py: Python<'_>, timeout: f64, into: &Bound<'_, PyList>) -> PyResult<bool> {
     let here = Process::here();
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-    let Some(losses) = py.detach(|| here.losses.next(timeout)) else { return Ok(false) };
-    losses.into_iter().try_for_each(|loss| into.append(loss))?;
+    let Some(called) = py.detach(|| here.called.next(timeout)) else { return Ok(false) };
+    called.into_iter().try_for_each(|called| match called {
+        Called::Lost(number, reason) => into.append((number, reason)),
+        Called::Waits(number, waiting) => into.append((number, report::waiting(py, &waiting)?)),
+    })?;
     Ok(true)
 }
 
@@ -187,12 +206,12 @@ pub(crate) fn wake_events() {
     Process::here().records.wake();
 }
 
-/// Ends the threads that wait in [`next_records`] and [`next_losses`].
+/// Ends the threads that wait in [`next_records`] and [`next_calls`].
 #[pyfunction]
 pub(crate) fn stop_events() {
     let here = Process::here();
     here.records.stop();
-    here.losses.stop();
+    here.called.stop();
 }
 
 /// Records below this level, in the numbers of Python's `logging`, are not collected.

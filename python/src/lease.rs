@@ -17,6 +17,7 @@ use quorlock::{Fencing, LossReason, Lost, RenewError, RetainError};
 type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
 use crate::error::{self, duration};
+use crate::events::Called;
 use crate::keywords::for_python;
 use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
@@ -245,7 +246,7 @@ impl Lease {
         let watch = held.watch.clone();
         held.background.spawn(async move {
             let lost = watch.lost().await;
-            Process::here().losses.push((number, error::reason(lost.reason)));
+            Process::here().called.push(Called::Lost(number, error::reason(lost.reason)));
         });
         Ok(())
     }

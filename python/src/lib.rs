@@ -30,11 +30,11 @@ mod _quorlock {
     #[pymodule_export]
     use super::error::printable;
     #[pymodule_export]
-    use super::events::{log_above, next_losses, next_records, stop_events, wake_events};
+    use super::events::{log_above, next_calls, next_records, stop_events, wake_events};
     #[pymodule_export]
     use super::lease::{Lease, keep};
     #[pymodule_export]
-    use super::lock::Lock;
+    use super::lock::{Lock, Owner};
     #[pymodule_export]
     use super::metrics::{enable_metrics, metrics_text};
     #[pymodule_export]

@@ -10,13 +10,14 @@ use quorlock::lock::{Multi, Single};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock::{
-    AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Resource, Semaphore, Token, Wait,
+    AcquireError, ConfigError, Fencing, Handoff, Permit, PermitError, Renewal, Resource, Semaphore, Token,
+    Wait,
 };
 
 use crate::connection::Connection;
 use crate::error::{self, duration};
 use crate::lease::{Held, Lease};
-use crate::process::Own;
+use crate::process::{Own, Process};
 use crate::reactor::{Reactor, dispatch};
 use crate::report;
 
@@ -29,6 +30,10 @@ pub(crate) struct Options {
     label: Option<String>,
     fencing: Fencing,
     metrics_class: Option<String>,
+    /// The number of the callback for the progress of a wait.
+    pub(crate) on_wait: Option<u64>,
+    pub(crate) owner: Option<Py<Owner>>,
+    pub(crate) handoff: Option<u32>,
     /// Whether a wait ends when no quorum of nodes answers any more, as redis-py's.
     pub(crate) not_in_outage: bool,
 }
@@ -63,6 +68,9 @@ impl Options {
             label,
             fencing: if fencing { Fencing::On } else { Fencing::Off },
             metrics_class,
+            on_wait: None,
+            owner: None,
+            handoff: None,
             not_in_outage: false,
         })
     }
@@ -89,7 +97,38 @@ impl Options {
         set.extend(
             self.metrics_class.as_ref().map(|class| format!(", metrics_class={}", error::printable(class))),
         );
+        set.extend(self.owner.as_ref().map(|_| ", owner=…".to_owned()));
+        set.extend(self.handoff.map(|times| format!(", handoff={times}")));
         set.concat()
+    }
+}
+
+/// Who may acquire a lock again while holding it: a thread, a task, a request, or any part of the program that has it.
+///
+/// Those that have it do not exclude each other. The last of their leases releases the lock.
+#[pyclass(frozen, module = "quorlock")]
+pub(crate) struct Owner {
+    /// Of the process that used it last: a child holds nothing.
+    here: Mutex<Own<quorlock::Owner>>,
+}
+
+impl Owner {
+    fn here(&self) -> quorlock::Owner {
+        let mut here = self.here.lock();
+        if let Some(owner) = here.get() {
+            return owner.clone();
+        }
+        let owner = quorlock::Owner::new();
+        *here = Own::new(owner.clone());
+        owner
+    }
+}
+
+#[pymethods]
+impl Owner {
+    #[new]
+    fn new() -> Owner {
+        Owner { here: Mutex::new(Own::new(quorlock::Owner::new())) }
     }
 }
 
@@ -237,6 +276,9 @@ macro_rules! with_options {
         if let Some(label) = &$options.label {
             lock = lock.label(label);
         }
+        if let Some(number) = $options.on_wait {
+            lock = lock.on_wait(move |waiting| Process::here().called.push_wait(number, waiting));
+        }
         lock
     }};
 }
@@ -296,11 +338,29 @@ fn wanted(
                 Some(class) => lock.metrics_class(class),
                 None => lock,
             };
+            let lock = match &options.owner {
+                Some(owner) => lock.owner(&owner.get().here()),
+                None => lock,
+            };
+            let lock = match options.handoff {
+                Some(times) => lock.handoff(Handoff::times(times)),
+                None => lock,
+            };
             Wanted::One(if *shared { lock.shared() } else { lock })
         }
-        Kind::Several => Wanted::Several(with_options!(coordinator.lock_all(names), options)),
+        Kind::Several => {
+            let lock = with_options!(coordinator.lock_all(names), options);
+            Wanted::Several(match &options.owner {
+                Some(owner) => lock.owner(&owner.get().here()),
+                None => lock,
+            })
+        }
         Kind::Permit(permits) => {
-            Wanted::Permit(with_options!(coordinator.semaphore(name, *permits), options))
+            let semaphore = with_options!(coordinator.semaphore(name, *permits), options);
+            Wanted::Permit(match options.handoff {
+                Some(times) => semaphore.handoff(Handoff::times(times)),
+                None => semaphore,
+            })
         }
     })
 }

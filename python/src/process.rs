@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
 
-use crate::events::{Events, LeftOut, LogRecord, Loss};
+use crate::events::{Called, Events, LeftOut, LogRecord};
 
 /// The state of this module in one process.
 pub(crate) struct Process {
@@ -23,7 +23,7 @@ pub(crate) struct Process {
     pub(crate) generation: u64,
     pub(crate) records: Events<LogRecord>,
     pub(crate) left_out: LeftOut,
-    pub(crate) losses: Events<Loss>,
+    pub(crate) called: Events<Called>,
     /// Set by the first coordinator.
     pub(crate) background: OnceLock<Background>,
     /// The thread on which the exit of the interpreter has begun.
@@ -44,7 +44,7 @@ impl Process {
             generation,
             records: Events::new(),
             left_out: LeftOut::new(),
-            losses: Events::new(),
+            called: Events::new(),
             background: OnceLock::new(),
             exits: OnceLock::new(),
             recorder: OnceLock::new(),

@@ -54,14 +54,27 @@ where
     }
 }
 
-/// Refuses a wait that would stop all threads of a process, which gevent or eventlet may have replaced since the last one.
-fn refuse_green_threads(py: Python<'_>) -> PyResult<()> {
+/// What is imported.
+fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
     let modules = MODULES.get_or_try_init(py, || {
         PyResult::Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
     })?;
-    let modules = modules.bind(py);
+    Ok(modules.bind(py))
+}
+
+/// Whether this thread runs a loop of Trio.
+fn in_trio(py: Python<'_>) -> PyResult<bool> {
+    if !modules(py)?.contains(intern!(py, "trio"))? {
+        return Ok(false);
+    }
+    py.import("quorlock._events")?.call_method0("in_trio")?.is_truthy()
+}
+
+/// Refuses a wait that would stop all threads of a process, which gevent or eventlet may have replaced since the last one.
+fn refuse_green_threads(py: Python<'_>) -> PyResult<()> {
+    let modules = modules(py)?;
     if modules.contains(intern!(py, "gevent.monkey"))? || modules.contains(intern!(py, "eventlet.patcher"))? {
         py.import("quorlock._events")?.call_method0("refuse_green_threads")?;
     }
@@ -77,8 +90,11 @@ pub(crate) fn warn_of_loop(py: Python<'_>) -> PyResult<()> {
         let modules = py.import("sys")?.getattr("modules")?;
         PyResult::Ok(modules.get_item("asyncio")?.getattr("_get_running_loop")?.unbind())
     });
-    let Ok(running_loop) = running_loop else { return Ok(()) };
-    if !running_loop.bind(py).call0()?.is_none() {
+    let in_asyncio = match running_loop {
+        Ok(running_loop) => !running_loop.bind(py).call0()?.is_none(),
+        Err(_) => false,
+    };
+    if in_asyncio || in_trio(py)? {
         py.import("quorlock._events")?.call_method0("warn_of_loop")?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use quorlock::doctor::{Finding, Subject};
 use quorlock::election::Observed;
 use quorlock::health::{NodeHealth, NodeStatus};
-use quorlock::lock::QueueListing;
+use quorlock::lock::{QueueListing, Waiting};
 use quorlock::node::Expiry;
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
@@ -62,6 +62,13 @@ pub(crate) fn holder(py: Python<'_>, holder: Option<&Holder>) -> PyResult<Py<PyA
         holder.describe(),
     );
     make(py, "Holder", arguments)
+}
+
+pub(crate) fn waiting(py: Python<'_>, waiting: &Waiting) -> PyResult<Py<PyAny>> {
+    let holder = holder(py, waiting.holder.as_ref())?;
+    let arguments =
+        (holder, waiting.ahead, waiting.processes, waiting.waited.as_secs_f64(), waiting.to_string());
+    make(py, "Waiting", arguments)
 }
 
 /// Infinity if it never expires.

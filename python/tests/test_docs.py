@@ -9,8 +9,10 @@ import asyncio
 import builtins
 import functools
 import inspect
+import json
 import os
 import re
+import sqlite3
 import subprocess
 import symtable
 import sys
@@ -30,6 +32,7 @@ import quorlock.metrics
 from quorlock.testing import Servers
 
 ROOT = Path(__file__).parents[2]
+FENCING = (ROOT / "docs/fencing-checks.md").read_text()
 #: A block that follows a state never ends.
 A_WHILE = 1.0
 
@@ -158,6 +161,25 @@ class Given:
 
     load = work = stop = store
 
+    def db(self) -> sqlite3.Connection:
+        db = sqlite3.connect(":memory:")
+        db.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER)")
+        for first in ["ALTER", "CREATE"]:
+            found = re.search(rf"```sql\n({first}.*?)```", FENCING, re.DOTALL)
+            assert found
+            db.execute(found[1])
+        return db
+
+    def client(self) -> Any:
+        client = pytest.importorskip("redis").Redis.from_url(self.nodes.urls[0])
+        self.ends.callback(client.close)
+        return client
+
+    def script(self) -> str:
+        found = re.search(r"```lua\n(.*?)```", FENCING, re.DOTALL)
+        assert found
+        return found[1]
+
 
 class GivenToLoops(Given):
     """The same for code with `await`."""
@@ -229,7 +251,7 @@ def test_a_cell_runs(cell: Piece, nodes: Servers) -> None:
     run(cell, nodes, {}, f"{cell.place}/")
 
 
-PAGES = {"docs/python.md": 9, "python/README.md": 2, "README.md": 1}
+PAGES = {"docs/python.md": 12, "docs/fencing-checks.md": 2, "python/README.md": 2, "README.md": 1}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -293,6 +315,9 @@ TYPES = {
     "holder": ("holder: quorlock.Holder",) * 2,
     "order": ("order: object",) * 2,
     "urls": ("urls: list[str]",) * 2,
+    "db": ("db: sqlite3.Connection",) * 2,
+    "client": ("client: redis.Redis",) * 2,
+    "script": ("script: str",) * 2,
     "timedelta": ("from datetime import timedelta",) * 2,
     "store": (
         "def store(order: object, fence: int | None) -> None: ...",
@@ -313,7 +338,15 @@ def typed(piece: Piece, imports: list[str]) -> str:
     code = piece.code
     if on_a_loop:
         code = "async def main() -> None:\n" + textwrap.indent(code, "    ")
-    head = ["from typing import Any", "import quorlock, quorlock.aio", *imports, "_given: Any = None"]
+    untyped = [UNTYPED] if re.search(r"^from (celery|apscheduler|django)", "\n".join([*imports, code]), re.M) else []
+    head = [
+        *untyped,
+        "from typing import Any",
+        "import sqlite3, redis",
+        "import quorlock, quorlock.aio",
+        *imports,
+        "_given: Any = None",
+    ]
     return "\n".join([*head, *given, "", code])
 
 
@@ -333,12 +366,36 @@ def pasted(tmp_path_factory: pytest.TempPathFactory) -> Path:
             imports += imports_of(block.code)
     for number, piece in enumerate(OVERVIEW + MIGRATION):
         (folder / f"cell_{number}.py").write_text(typed(piece, []))
+    (folder / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
     return folder
 
 
-#: Celery and APScheduler have no types.
+#: A piece has the imports of the whole page, and need not use all.
+PYRIGHT = {
+    "typeCheckingMode": "strict",
+    **dict.fromkeys(
+        [
+            "reportDuplicateImport",
+            "reportUnusedExpression",
+            "reportUnusedImport",
+            "reportUnusedVariable",
+            "reportUnusedFunction",
+        ],
+        False,
+    ),
+}
+#: Celery, APScheduler and Django have no types.
+UNTYPED = "# pyright: reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false, " + ", ".join(
+    f"reportUnknown{what}Type=false" for what in ["Argument", "Member", "Variable"]
+)
 CHECKERS = {
-    "mypy": ["--strict", "--no-incremental", "--ignore-missing-imports", "--allow-untyped-decorators"],
+    "mypy": [
+        "--strict",
+        "--no-incremental",
+        "--ignore-missing-imports",
+        "--allow-untyped-decorators",
+        "--allow-subclassing-any",
+    ],
     "pyright": ["--pythonpath", sys.executable],
 }
 

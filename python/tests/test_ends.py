@@ -647,3 +647,87 @@ print("free" if held <= 3 else held)
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "free\n"
+
+
+def test_trio_is_refused_with_what_to_do_instead(nodes: Servers) -> None:
+    pytest.importorskip("trio")
+    ended = run(
+        nodes,
+        """
+import trio, warnings
+async def main():
+    q = aio_connect()
+    async def context():
+        async with q.lock("in trio"): pass
+    for call in [q.lock("in trio").acquire, context, q.election("in trio").leader, q.close]:
+        try:
+            await call()
+        except RuntimeError as error:
+            print(error)
+    blocking = connect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        blocking.lock("blocks trio").acquire().release()
+    print({str(warning.message) for warning in warned})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        def work():
+            with blocking.lock("in a thread"): return "held"
+        print(await trio.to_thread.run_sync(work))
+trio.run(main)
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    with connect() as q, q.lock("after trio"): print("after")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    *refusals, warning, held, after = ended.stdout.splitlines()
+    assert len(refusals) == 4
+    assert all('anyio.run(main, backend="asyncio")' in refusal for refusal in refusals), refusals
+    assert "trio.to_thread.run_sync" in warning
+    assert (held, after) == ("held", "after")
+
+
+@pytest.mark.parametrize(("backend", "printed"), [("asyncio", "held"), ("trio", "needs a loop of asyncio")])
+def test_under_anyio_the_backend_decides(nodes: Servers, backend: str, printed: str) -> None:
+    pytest.importorskip("anyio")
+    pytest.importorskip("trio")
+    ended = run(
+        nodes,
+        f"""
+import anyio
+async def main():
+    try:
+        async with aio_connect() as q, q.lock("under anyio"), anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep, 0)
+            print("held")
+    except RuntimeError as error:
+        print(error)
+anyio.run(main, backend="{backend}")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert printed in ended.stdout
+
+
+def test_a_subinterpreter_is_refused_and_leaves_the_main_one_alone(nodes: Servers) -> None:
+    code = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+interpreters.run_string(interpreters.create(), '''
+try:
+    import quorlock
+except ImportError as error:
+    print(error, flush=True)
+''')
+import sys, quorlock
+with quorlock.connect(sys.argv[1:], restart_guard=False) as q, q.lock("beside subinterpreters"):
+    print("held")
+"""
+    ended = end(start_command([sys.executable, "-c", code, *nodes.urls]))
+    assert ended.returncode == 0, ended.stderr
+    refused, held = ended.stdout.splitlines()
+    assert "this is a subinterpreter" in refused
+    assert held == "held"

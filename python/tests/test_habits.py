@@ -74,7 +74,8 @@ HABITS = {
     "q.lock('a', thread_local=False)": "any thread may release",
     "q.lock('a', blocking=False)": "lock.try_acquire()",
     # RLock, filelock
-    "q.lock('a', reentrant=True)": "not reentrant: .* pass its lease",
+    "q.lock('a', reentrant=True)": "owner=quorlock.Owner()",
+    "q.semaphore('a', 2, owner=None)": "it is for q.lock() and q.lock_all()",
     # redlock-py, pottery, aioredlock
     "q.unlock(lease)": "lease.release()",
     "lease.validity": "lease.remaining",

@@ -39,7 +39,7 @@ FILES = {"tests/test_lock.py": (29, 32), "tests/test_asyncio/test_lock.py": (54,
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source distribution of the installed redis-py, unpacked. `scripts/python` has downloaded it."""
     folder, version = tmp_path_factory.mktemp("redis-py"), metadata.version("redis")
-    archive = Path(os.environ.get("QUORLOCK_SOURCES", "")) / f"redis-{version}.tar.gz"
+    archive = Path(os.environ.get("REDIS_PY_SOURCES", "")) / f"redis-{version}.tar.gz"
     if not archive.exists():
         pytest.skip(f"no {archive.name}: run scripts/python")
     with tarfile.open(archive) as packed:

@@ -58,6 +58,11 @@ def blocking(q: quorlock.Coordinator) -> None:
     q.lock("timeout", timeout=5)  # type: ignore[call-arg]
     q.lock("notice", notice=1)  # type: ignore[call-arg]
     q.lock_all(["shared"], shared=True)  # type: ignore[call-arg]
+    q.lock("waits", on_wait=lambda waiting: print(waiting.ahead + 1), owner=quorlock.Owner(), handoff=1)
+    q.lock("waits", on_wait=lambda: None)  # type: ignore[arg-type, misc]
+    q.lock_all(["handed on"], handoff=1)  # type: ignore[call-arg]
+    q.semaphore("owned", 2, owner=quorlock.Owner())  # type: ignore[call-arg]
+    quorlock.connect(config="quorlock.toml")
     q.lock("blocking").acquire(blocking=False)  # type: ignore[arg-type]
     q.lock("release").release()  # type: ignore[attr-defined]
 

@@ -8,11 +8,11 @@ use std::process::{Command, ExitStatus};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
+use quorlock_config::die_with_parent;
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::closed::keep_closed;
-use crate::parent_death::die_with_parent;
 use crate::signals::Signals;
 
 /// A running command. Dropping it before its end kills it: nothing may run unwatched.

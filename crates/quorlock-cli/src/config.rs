@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quorlock::{Builder, ConfigError, Coordinator, RestartGuard, Wait, node::Kinds};
+use quorlock::{Builder, ConfigError, Coordinator, Wait, node::Kinds};
+use quorlock_config::{Layer, Opened, Refusal, Sources, keys_of, variable};
 
 use crate::deployment::DeploymentArgs;
 use crate::failure::Failure;
@@ -12,30 +13,11 @@ use crate::metrics::MetricsArgs;
 use crate::report;
 use crate::values::{Switch, WaitArg};
 
-mod layer;
-mod password;
-mod source;
-mod trust;
 mod written;
-
-#[cfg(test)]
-pub(crate) use layer::KEYS;
-use layer::Layer;
-use password::Password;
-use source::Sources;
-use trust::Opened;
 
 /// All settings, not yet validated against each other.
 // No Debug: addresses and password are secret.
-pub(crate) struct Settings {
-    given: Layer,
-    sources: Sources,
-    password: Option<Password>,
-    kinds: Kinds,
-}
-
-/// The library's default, for messages and calculations here.
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
+pub(crate) struct Settings(quorlock_config::Settings);
 
 /// The bounds of [`Settings::patience`].
 const LEAST_PATIENCE: Duration = Duration::from_millis(25);
@@ -50,16 +32,16 @@ impl Settings {
     /// Loads the settings of a file to write, which is for every program on this host, and for years: a restart guard
     /// that a variable turns off for one run stays on.
     pub(crate) fn load_to_write(args: DeploymentArgs) -> Result<Settings, Failure> {
-        let mut settings = Settings::load(args)?;
-        let by_variable = layer::variable("QUORLOCK_RESTART_GUARD")?.is_some();
-        if by_variable && settings.given.restart_guard == Some(Switch::Off) {
+        let (mut given, kinds) = Settings::read(args, None, None, None)?;
+        let by_variable = variable("QUORLOCK_RESTART_GUARD").map_err(Failure::Config)?.is_some();
+        if by_variable && given.restart_guard == Some(false) {
             report::warn(
                 "QUORLOCK_RESTART_GUARD=off is neither used nor written: it is for one run, and in a file it would \
                  stay off, so that nodes that restart later vote although they may have lost locks",
             );
-            settings.given.restart_guard = None;
+            given.restart_guard = None;
         }
-        Ok(settings)
+        Settings::of(given, kinds)
     }
 
     /// Merges command line, environment and file.
@@ -69,6 +51,16 @@ impl Settings {
         ttl: Option<Duration>,
         wait: Option<WaitArg>,
     ) -> Result<Settings, Failure> {
+        let (given, kinds) = Settings::read(args, restart_guard, ttl, wait)?;
+        Settings::of(given, kinds)
+    }
+
+    fn read(
+        args: DeploymentArgs,
+        restart_guard: Option<Switch>,
+        ttl: Option<Duration>,
+        wait: Option<WaitArg>,
+    ) -> Result<(Layer, Kinds), Failure> {
         let kinds = args.kinds;
         let flags = Layer {
             nodes: (kinds.split(&args.nodes.join(",")))
@@ -85,32 +77,39 @@ impl Settings {
             tls_cert: args.tls_cert,
             tls_key: args.tls_key,
             tls_server_name: args.tls_server_name,
-            restart_guard,
+            restart_guard: restart_guard.map(|guard| guard == Switch::On),
             ttl,
-            wait,
+            wait: wait.map(|WaitArg(wait)| wait),
             ..Layer::default()
         };
-        // A password in the environment overrides every file but one named by a flag.
-        let password = if flags.names_password() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
-        let environment = Layer::of_environment(&kinds)?;
-        let known = !flags.nodes.is_empty() || !environment.nodes.is_empty();
-        let file = Layer::of_file(args.config.as_deref(), known, &kinds)?;
-        let sources =
-            Sources::of(&flags, &environment, file.as_ref().map(|(layer, path)| (layer, path.as_path())));
-        let given = flags.or(environment).or(file.map(|(layer, _)| layer).unwrap_or_default());
-        if given.nodes.is_empty() {
-            return Err(no_nodes());
-        }
-        let password = match password {
-            Some(password) => Some(Password::Fixed(password)),
-            None => Password::of(&given, &sources)?,
-        };
-        Ok(Settings { given, sources, password, kinds })
+        let given = Layer::read(flags, args.config.as_deref(), &kinds, &report::warn);
+        Ok((given.map_err(Failure::Config)?, kinds))
+    }
+
+    fn of(given: Layer, kinds: Kinds) -> Result<Settings, Failure> {
+        let sources = given.sources.clone();
+        quorlock_config::Settings::new(given, kinds, &report::warn)
+            .map(Settings)
+            .map_err(|refusal| failure(&sources, &refusal))
     }
 
     /// Returns why the library refuses these settings, or a lock with them.
     pub(crate) fn refused(&self, error: ConfigError) -> Failure {
-        self.sources.refusal(error, self.given.ttl)
+        let given = self.0.given();
+        let Some(keys) = keys_of(&error, given.ttl) else { return Failure::from(error) };
+        // What these settings name is in files.
+        let of_what_is_named = matches!(error, ConfigError::Tls { .. } | ConfigError::Password { .. });
+        if of_what_is_named {
+            let problem = format!("{error:#}");
+            return failure(&given.sources, &Refusal { keys, problem, of_what_is_named });
+        }
+        #[expect(clippy::wildcard_enum_match_arm, reason = "a limit of the system is about no setting")]
+        match Failure::from(error) {
+            Failure::Config(problem) | Failure::Usage(problem) => {
+                failure(&given.sources, &Refusal { keys, problem, of_what_is_named })
+            }
+            other => other,
+        }
     }
 
     /// Validates the settings and builds a coordinator, without contacting a node.
@@ -129,12 +128,8 @@ impl Settings {
         coordinator: &Coordinator,
         resources: impl IntoIterator<Item = &'a str>,
     ) -> Marks {
-        Marks::of(
-            coordinator,
-            &self.given.nodes,
-            self.given.key_prefix.as_deref().unwrap_or_default(),
-            resources,
-        )
+        let given = self.0.given();
+        Marks::of(coordinator, &given.nodes, given.key_prefix.as_deref().unwrap_or_default(), resources)
     }
 
     /// As [`coordinator`](Settings::coordinator), with the TTL of a lock, by which `doctor` judges and `bench` measures.
@@ -149,87 +144,18 @@ impl Settings {
 
     /// Returns the builder, for callers that have more to set.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
-        let max_ttl = self.given.max_ttl.unwrap_or(DEFAULT_TTL);
-        // Even if this lock asks for more: a longer TTL must be refused, and not raise `max_ttl` for this
-        // client alone.
-        let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.given.nodes);
-        builder = builder.max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
-        if let Some(needed) = self.given.quorum {
-            builder = builder.quorum(needed);
-        }
-        if let Some(factor) = self.given.drift {
-            builder = builder.drift(factor);
-        }
-        if let Some(timeout) = self.given.node_timeout {
-            builder = builder.node_timeout(timeout);
-        }
-        if self.given.restart_guard == Some(Switch::Off) {
-            builder = builder.restart_guard(RestartGuard::Off);
-        }
-        self.with_tls(self.with_names(builder))
-    }
-
-    /// Sets the files and names for TLS, if any are given.
-    #[cfg(feature = "tls")]
-    fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
-        let mut tls = quorlock::transport::Tls::new();
-        if let Some(file) = &self.given.tls_ca {
-            tls = tls.authority(file);
-        }
-        match (&self.given.tls_cert, &self.given.tls_key) {
-            (Some(certificate), Some(key)) => {
-                // What is wrong with it is said where it is used.
-                if let Ok(opened) = Opened::at(key) {
-                    warn_of_readers("the key", key, &opened);
-                }
-                tls = tls.identity(certificate, key);
-            }
-            (None, None) => {}
-            (Some(_), None) | (None, Some(_)) => {
-                let problem = "a certificate and its key go together: give both --tls-cert and --tls-key";
-                return Err(self.sources.failure(&["tls-cert", "tls-key"], problem));
-            }
-        }
-        if let Some(name) = &self.given.tls_server_name {
-            tls = tls.server_name(name);
-        }
-        Ok(builder.tls(tls))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
-        let Layer { tls_ca, tls_cert, tls_key, tls_server_name, .. } = &self.given;
-        if tls_ca.is_some() || tls_cert.is_some() || tls_key.is_some() || tls_server_name.is_some() {
-            let problem = "settings for TLS are given, but this program was built without TLS; build it with \
-                           `--features tls`";
-            let keys = ["tls-ca", "tls-cert", "tls-key", "tls-server-name"];
-            return Err(self.sources.failure(&keys, problem));
-        }
-        Ok(builder)
-    }
-
-    fn with_names(&self, mut builder: Builder) -> Builder {
-        if let Some(prefix) = &self.given.key_prefix {
-            builder = builder.key_prefix(prefix);
-        }
-        if let Some(username) = &self.given.username {
-            builder = builder.username(username);
-        }
-        if let Some(password) = &self.password {
-            builder = password.apply(builder);
-        }
-        builder
+        self.0.builder(&report::warn).map_err(|refusal| failure(&self.0.given().sources, &refusal))
     }
 
     /// Returns a configuration file with these settings: the `template`, filled in, if one is given.
     pub(crate) fn in_toml(&self, template: Option<&str>) -> String {
-        self.given.in_toml(template)
+        written::in_toml(self.0.given(), template)
     }
 
     /// Whether a node is a program, and so a child of this process.
     pub(crate) fn has_programs(&self) -> bool {
         let scheme = |node: &String| node.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-        self.given.nodes.iter().any(|node| scheme(node).as_deref() == Some("exec"))
+        self.0.given().nodes.iter().any(|node| scheme(node).as_deref() == Some("exec"))
     }
 
     /// Whether an address contains a password.
@@ -238,15 +164,16 @@ impl Settings {
             let (_, rest) = node.split_once("://")?;
             Some(rest.rsplit_once('@')?.0.contains(':'))
         };
-        self.given.nodes.iter().any(|node| login(node) == Some(true))
+        self.0.given().nodes.iter().any(|node| login(node) == Some(true))
     }
 
     /// Returns where metrics go: `flags`, or else the other sources.
     pub(crate) fn metrics(&self, flags: &MetricsArgs) -> MetricsArgs {
-        let from = |typed, key| if typed { String::new() } else { self.sources.named(&[key], "") };
+        let given = self.0.given();
+        let from = |typed, key| if typed { String::new() } else { named(&given.sources, &[key], "") };
         MetricsArgs {
-            metrics: flags.metrics.clone().or_else(|| self.given.metrics.clone()),
-            metrics_file: flags.metrics_file.clone().or_else(|| self.given.metrics_file.clone()),
+            metrics: flags.metrics.clone().or_else(|| given.metrics.clone()),
+            metrics_file: flags.metrics_file.clone().or_else(|| given.metrics_file.clone()),
             metrics_from: from(flags.metrics.is_some(), "metrics"),
             metrics_file_from: from(flags.metrics_file.is_some(), "metrics-file"),
         }
@@ -254,13 +181,11 @@ impl Settings {
 
     /// Returns the TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
     pub(crate) fn ttl(&self) -> Duration {
-        self.given
-            .ttl
-            .unwrap_or_else(|| self.given.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
+        self.0.ttl()
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        self.given.wait.map_or_else(Wait::default, |WaitArg(wait)| wait)
+        self.0.wait()
     }
 
     /// Returns how long to wait at the end for nodes that have not yet confirmed the release: four round
@@ -272,28 +197,22 @@ impl Settings {
     }
 }
 
+/// Returns the failure: of the arguments if one of these settings was typed, unless what it names cannot be used here.
+fn failure(sources: &Sources, refusal: &Refusal) -> Failure {
+    let text = named(sources, &refusal.keys, &refusal.problem);
+    let is_typed = !refusal.of_what_is_named && sources.any_of_caller(&refusal.keys);
+    if is_typed { Failure::Usage(text) } else { Failure::Config(text) }
+}
+
+fn named(sources: &Sources, keys: &[&'static str], problem: &str) -> String {
+    sources.named(keys, problem, |key| format!("--{key}"))
+}
+
 /// Returns the text of a file that sets nothing, and has the nodes as a comment: the packages bring such a file.
 pub(crate) fn file_to_fill(path: &Path) -> Option<String> {
     let text = Opened::at(path).and_then(Opened::text).ok()?;
     let sets_nothing = text.parse::<toml::Table>().is_ok_and(|table| table.is_empty());
     (sets_nothing && text.lines().any(|line| line.starts_with("#nodes = "))).then_some(text)
-}
-
-fn no_nodes() -> Failure {
-    let places: Vec<String> = layer::usual_places().iter().map(|place| place.display().to_string()).collect();
-    Failure::Config(format!(
-        "no nodes are given; name an odd number of independent masters with --nodes URL,URL,URL, in the \
-         variable QUORLOCK_NODES, or as `nodes` in a file given with --config, or in {}",
-        places.join(" or ")
-    ))
-}
-
-/// Warns of a secret of this user that others can read.
-fn warn_of_readers(what: &str, path: &Path, opened: &Opened) {
-    if let Some(readers) = opened.readers() {
-        let path = path.display();
-        report::warn(&format!("{what} {path} can be read by {readers} of this host: `chmod 600 {path}`"));
-    }
 }
 
 #[cfg(test)]
@@ -373,10 +292,9 @@ mod tests {
         by_file.deployment.config = Some(file.path().to_owned());
         for args in [by_flags, by_file] {
             let deployment = DeploymentArgs { kinds: Kinds::default().with(Pairs), ..args.deployment };
-            let settings = Settings {
-                password: Some(Password::Fixed("s3cret".to_owned())),
-                ..Settings::load(deployment).unwrap()
-            };
+            let (given, kinds) = Settings::read(deployment, None, None, None).unwrap();
+            let settings =
+                Settings::of(Layer { password: Some("s3cret".to_owned()), ..given }, kinds).unwrap();
             let coordinator = settings.coordinator().unwrap();
             let health = coordinator.health().now();
             assert!(health.iter().map(|node| &*node.node).eq(expected), "{health:?}");
@@ -396,8 +314,7 @@ mod tests {
         ) {
             let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
             let given = Layer { nodes, node_timeout, drift, max_ttl, ttl, ..Layer::default() };
-            let sources = Sources::default();
-            let settings = Settings { given, sources, password: None, kinds: Kinds::default() };
+            let settings = Settings::of(given, Kinds::default()).unwrap();
             if let Ok(coordinator) = settings.coordinator() {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());
                 if lock.validate().is_ok() {

@@ -65,7 +65,6 @@ mod marks;
 mod metrics;
 mod paint;
 mod panic;
-mod parent_death;
 mod program;
 #[cfg(test)]
 mod reference;

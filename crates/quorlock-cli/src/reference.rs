@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use quorlock_config::KEYS;
 
 use crate::args::{Args, SOURCES};
-use crate::config::KEYS;
 use crate::exit;
 use crate::metrics::{OF_DOCTOR, OWN};
 

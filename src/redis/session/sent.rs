@@ -18,11 +18,11 @@ impl Sent {
     /// waiter's turn then, and the holder has lost nothing.
     pub(super) fn changes_own(&self, push: &[u8]) -> bool {
         let Expected::Response { pending, .. } = &self.expected else { return false };
-        match &*pending.request {
-            Request::Enqueue { key, waiter, .. } => is_change_of(push, turn_key(key, *waiter).as_bytes()),
-            Request::Renew { claim, .. } => claim.keys().any(|key| is_change_of(push, key.as_bytes())),
-            _ => false,
+        if let Request::Enqueue { key, waiter, .. } = &*pending.request {
+            return is_change_of(push, turn_key(key, *waiter).as_bytes());
         }
+        let Request::Renew { claim, .. } = &*pending.request else { return false };
+        claim.keys().any(|key| is_change_of(push, key.as_bytes()))
     }
 
     /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.

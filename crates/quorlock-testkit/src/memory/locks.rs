@@ -50,7 +50,7 @@ impl Locks {
         let outcome = records.apply(request)?;
         for change in records.changes() {
             let key: Arc<str> = change.key.into();
-            self.watch.released(&key, &self.record(&key), &change.record);
+            self.watch.released(&key, &self.record(&key), change.record);
             self.put(key, Some(change.record.clone()));
         }
         Ok(outcome)

@@ -8,18 +8,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use quorlock::Builder;
 use quorlock::runtime::Mutex;
 
-use super::layer::{self, Layer};
-use super::source::Sources;
-use super::trust::Opened;
-use super::warn_of_readers;
-use crate::child::signal_group;
-use crate::failure::Failure;
+use crate::layer::{self, Layer};
 use crate::parent_death::die_with_parent;
+use crate::source::Refusal;
+use crate::trust::Opened;
+use crate::{Warn, warn_of_readers};
 
 /// How long the command may take: as long as a connection waits for it.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -27,7 +25,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 1 << 16;
 
 // No Debug: it is secret.
-pub(super) enum Password {
+#[derive(Clone)]
+pub(crate) enum Password {
     Fixed(String),
     File(PathBuf),
     /// A line for the shell, and what it has said when the settings were read.
@@ -36,26 +35,30 @@ pub(super) enum Password {
 
 impl Password {
     /// Reads what these settings name, so that a mistake shows before anything is asked.
-    pub(super) fn of(given: &Layer, sources: &Sources) -> Result<Option<Password>, Failure> {
-        let wrong = |key, problem: &str| Failure::Config(sources.named(&[key], problem));
+    pub(crate) fn of(given: &Layer, warn: Warn<'_>) -> Result<Option<Password>, Refusal> {
+        if let Some(password) = &given.password {
+            return Ok(Some(Password::Fixed(password.clone())));
+        }
         match (&given.password_file, &given.password_command) {
             (Some(_), Some(_)) => {
                 let problem = "only one of them has the password: keep the one that does";
-                Err(sources.failure(&["password-file", "password-command"], problem))
+                Err(Refusal::of(&["password-file", "password-command"], problem))
             }
             (Some(file), None) => {
-                check(file).map_err(|problem| wrong("password-file", &problem))?;
-                Ok(Some(Password::File(file.clone())))
+                let checked =
+                    check(file, warn).map_err(|problem| Refusal::of_named("password-file", problem));
+                checked.map(|()| Some(Password::File(file.clone())))
             }
             (None, Some(line)) => {
-                let first = output_of(line).map_err(|error| wrong("password-command", &error.to_string()))?;
+                let first = output_of(line)
+                    .map_err(|error| Refusal::of_named("password-command", error.to_string()))?;
                 Ok(Some(Password::Command(line.clone(), first)))
             }
             (None, None) => Ok(None),
         }
     }
 
-    pub(super) fn apply(&self, builder: Builder) -> Builder {
+    pub(crate) fn apply(&self, builder: Builder) -> Builder {
         match self {
             Password::Fixed(password) => builder.password(password),
             Password::File(file) => builder.password_file(file),
@@ -69,10 +72,10 @@ impl Password {
 }
 
 /// Reads the first line of the file, and warns of others who can.
-fn check(path: &Path) -> Result<(), String> {
+fn check(path: &Path, warn: Warn<'_>) -> Result<(), String> {
     let read = || {
         let opened = Opened::at(path)?;
-        warn_of_readers("the password file", path, &opened);
+        warn_of_readers("the password file", path, &opened, warn);
         opened.text()
     };
     let text = read().map_err(|error: io::Error| {
@@ -105,7 +108,8 @@ fn output_of(line: &str) -> io::Result<String> {
     let watch = thread::spawn(move || {
         let is_late = end.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout);
         if is_late {
-            signal_group(group, Signal::SIGKILL);
+            // An error means that it has ended.
+            let _ = killpg(group, Signal::SIGKILL);
         }
         is_late
     });

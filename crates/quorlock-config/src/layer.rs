@@ -1,47 +1,68 @@
 //! The settings of one source: the file `quorlock.toml`, the environment, or the command line.
-//!
-//! No message repeats a value: an address, or a line that does not parse, may contain a password.
 
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
+use quorlock::Wait;
 use quorlock::node::Kinds;
 use toml::{Table, Value};
 
-use super::trust::{self, Found, Opened};
-use crate::failure::Failure;
-use crate::report;
-use crate::values::{Switch, WaitArg};
+use crate::Warn;
+use crate::source::Sources;
+use crate::trust::{self, Found, Opened};
 
 /// The settings of one source; those that it does not set are empty.
-#[derive(Default)]
-pub(super) struct Layer {
-    pub(super) nodes: Vec<String>,
-    pub(super) quorum: Option<usize>,
-    pub(super) key_prefix: Option<String>,
-    pub(super) node_timeout: Option<Duration>,
-    pub(super) drift: Option<f64>,
-    pub(super) max_ttl: Option<Duration>,
-    pub(super) username: Option<String>,
-    pub(super) password_file: Option<PathBuf>,
-    pub(super) password_command: Option<String>,
-    pub(super) tls_ca: Option<PathBuf>,
-    pub(super) tls_cert: Option<PathBuf>,
-    pub(super) tls_key: Option<PathBuf>,
-    pub(super) tls_server_name: Option<String>,
-    pub(super) restart_guard: Option<Switch>,
-    pub(super) ttl: Option<Duration>,
-    pub(super) wait: Option<WaitArg>,
-    pub(super) metrics: Option<String>,
-    pub(super) metrics_file: Option<PathBuf>,
+// No Debug: addresses and password are secret.
+#[derive(Clone, Default)]
+#[expect(clippy::exhaustive_structs, reason = "whoever sets some of them takes the default of the others")]
+pub struct Layer {
+    /// The addresses of the nodes.
+    pub nodes: Vec<String>,
+    /// How many nodes must grant a lock.
+    pub quorum: Option<usize>,
+    /// What every key begins with.
+    pub key_prefix: Option<String>,
+    /// How long to wait for one node's answer.
+    pub node_timeout: Option<Duration>,
+    /// The share of the TTL set aside because clocks run at different rates.
+    pub drift: Option<f64>,
+    /// The longest TTL that any client uses.
+    pub max_ttl: Option<Duration>,
+    /// The user for addresses that name none.
+    pub username: Option<String>,
+    /// The password: a caller's, or that of `QUORLOCK_PASSWORD`. No file has it.
+    pub password: Option<String>,
+    /// The file with the password in its first line.
+    pub password_file: Option<PathBuf>,
+    /// The command of the shell that prints the password.
+    pub password_command: Option<String>,
+    /// The certificate authorities to trust.
+    pub tls_ca: Option<PathBuf>,
+    /// The client's certificate.
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key.
+    pub tls_key: Option<PathBuf>,
+    /// The name that the certificate of every node must have.
+    pub tls_server_name: Option<String>,
+    /// Whether restarted nodes wait before they vote.
+    pub restart_guard: Option<bool>,
+    /// The TTL of a lock.
+    pub ttl: Option<Duration>,
+    /// How long to wait for a lock.
+    pub wait: Option<Wait>,
+    /// The address that serves metrics.
+    pub metrics: Option<String>,
+    /// The file that metrics are written to.
+    pub metrics_file: Option<PathBuf>,
+    /// Where they were found.
+    pub sources: Sources,
 }
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-pub(crate) const KEYS: [&str; 18] = [
+pub const KEYS: [&str; 18] = [
     "nodes",
     "quorum",
     "key-prefix",
@@ -63,7 +84,8 @@ pub(crate) const KEYS: [&str; 18] = [
 ];
 
 /// Returns where the file is searched for if none is named, in order.
-pub(super) fn usual_places() -> Vec<PathBuf> {
+#[must_use]
+pub fn usual_places() -> Vec<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     let users = home.map(|home| home.join("quorlock/quorlock.toml"));
@@ -72,34 +94,75 @@ pub(super) fn usual_places() -> Vec<PathBuf> {
 }
 
 impl Layer {
+    /// Reads the environment and the file beneath `first`, which has what the caller sets. `file` is one that the caller
+    /// trusts; without it, the one that `QUORLOCK_CONFIG` names, or the first of the usual ones.
+    ///
+    /// # Errors
+    ///
+    /// Names the variable, or the file and its line or setting.
+    pub fn read(first: Layer, file: Option<&Path>, kinds: &Kinds, warn: Warn<'_>) -> Result<Layer, String> {
+        let sources = Sources::of_caller(KEYS.into_iter().filter(|key| first.has(key)));
+        let first = Layer { sources, ..first };
+        let given = first.or(Layer::of_environment(kinds, warn)?);
+        let known = !given.nodes.is_empty();
+        Ok(given.or(Layer::of_file(file, known, kinds, warn)?))
+    }
+
     /// Reads the environment. An empty variable counts as unset.
-    pub(super) fn of_environment(kinds: &Kinds) -> Result<Layer, Failure> {
-        let mut layer = Layer::default();
-        unknown_variables();
+    fn of_environment(kinds: &Kinds, warn: Warn<'_>) -> Result<Layer, String> {
+        let mut layer = Layer { password: variable("QUORLOCK_PASSWORD")?, ..Layer::default() };
+        unknown_variables(warn);
         for key in KEYS {
             let name = variable_of(key);
             if let Some(text) = variable(&name)? {
                 let set = layer.set(key, &Value::String(text), kinds);
-                set.map_err(|problem| Failure::Config(format!("the variable {name}: {problem}")))?;
+                set.map_err(|problem| format!("the variable {name}: {problem}"))?;
+                layer.sources.add_variable(key);
                 if key == "nodes" && layer.nodes.is_empty() {
                     // As of `$ONE,$OTHER`, neither of which is set: the file would name other nodes.
-                    return Err(Failure::Config(format!(
+                    return Err(format!(
                         "the variable {name} names no node; leave it empty to use the configured ones"
-                    )));
+                    ));
                 }
             }
         }
         Ok(layer)
     }
 
+    /// Whether it sets this.
+    fn has(&self, key: &str) -> bool {
+        match key {
+            "nodes" => !self.nodes.is_empty(),
+            "quorum" => self.quorum.is_some(),
+            "key-prefix" => self.key_prefix.is_some(),
+            "node-timeout" => self.node_timeout.is_some(),
+            "drift" => self.drift.is_some(),
+            "max-ttl" => self.max_ttl.is_some(),
+            "username" => self.username.is_some(),
+            "password-file" => self.password_file.is_some(),
+            "password-command" => self.password_command.is_some(),
+            "tls-ca" => self.tls_ca.is_some(),
+            "tls-cert" => self.tls_cert.is_some(),
+            "tls-key" => self.tls_key.is_some(),
+            "tls-server-name" => self.tls_server_name.is_some(),
+            "restart-guard" => self.restart_guard.is_some(),
+            "ttl" => self.ttl.is_some(),
+            "wait" => self.wait.is_some(),
+            "metrics" => self.metrics.is_some(),
+            _ => self.metrics_file.is_some(),
+        }
+    }
+
     /// Whether it says where the password is.
-    pub(super) fn names_password(&self) -> bool {
+    fn names_password(&self) -> bool {
         self.password_file.is_some() || self.password_command.is_some()
     }
 
     /// Fills what is not set here from `other`.
-    pub(super) fn or(self, other: Layer) -> Layer {
+    fn or(self, other: Layer) -> Layer {
         let login = if self.names_password() { &self } else { &other };
+        // In the environment, it overrides every file but one that the caller names.
+        let password = self.password.clone().or(other.password.clone().filter(|_| !self.names_password()));
         let (password_file, password_command) = (login.password_file.clone(), login.password_command.clone());
         Layer {
             nodes: if self.nodes.is_empty() { other.nodes } else { self.nodes },
@@ -109,6 +172,7 @@ impl Layer {
             drift: self.drift.or(other.drift),
             max_ttl: self.max_ttl.or(other.max_ttl),
             username: self.username.or(other.username),
+            password,
             password_file,
             password_command,
             tls_ca: self.tls_ca.or(other.tls_ca),
@@ -120,61 +184,57 @@ impl Layer {
             wait: self.wait.or(other.wait),
             metrics: self.metrics.or(other.metrics),
             metrics_file: self.metrics_file.or(other.metrics_file),
+            sources: self.sources.or(other.sources),
         }
     }
 
     /// Reads the file that a flag `named`, or a variable, or else the first of the usual ones. All but that of the flag
     /// must be such that no other user but root can write them. If the nodes are `known`, a folder that this user may not
     /// search, such as the home of another one after `sudo` or in a container, is not where the others are meant to be.
-    /// Returns its path as well.
-    pub(super) fn of_file(
-        named: Option<&Path>,
-        known: bool,
-        kinds: &Kinds,
-    ) -> Result<Option<(Layer, PathBuf)>, Failure> {
+    fn of_file(named: Option<&Path>, known: bool, kinds: &Kinds, warn: Warn<'_>) -> Result<Layer, String> {
         if let Some(path) = named {
             let what = format!("the configuration file {}", path.display());
-            return Layer::of_opened(Opened::at(path), path.to_owned(), &what, kinds);
+            return Layer::of_opened(Opened::at(path), path, &what, kinds);
         }
         if let Some(path) = variable("QUORLOCK_CONFIG")?.map(PathBuf::from) {
             let opened = Opened::at(&path);
             let what = format!("{} by the variable QUORLOCK_CONFIG", shown("the configuration file", &path));
             return match opened.as_ref().ok().and_then(Opened::of_others) {
-                Some(why) => Err(Failure::Config(not_read(&path, &why))),
-                None => Layer::of_opened(opened, path, &what, kinds),
+                Some(why) => Err(not_read(&path, &why)),
+                None => Layer::of_opened(opened, &path, &what, kinds),
             };
         }
         for path in usual_places() {
             let what = format!("the configuration file {}", path.display());
             match trust::look(&path) {
-                Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), path, &what, kinds),
-                Ok(Found::OfOthers(why)) => report::warn(&not_read(&path, &why)),
+                Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), &path, &what, kinds),
+                Ok(Found::OfOthers(why)) => warn(&not_read(&path, &why)),
                 Ok(Found::Hidden(_)) if known => {}
                 Ok(Found::Nothing) => {}
                 Ok(Found::Hidden(error)) | Err(error) => return Err(unreadable(&what, &error)),
             }
         }
-        Ok(None)
+        Ok(Layer::default())
     }
 
     /// Reads an opened file, which is `what` in an error.
     fn of_opened(
         opened: io::Result<Opened>,
-        path: PathBuf,
+        path: &Path,
         what: &str,
         kinds: &Kinds,
-    ) -> Result<Option<(Layer, PathBuf)>, Failure> {
+    ) -> Result<Layer, String> {
         let text = opened.and_then(Opened::text).map_err(|error| unreadable(what, &error))?;
-        Ok(Some((Layer::parse(&text, &path, kinds)?, path)))
+        Layer::parse(&text, path, kinds)
     }
 
-    /// Whether it sets this.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.value(key).is_some()
-    }
-
-    pub(super) fn parse(text: &str, path: &Path, kinds: &Kinds) -> Result<Layer, Failure> {
-        let refuse = |problem: String| Failure::Config(format!("{}: {problem}", path.display()));
+    /// Reads the text of the file at `path`, to which paths in it are relative.
+    ///
+    /// # Errors
+    ///
+    /// Names the file, and its line or setting.
+    pub fn parse(text: &str, path: &Path, kinds: &Kinds) -> Result<Layer, String> {
+        let refuse = |problem: String| format!("{}: {problem}", path.display());
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error
                 .span()
@@ -184,6 +244,9 @@ impl Layer {
         let mut layer = Layer::default();
         for (key, value) in table {
             layer.set(&key, &value, kinds).map_err(refuse)?;
+            if let Some(key) = KEYS.into_iter().find(|known| *known == key) {
+                layer.sources.add_of_file(key, path);
+            }
         }
         // A path in a file is relative to that file.
         let Layer { password_file, tls_ca, tls_cert, tls_key, .. } = &mut layer;
@@ -214,7 +277,7 @@ impl Layer {
             "restart-guard" => self.restart_guard = Some(switch(key, value)?),
             "ttl" => self.ttl = Some(duration(key, value)?),
             "wait" => {
-                self.wait = Some(time(key, value)?.parse().map_err(|error| format!("`wait`: {error}"))?);
+                self.wait = Some(wait(&time(key, value)?).map_err(|error| format!("`wait`: {error}"))?);
             }
             "metrics" => self.metrics = Some(string(key, value)?),
             "metrics-file" => self.metrics_file = Some(string(key, value)?.into()),
@@ -238,36 +301,38 @@ impl Layer {
 }
 
 /// Warns of variables with our prefix that are no settings, such as misspelt ones.
-fn unknown_variables() {
+fn unknown_variables(warn: Warn<'_>) {
     // Read elsewhere, set for the command by `run`, or used by the tests and scripts of this program.
     const OTHERS: [&str; 8] =
         ["CONFIG", "PASSWORD", "HELD", "RESOURCE", "FENCE", "TOKEN", "TTL_MS", "PERMIT"];
-    const OF_TESTS: [&str; 8] =
-        ["SERVER", "BUILTIN_", "FAULTS_", "SEED", "MAINTAINER", "POSTGRES", "ETCD", "PORT_BASE"];
+    const OF_TESTS: [&str; 9] =
+        ["SERVER", "BUILTIN_", "FAULTS_", "SEED", "MAINTAINER", "POSTGRES", "ETCD", "ZOOKEEPER", "PORT_BASE"];
     for (name, value) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let Some(setting) = name.strip_prefix("QUORLOCK_") else { continue };
         let known = KEYS.iter().any(|key| variable_of(key) == *name);
         let is_other = OTHERS.contains(&setting) || OF_TESTS.iter().any(|begin| setting.starts_with(begin));
         if !known && !is_other && !value.is_empty() {
-            report::warn(&format!("there is no setting for the variable {name}, which has no effect"));
+            warn(&format!("there is no setting for the variable {name}, which has no effect"));
         }
     }
 }
 
 /// Returns the name of the variable of a setting.
-pub(super) fn variable_of(key: &str) -> String {
+pub(crate) fn variable_of(key: &str) -> String {
     format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase())
 }
 
 /// Returns the value of a variable, unless it is empty.
-pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
+///
+/// # Errors
+///
+/// Names the variable if it is not valid UTF-8.
+pub fn variable(name: &str) -> Result<Option<String>, String> {
     match env::var(name) {
         Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
         Err(env::VarError::NotPresent) => Ok(None),
-        Err(env::VarError::NotUnicode(_)) => {
-            Err(Failure::Config(format!("the variable {name} is not valid UTF-8")))
-        }
+        Err(env::VarError::NotUnicode(_)) => Err(format!("the variable {name} is not valid UTF-8")),
     }
 }
 
@@ -280,13 +345,13 @@ fn not_read(path: &Path, why: &str) -> String {
     )
 }
 
-fn unreadable(what: &str, error: &io::Error) -> Failure {
-    Failure::Config(format!("cannot read {what}: {error}"))
+fn unreadable(what: &str, error: &io::Error) -> String {
+    format!("cannot read {what}: {error}")
 }
 
 /// Returns `what` with its path, if that is certainly a path: otherwise it may be a password, given where a
 /// file is expected.
-pub(super) fn shown(what: &str, path: &Path) -> String {
+pub(crate) fn shown(what: &str, path: &Path) -> String {
     let folder = path.parent().filter(|folder| folder.parent().is_some());
     let is_path = path.exists()
         || path.extension().is_some_and(|extension| extension == "toml")
@@ -339,21 +404,38 @@ fn count(key: &str, value: &Value) -> Result<usize, String> {
     number.ok_or_else(|| format!("`{key}` must be a number of nodes, such as 4"))
 }
 
-fn switch(key: &str, value: &Value) -> Result<Switch, String> {
-    let wrong = || format!("`{key}` must be \"on\" or \"off\"");
-    Switch::from_str(value.as_str().ok_or_else(wrong)?, false).map_err(|_| wrong())
+fn switch(key: &str, value: &Value) -> Result<bool, String> {
+    match value.as_str() {
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        _ => Err(format!("`{key}` must be \"on\" or \"off\"")),
+    }
+}
+
+/// Reads how long to wait: a duration, or `forever`.
+///
+/// # Errors
+///
+/// Says how a duration is written.
+pub fn wait(text: &str) -> Result<Wait, String> {
+    if text == "forever" {
+        return Ok(Wait::Forever);
+    }
+    match quorlock::duration::parse(text) {
+        Ok(Duration::ZERO) => Ok(Wait::Never),
+        Ok(longest) => Ok(Wait::UpTo(longest)),
+        Err(error) => Err(format!("{error}, or `forever`")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use quorlock::Wait;
 
     use super::*;
 
     fn parse(text: &str) -> Result<Layer, String> {
         Layer::parse(text, Path::new("/etc/quorlock.toml"), &Kinds::default())
-            .map_err(|failure| failure.full())
     }
 
     #[test]
@@ -369,8 +451,8 @@ mod tests {
         assert_eq!(file.nodes, ["redis://a", "b"]);
         assert_eq!(file.quorum, Some(2));
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
-        assert_eq!(file.wait, Some(WaitArg(Wait::Forever)));
-        assert_eq!(file.restart_guard, Some(Switch::Off));
+        assert_eq!(file.wait, Some(Wait::Forever));
+        assert_eq!(file.restart_guard, Some(false));
         assert_eq!(file.password_file, Some(PathBuf::from("/etc/secret")), "relative to the file");
         assert_eq!(file.tls_cert, Some(PathBuf::from("/etc/me.pem")), "relative to the file");
         assert_eq!(file.tls_key, Some(PathBuf::from("/run/me.key")), "unless it is absolute");
@@ -445,9 +527,18 @@ mod tests {
 
         #[test]
         fn any_text_is_a_duration_or_none(text in prop_oneof!["[0-9]{0,22} ?(ns|us|ms|s|m|h|days|years)?( [0-9]{1,3}s)?", "\\PC{0,20}"]) {
-            drop(text.parse::<WaitArg>());
+            drop(wait(&text));
             drop(duration("ttl", &Value::String(text)));
         }
+    }
+
+    #[test]
+    fn a_wait_of_zero_tries_once() {
+        assert_eq!(wait("0s"), Ok(Wait::Never));
+        assert_eq!(wait("forever"), Ok(Wait::Forever));
+        assert_eq!(wait("90"), Ok(Wait::UpTo(Duration::from_secs(90))));
+        assert_eq!(wait("90s"), Ok(Wait::UpTo(Duration::from_secs(90))));
+        assert!(wait("soon").unwrap_err().contains("forever"), "the cure is named");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Makes the kernel kill the command as soon as `quorlock` has ended. The guardian of `quorlock run` kills the whole
-//! group, slightly later; this works also if both `quorlock` and the guardian were killed.
+//! Makes the kernel kill a child as soon as this process has ended. For the command of `quorlock run`, the guardian kills
+//! the whole group, slightly later; this works also if both `quorlock` and the guardian were killed.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 /// Affects that one process, not its descendants, and not a set-uid program.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "nothing but code between fork and exec can ask for this")]
-pub(crate) fn die_with_parent(command: &mut Command) {
+pub fn die_with_parent(command: &mut Command) {
     use std::io;
     use std::os::unix::process::CommandExt as _;
 
@@ -30,4 +30,4 @@ pub(crate) fn die_with_parent(command: &mut Command) {
 
 /// Not supported here.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn die_with_parent(_command: &mut Command) {}
+pub fn die_with_parent(_command: &mut Command) {}

@@ -20,13 +20,14 @@ use nix::fcntl::OFlag;
 use nix::unistd::{Gid, Group, Uid, User, geteuid};
 
 /// A regular file, open for reading.
-pub(super) struct Opened {
+#[derive(Debug)]
+pub struct Opened {
     file: File,
     metadata: Metadata,
 }
 
 /// What was found at a default place.
-pub(super) enum Found {
+pub(crate) enum Found {
     /// A file that only this user and root can write.
     Trusted(Opened),
     /// One that other users can write, and why.
@@ -37,7 +38,7 @@ pub(super) enum Found {
 }
 
 /// Looks at a default place. What is in a folder of others is not even opened.
-pub(super) fn look(path: &Path) -> io::Result<Found> {
+pub(crate) fn look(path: &Path) -> io::Result<Found> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -68,7 +69,11 @@ pub(super) fn look(path: &Path) -> io::Result<Found> {
 
 impl Opened {
     /// Opens the file at `path`, which must be a regular one.
-    pub(super) fn at(path: &Path) -> io::Result<Opened> {
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it, and `InvalidInput` for a pipe or a device.
+    pub fn at(path: &Path) -> io::Result<Opened> {
         let without_waiting = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
         let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(path)?;
         let metadata = file.metadata()?;
@@ -83,19 +88,23 @@ impl Opened {
     }
 
     /// Returns its text.
-    pub(super) fn text(mut self) -> io::Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it, and `InvalidData` if it is not UTF-8.
+    pub fn text(mut self) -> io::Result<String> {
         let mut text = String::new();
         self.file.read_to_string(&mut text)?;
         Ok(text)
     }
 
     /// Returns why other users can write it, if they can.
-    pub(super) fn of_others(&self) -> Option<String> {
+    pub(crate) fn of_others(&self) -> Option<String> {
         of_others(&self.metadata).map(|why| format!("it {why}"))
     }
 
     /// Returns who else can read it, if it belongs to this user.
-    pub(super) fn readers(&self) -> Option<&'static str> {
+    pub(crate) fn readers(&self) -> Option<&'static str> {
         const GROUP: u32 = 0o040;
         const WORLD: u32 = 0o004;
         let ours = geteuid();

@@ -1,0 +1,217 @@
+"""What a program learns while it waits, who may acquire a lock again, and how often it is handed on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import quorlock
+import quorlock.aio
+from programs import SOON, eventually, run
+from quorlock.testing import Servers
+
+#: What makes what can be waited for, and what acquires it.
+KINDS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
+    "lock": lambda q, name, options: q.lock(name, **options).acquire(),
+    "lock_all": lambda q, name, options: q.lock_all([name, name + "/other"], **options).acquire(),
+    "semaphore": lambda q, name, options: q.semaphore(name, 1, **options).acquire(),
+    "election": lambda q, name, options: q.election(name, **options).campaign("the first"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_waiting_thread_learns_who_holds_it(kind: str, q: quorlock.Coordinator, nodes: Servers) -> None:
+    acquire, name = KINDS[kind], f"awaited by a thread/{kind}"
+    learnt: queue.Queue[quorlock.Waiting] = queue.Queue()
+    with nodes.connect(label="the first") as other:
+        first = acquire(other, name, {})
+        granted: list[quorlock.Lease] = []
+        waiter = threading.Thread(target=lambda: granted.append(acquire(q, name, {"on_wait": learnt.put})))
+        waiter.start()
+        waiting = learnt.get(timeout=SOON)
+        assert waiting.holder is not None
+        assert "the first" in (waiting.holder.context or "")
+        assert "the first" in str(waiting)
+        assert waiting.ahead == 0
+        assert waiting.waited >= 0
+        first.release()
+        waiter.join(SOON)
+    granted[0].release()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_waiting_task_learns_who_holds_it(kind: str, nodes: Servers) -> None:
+    acquire, name = KINDS[kind], f"awaited by a task/{kind}"
+
+    async def main() -> None:
+        learnt: asyncio.Queue[quorlock.Waiting] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def on_wait(waiting: quorlock.Waiting) -> None:
+            loop.call_soon_threadsafe(learnt.put_nowait, waiting)
+
+        async with nodes.aio_connect(label="the first") as other, nodes.aio_connect() as q:
+            first = await acquire(other, name, {})
+            waiter = asyncio.ensure_future(acquire(q, name, {"on_wait": on_wait}))
+            waiting = await asyncio.wait_for(learnt.get(), SOON)
+            assert waiting.holder is not None
+            assert "the first" in (waiting.holder.context or "")
+            await first.release()
+            await (await waiter).release()
+
+    asyncio.run(main())
+
+
+def test_callers_of_one_process_learn_how_many_are_before_them(q: quorlock.Coordinator, nodes: Servers) -> None:
+    learnt: queue.Queue[quorlock.Waiting] = queue.Queue()
+    other = nodes.connect()
+    first = other.lock("queue of threads").acquire()
+
+    def wait() -> None:
+        with q.lock("queue of threads", on_wait=learnt.put):
+            pass
+
+    waiters = [threading.Thread(target=wait) for _ in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    seen: set[int] = set()
+    while seen < {0, 1, 2}:
+        seen.add(learnt.get(timeout=SOON).ahead)
+    first.release()
+    for waiter in waiters:
+        waiter.join(SOON)
+
+
+def test_a_callback_for_waits_that_raises_is_logged_and_ends_nothing(
+    q: quorlock.Coordinator, nodes: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = threading.Event()
+
+    def fails(waiting: quorlock.Waiting) -> None:
+        called.set()
+        raise OSError("no terminal")
+
+    with nodes.connect() as other, caplog.at_level(logging.ERROR, "quorlock"):
+        lease = other.lock("shown badly").acquire()
+        waiter = threading.Thread(target=lambda: q.lock("shown badly", on_wait=fails).acquire())
+        waiter.start()
+        assert called.wait(SOON)
+        eventually("it to be logged", lambda: "the wait for `shown badly` failed" in caplog.text)
+        lease.release()
+        waiter.join(SOON)
+        # The same thread still calls others.
+        ended = threading.Event()
+        q.lock("shown well").acquire().on_lost(lambda reason: ended.set())
+        gc.collect()
+        assert ended.wait(SOON)
+
+
+def test_a_lock_whose_callback_refers_to_it_is_collected(q: quorlock.Coordinator) -> None:
+    def made() -> weakref.ref[quorlock.Lock]:
+        lock = q.lock("referred to", on_wait=lambda waiting: print(lock.name, waiting))
+        return weakref.ref(lock)
+
+    lock = made()
+    gc.collect()
+    assert lock() is None
+
+
+def test_what_cannot_be_called_is_refused(q: quorlock.Coordinator) -> None:
+    with pytest.raises(quorlock.ConfigError, match="on_wait='print'"):
+        q.lock("a", on_wait="print")  # type: ignore[arg-type]
+    for handoff in [-1, True, 1.5]:
+        with pytest.raises(quorlock.ConfigError, match="handoff="):
+            q.lock("a", handoff=handoff)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="owner"):
+        q.lock("a", owner="me")  # type: ignore[arg-type]
+
+
+def test_an_owner_acquires_again_what_it_holds(q: quorlock.Coordinator, nodes: Servers) -> None:
+    me = quorlock.Owner()
+    for make in [
+        lambda **owner: q.lock("owned", wait=0, **owner),
+        lambda **owner: q.lock_all(["owned/1", "owned/2"], wait=0, **owner),
+    ]:
+        outer = make(owner=me).acquire()
+        inner = make(owner=me).acquire()
+        assert inner.fencing_token == outer.fencing_token
+        assert make().try_acquire() is None
+        assert make(owner=quorlock.Owner()).try_acquire() is None
+        inner.release()
+        outer.check()
+        assert make().try_acquire() is None
+        outer.release()
+        with make():
+            pass
+        lock = make(owner=me)
+        with lock as first, lock as second:
+            assert first.token == second.token
+
+
+def test_an_owner_acquires_again_on_an_event_loop(nodes: Servers) -> None:
+    async def main() -> None:
+        me = quorlock.Owner()
+        async with nodes.aio_connect() as q:
+            async with q.lock("owned by a task", owner=me), q.lock("owned by a task", owner=me):
+                assert await q.lock("owned by a task").try_acquire() is None
+            async with q.lock("owned by a task", wait=0):
+                pass
+
+    asyncio.run(main())
+
+
+def test_an_owner_of_the_parent_owns_nothing_in_a_child(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q, me = connect(), quorlock.Owner()
+lock = q.lock("a parent's", owner=me, wait=0)
+with lock:
+    if (child := os.fork()) == 0:
+        print(lock.try_acquire(), flush=True)
+        with q.lock("a child's", owner=me), q.lock("a child's", owner=me):
+            print("twice", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    with lock:
+        print("again")
+""",
+    )
+    assert ended.stdout.split("\n")[:3] == ["None", "twice", "again"], ended.stderr
+
+
+_HANDED_ON = """
+import quorlock.metrics
+quorlock.metrics.enable()
+q = connect()
+lock = q.{made}
+def work():
+    for _ in range(20):
+        with lock:
+            pass
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+counts = re.findall(r"^quorlock_handoffs_total.* ([0-9.]+)$", quorlock.metrics.text(), re.MULTILINE)
+print(sum(map(float, counts)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("handoff", "is_handed_on"), [("handoff=0", False), ("handoff=1", True), ("handoff=None", True)]
+)
+@pytest.mark.parametrize("made", ["lock('in turns'", "semaphore('permits in turns', 1"])
+def test_a_lease_is_handed_on_within_the_process_unless_that_is_off(
+    made: str, handoff: str, is_handed_on: bool, nodes: Servers
+) -> None:
+    ended = run(nodes, "import re" + _HANDED_ON.format(made=f"{made}, {handoff})"))
+    assert ended.returncode == 0, ended.stderr
+    assert (float(ended.stdout) > 0) == is_handed_on, ended.stdout
