@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn every_kind_that_can_be_started_has_masters() {
-        for launcher in quorlock_kinds::KINDS.iter().filter_map(|kind| kind.launcher.as_ref()) {
+        for launcher in quorlock_kinds::KINDS.iter().filter_map(quorlock_kinds::KindOfNode::launcher) {
             let named: Result<ServerKind, serde::de::value::Error> =
                 ServerKind::deserialize(launcher.name.into_deserializer());
             assert!(named.is_ok(), "no scenario can have `servers = \"{}\"`", launcher.name);

@@ -9,7 +9,7 @@ use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, RestartGuard, duration, node::Kinds, votes::VoteOutcome,
 };
-use quorlock_kinds::{KINDS, Launcher};
+use quorlock_kinds::{KINDS, KindOfNode, Launcher};
 use quorlock_servers::Fleet;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
 
 /// Takes the name of a launcher of the kinds that this program was built with.
 fn launchers() -> impl TypedValueParser<Value = &'static Launcher> {
-    let all = || KINDS.iter().filter(|kind| kind.is_built_in()).filter_map(|kind| kind.launcher.as_ref());
+    let all = || KINDS.iter().filter(|kind| kind.is_built_in()).filter_map(KindOfNode::launcher);
     let named = move |name: String| all().find(|launcher| launcher.name == name).ok_or("no such servers");
     PossibleValuesParser::new(all().map(|launcher| PossibleValue::new(launcher.name).help(launcher.about)))
         .try_map(named)

@@ -33,8 +33,6 @@ pub struct KindOfNode {
     pub addresses: &'static str,
     /// Its page, `docs/PAGE.md`.
     pub page: &'static str,
-    /// How its servers are started on this machine, if there is a launcher.
-    pub launcher: Option<Launcher>,
     build: Build,
 }
 
@@ -44,6 +42,7 @@ type Start = fn(usize) -> BoxFuture<'static, io::Result<Box<dyn Fleet>>>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Launcher {
+    package: &'static str,
     /// What `quorlock demo --servers` and the scenarios of the chaos tester call them.
     pub name: &'static str,
     /// What they are and what must be installed, for a help.
@@ -71,12 +70,13 @@ macro_rules! build {
 }
 
 macro_rules! launcher {
-    ($name:literal, $about:literal, $count:ident => $start:expr) => {
-        Some(Launcher {
+    ($package:literal, $name:literal, $about:literal, $count:ident => $start:expr) => {
+        Launcher {
+            package: $package,
             name: $name,
             about: $about,
             start: |$count| Box::pin(async move { Ok(Box::new($start) as Box<dyn Fleet>) }),
-        })
+        }
     };
 }
 
@@ -89,7 +89,6 @@ pub static KINDS: &[KindOfNode] = &[
         addresses: "redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH, \
                     redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT",
         page: "masters",
-        launcher: launcher!("redis", "Redis or Valkey, or built-in stand-ins", count => Servers::start(count).await?),
         build: Build { add: Some(|kinds| kinds), cure: "" },
     },
     KindOfNode {
@@ -98,7 +97,6 @@ pub static KINDS: &[KindOfNode] = &[
         schemes: &["postgres", "postgresql"],
         addresses: "postgres://USER@HOST/DATABASE",
         page: "postgres",
-        launcher: launcher!("postgres", "PostgreSQL, which must be installed", count => Engine::postgres()?.start_several(count).await?),
         build: build!("postgres", quorlock_postgres::PostgresKind),
     },
     KindOfNode {
@@ -107,7 +105,6 @@ pub static KINDS: &[KindOfNode] = &[
         schemes: &["mysql", "mariadb"],
         addresses: "mysql:// or mariadb://USER@HOST/DATABASE",
         page: "mysql",
-        launcher: launcher!("mariadb", "MariaDB, which must be installed", count => Engine::mariadb()?.start_several(count).await?),
         build: build!("mysql", quorlock_mysql::MysqlKind),
     },
     KindOfNode {
@@ -116,7 +113,6 @@ pub static KINDS: &[KindOfNode] = &[
         schemes: &["sqlite"],
         addresses: "sqlite:///PATH, for one host",
         page: "sqlite",
-        launcher: None,
         build: build!("sqlite", quorlock_sqlite::SqliteKind),
     },
     KindOfNode {
@@ -125,7 +121,6 @@ pub static KINDS: &[KindOfNode] = &[
         schemes: &["etcd", "etcds"],
         addresses: "etcd://HOST,HOST,HOST, etcds:// for TLS",
         page: "etcd",
-        launcher: launcher!("etcd", "A cluster of etcd, which must be installed", count => EtcdPrograms::find()?.start(count).await?),
         build: build!("etcd", quorlock_etcd::EtcdKind),
     },
     KindOfNode {
@@ -134,7 +129,6 @@ pub static KINDS: &[KindOfNode] = &[
         schemes: &["zookeeper", "zookeepers"],
         addresses: "zookeeper://HOST,HOST,HOST/PATH, zookeepers:// for TLS",
         page: "zookeeper",
-        launcher: launcher!("zookeeper", "An ensemble of ZooKeeper, of which the jars must be there", count => ZooKeeperPrograms::find()?.start(count).await?),
         build: build!("zookeeper", quorlock_zookeeper::ZooKeeperKind),
     },
     KindOfNode {
@@ -143,9 +137,17 @@ pub static KINDS: &[KindOfNode] = &[
         schemes: &["exec"],
         addresses: "exec:PROGRAM?arg=ARGUMENT",
         page: "exec",
-        launcher: None,
         build: build!("exec", quorlock_exec::ExecKind),
     },
+];
+
+/// Not in the list above: a program that asks for none is linked without them.
+static LAUNCHERS: &[Launcher] = &[
+    launcher!("quorlock", "redis", "Redis or Valkey, or built-in stand-ins", count => Servers::start(count).await?),
+    launcher!("quorlock-postgres", "postgres", "PostgreSQL, which must be installed", count => Engine::postgres()?.start_several(count).await?),
+    launcher!("quorlock-mysql", "mariadb", "MariaDB, which must be installed", count => Engine::mariadb()?.start_several(count).await?),
+    launcher!("quorlock-etcd", "etcd", "A cluster of etcd, which must be installed", count => EtcdPrograms::find()?.start(count).await?),
+    launcher!("quorlock-zookeeper", "zookeeper", "An ensemble of ZooKeeper, of which the jars must be there", count => ZooKeeperPrograms::find()?.start(count).await?),
 ];
 
 /// All kinds that this program was built with. An address of another one is refused with the feature that has it.
@@ -158,6 +160,12 @@ pub fn all() -> Kinds {
 }
 
 impl KindOfNode {
+    /// How its servers are started on this machine, if there is a launcher.
+    #[must_use]
+    pub fn launcher(&self) -> Option<&'static Launcher> {
+        LAUNCHERS.iter().find(|launcher| launcher.package == self.package)
+    }
+
     /// Whether this program was built with it.
     #[must_use]
     pub fn is_built_in(&self) -> bool {

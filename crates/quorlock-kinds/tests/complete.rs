@@ -225,9 +225,9 @@ const RECIPE: [Step; 5] = [
             "quorlock-scratch = { workspace = true, optional = true }\n",
         );
         let line = "KindOfNode { name: \"Scratch\", package: \"quorlock-scratch\", schemes: &[\"scratch\"], \
-                    addresses: \"scratch:PROGRAM\", page: \"scratch\", launcher: None, \
+                    addresses: \"scratch:PROGRAM\", page: \"scratch\", \
                     build: build!(\"scratch\", quorlock_scratch::ScratchKind) },\n";
-        scratch.insert("crates/quorlock-kinds/src/lib.rs", "];\n\n/// All kinds", line);
+        scratch.insert("crates/quorlock-kinds/src/lib.rs", "];\n\n/// Not in the list above", line);
     }),
     (4, |scratch| {
         for tests in ["crates/quorlock-cli/tests/cli", "python/tests"] {
