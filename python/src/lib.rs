@@ -19,7 +19,8 @@ mod reactor;
 mod report;
 mod servers;
 
-#[pymodule(gil_used = false)]
+// Nothing has run on a build without the GIL: such an interpreter turns it on for this module.
+#[pymodule(gil_used = true)]
 mod _quorlock {
     #[pymodule_export]
     use super::connection::{Connection, close_all};
