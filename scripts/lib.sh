@@ -248,6 +248,9 @@ need_zigbuild() {
     # Its wrappers name the path of the compiler, so another clone must not share them.
     export ZIG_GLOBAL_CACHE_DIR=$PWD/.tools/zig-cache ZIG_LOCAL_CACHE_DIR=$PWD/.tools/zig-cache
     export CARGO_ZIGBUILD_CACHE_DIR=$PWD/.tools/zig-cache
+    # Of SQLite, without what a table of locks does not use.
+    export LIBSQLITE3_FLAGS="-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS -USQLITE_ENABLE_FTS5 \
+-USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB -USQLITE_ENABLE_STAT4 -USQLITE_SOUNDEX"
 }
 
 # need_cargo NAME: installs a subcommand of cargo, if it is missing.
