@@ -10,7 +10,7 @@ use quorlock::node::Kinds;
 use toml::{Table, Value};
 
 use crate::Warn;
-use crate::source::Sources;
+use crate::source::{Sources, variable_of};
 use crate::trust::{self, Found, Opened};
 
 /// The settings of one source; those that it does not set are empty.
@@ -316,11 +316,6 @@ fn unknown_variables(warn: Warn<'_>) {
             warn(&format!("there is no setting for the variable {name}, which has no effect"));
         }
     }
-}
-
-/// Returns the name of the variable of a setting.
-pub(crate) fn variable_of(key: &str) -> String {
-    format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase())
 }
 
 /// Returns the value of a variable, unless it is empty.

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use quorlock::ConfigError;
 
-use crate::layer::variable_of;
-
 /// Where the settings were found.
 #[derive(Clone, Default)]
 pub struct Sources(BTreeMap<&'static str, Source>);
@@ -134,4 +132,9 @@ pub fn keys_of(error: &ConfigError, ttl: Option<Duration>) -> Option<Vec<&'stati
         ConfigError::Password { .. } => vec!["password-file", "password-command"],
         _ => return None,
     })
+}
+
+/// Returns the name of the variable of a setting.
+pub(crate) fn variable_of(key: &str) -> String {
+    format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase())
 }
