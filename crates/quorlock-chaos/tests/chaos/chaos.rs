@@ -45,17 +45,17 @@ lasts = '1200ms'
 ";
 
 const FLUSHES: &str = "
-summary = 'all keys of three of five nodes are deleted at the same time'
+summary = 'all keys of all nodes are deleted at the same time'
 at-most = 5
 [locks]
-count = 2
+count = 10
 [load]
-workers = 3
-long = 80
-short = 20
+long = 20
+short = 5
+only-if-free = 300
 [[fault]]
 kind = 'delete-keys'
-hits = 3
+hits = 5
 every = '100ms..300ms'
 ";
 
@@ -159,7 +159,8 @@ fn a_stopped_holder_that_drops_a_lapsed_lease_is_no_violation() {
 fn key_loss_on_a_quorum_is_detected() {
     let folder = folder();
     let unexpected = scenario(&folder, "flushes", FLUSHES);
-    let run = chaos(&["--scenario", &unexpected, "--duration", "6s", "--seed", "3"], folder.path());
+    // Holders that have renewed hear of it (rule I-52), and do not always overlap with the next.
+    let run = chaos(&["--scenario", &unexpected, "--duration", "12s", "--seed", "3"], folder.path());
     let output = text(&run);
     assert_eq!(run.status.code(), Some(1), "{output}");
     assert!(output.contains("NOT EXPECTED") && output.contains("was held twice"), "{output}");

@@ -57,7 +57,7 @@ async fn force_names_the_holders_and_needs_a_terminal() {
     for word in [
         "the first",
         &fencing_token.to_string(),
-        "the holder is not notified",
+        "until nodes notify it",
         "fencing tokens",
         &servers[0].bare_url(),
     ] {

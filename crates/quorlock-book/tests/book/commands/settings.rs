@@ -16,7 +16,7 @@ const NO_QUORUM: i32 = 69;
 #[tokio::test]
 async fn every_config_file_is_read() {
     // The addresses of the pages have no passwords.
-    let servers = Servers::setup().without_password().start(5).await.unwrap();
+    let servers = Servers::setup().without_password().start(6).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut count = 0;
     for page in pages().unwrap() {
