@@ -85,7 +85,7 @@ impl Kept {
     }
 }
 
-/// Warns of nothing: whoever made the coordinator has been warned.
+/// Warns of nothing: the caller that made the coordinator has been warned.
 fn in_silence(_: &str) {}
 
 impl Connection {

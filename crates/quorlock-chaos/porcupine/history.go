@@ -31,7 +31,7 @@ type event struct {
 // A hold ends when its client can no longer rely on it: when it begins to release the lock, learns of the loss or is
 // killed, at the latest at the end of the validity that it knows of. What the nodes store for longer excludes others, but
 // promises its client nothing. An attempt of which no lease is known, because it failed, was cancelled, or died with its
-// client, may have taken the lock on the nodes or not. It promises nothing either, and nobody learns its token: if an order
+// client, may have taken the lock on the nodes or not. It promises nothing either, and no client learns its token: if an order
 // explains the others with it, the same order does without it.
 type attempt struct {
 	client    string

@@ -109,7 +109,7 @@ func locksOf(attempts []*attempt, epsilon int64) map[string]map[string][]porcupi
 				}
 			}
 			at(begins, of.invoked-epsilon, returned)
-			// Nothing becomes possible by giving a lock back later than necessary: as soon as nobody relies on it, but not
+			// Nothing becomes possible by giving a lock back later than necessary: as soon as no client relies on it, but not
 			// before it was acquired.
 			if of.shared > of.acquired && of.shared < of.end {
 				at(step{what: downgrade, hold: hold}, of.shared-epsilon, returned)
@@ -139,7 +139,7 @@ func locksOf(attempts []*attempt, epsilon int64) map[string]map[string][]porcupi
 // Enough operations for one search: its memory is quadratic.
 const enough = 1000
 
-// judge searches an order of the operations on one lock. Where nobody holds or awaits it, all that matters of the past is
+// judge searches an order of the operations on one lock. Where no client holds or awaits it, all that matters of the past is
 // the largest tokens, so the search begins anew there. It returns the first part that no order explains, or that took longer
 // than the patience.
 func judge(operations []porcupine.Operation, patience time.Duration) (porcupine.CheckResult, state, []porcupine.Operation) {

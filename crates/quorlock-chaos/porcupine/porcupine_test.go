@@ -151,7 +151,7 @@ func TestWhatIsNoHistoryIsAnError(t *testing.T) {
 	}
 }
 
-// A search begins anew where nobody holds or awaits the lock. What it carries over are the tokens.
+// A search begins anew where no client holds or awaits the lock. What it carries over are the tokens.
 func TestALongHistoryIsJudgedAsAWhole(t *testing.T) {
 	refused := func(script []string) string {
 		found, err := verdictOn(history(t, strings.Join(script, ";")), "", time.Minute)

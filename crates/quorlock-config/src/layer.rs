@@ -16,7 +16,10 @@ use crate::trust::{self, Found, Opened};
 /// The settings of one source; those that it does not set are empty.
 // No Debug: addresses and password are secret.
 #[derive(Clone, Default)]
-#[expect(clippy::exhaustive_structs, reason = "whoever sets some of them takes the default of the others")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "a caller sets some of them, and takes the default of the others"
+)]
 pub struct Layer {
     /// The addresses of the nodes.
     pub nodes: Vec<String>,
@@ -443,6 +446,7 @@ mod tests {
              metrics = '9464'\nmetrics-file = 'job.prom'",
         )
         .unwrap();
+        assert!(KEYS.iter().all(|key| file.has(key) && !Layer::default().has(key)));
         assert_eq!(file.nodes, ["redis://a", "b"]);
         assert_eq!(file.quorum, Some(2));
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));

@@ -155,9 +155,8 @@ impl Keeper {
     /// Hears of changes of the keys from now on: nodes report them after a renewal (rule I-52). The marker of a shared lock
     /// changes with each reader, so a share does not.
     fn hear(&mut self) {
-        if self.claim.mode() == Mode::Exclusive {
-            self.engine.queues.hear_for(self.claim.keys(), &self.state);
-            self.hears = true;
+        if !self.hears && self.claim.mode() == Mode::Exclusive {
+            self.hears = self.engine.queues.hear_for(self.claim.keys(), &self.state);
         }
     }
 

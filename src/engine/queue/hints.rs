@@ -111,12 +111,18 @@ impl WaitQueues {
         signals.is_some_and(|signals| !signals.turns.is_empty())
     }
 
-    /// Has this lease hear of changes of its keys, if any node sends hints.
-    pub(crate) fn hear_for<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>>, lease: &Arc<LeaseState>) {
+    /// Has this lease hear of changes of its keys, if any node sends hints by now, and returns that.
+    pub(crate) fn hear_for<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a Arc<str>>,
+        lease: &Arc<LeaseState>,
+    ) -> bool {
         let mut inside = self.inside.lock();
-        if !inside.hearing.is_empty() {
+        let hears = !inside.hearing.is_empty();
+        if hears {
             inside.leases.extend(keys.map(|key| (key.clone(), Arc::downgrade(lease))));
         }
+        hears
     }
 
     /// Ends that, unless the keys are those of another lease by now.
