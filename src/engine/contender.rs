@@ -95,7 +95,7 @@ impl Contender {
             rounds: 0,
             mode,
             intent: Intent::default(),
-            queue: NodeQueue::new(Accepts::Offers, &*engine.entropy),
+            queue: NodeQueue::new(Accepts::Offers, &engine.entropy),
             places: Vec::new(),
             holder: None,
             pace: AskPace::default(),
@@ -148,8 +148,8 @@ impl Contender {
             let now = self.engine.now();
             self.rounds += attempt.rounds();
             if verdict == Verdict::Won && attempt.in_time(now) {
-                if let Some(offers) = &self.engine.offers {
-                    offers.acquired(self.keys.first(), self.queue.waiter(), attempt.token());
+                if let (Some(offers), Some(waiter)) = (&self.engine.offers, self.queue.known_as()) {
+                    offers.acquired(self.keys.first(), waiter, attempt.token());
                 }
                 let votes = self.is_contended().then(|| (attempt.report(), attempt.largest_number()));
                 if let Some((report, _)) = &votes {
@@ -301,11 +301,14 @@ struct ContendGuard<'a> {
 impl Drop for ContendGuard<'_> {
     fn drop(&mut self) {
         self.contender.withdraw_intent(self.acquisition);
+        let Some(waiter) = self.contender.queue.known_as() else {
+            self.contender.queue.end(self.won);
+            return;
+        };
         // A waiter that has the lock or has given up must not hold up the others.
-        let (key, waiter) = (self.contender.keys.first().clone(), self.contender.queue.waiter());
-        let engine = self.contender.engine.clone();
+        let (key, engine) = (self.contender.keys.first().clone(), self.contender.engine.clone());
         self.contender.queue.give_back(&engine, self.acquisition);
-        let queues = self.contender.queue.end(self.won, &*self.contender.engine.entropy);
+        let queues = self.contender.queue.end(self.won);
         places::leave(&engine, self.acquisition, (key, waiter), queues);
         self.contender.leave_places(self.acquisition, self.won);
     }

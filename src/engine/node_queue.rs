@@ -48,14 +48,14 @@
 //! - A waiter that has seen the lock held does not ask for votes because one node says that it is
 //!   free: it asks another node for the holder first (W-4).
 //! - The name of a wait is random and new for each wait (I-42), and the same in all queues of a
-//!   caller of several locks.
+//!   caller of several locks. It is drawn when a node is first asked in that name: nearly every lock is free.
 //!
 //! # Cancel safety
 //!
 //! A dropped `ask` may have queued the waiter: the node is among the `Places` already, so that
 //! `NodeQueue::end` leaves it. The contender calls `end` when its own future is dropped.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -78,6 +78,8 @@ const SKIPPED_FOR: Duration = Duration::from_secs(1);
 /// One wait of this process for a lock, in the queue of one node.
 pub(crate) struct NodeQueue {
     accepts: Accepts,
+    name: OnceLock<WaiterId>,
+    entropy: Arc<dyn Entropy>,
     places: Places,
     /// The last look at the preferred node while it is skipped, and when that began.
     look_at_preferred: Option<(Moment, Arc<Round>)>,
@@ -102,14 +104,12 @@ pub(super) enum Accepts {
 }
 
 impl NodeQueue {
-    pub(super) fn new(accepts: Accepts, entropy: &dyn Entropy) -> NodeQueue {
-        NodeQueue::named(accepts, WaiterId::new(entropy.next_u64()))
-    }
-
-    pub(super) fn named(accepts: Accepts, waiter: WaiterId) -> NodeQueue {
+    pub(super) fn new(accepts: Accepts, entropy: &Arc<dyn Entropy>) -> NodeQueue {
         NodeQueue {
             accepts,
-            places: Places::new(waiter),
+            name: OnceLock::new(),
+            entropy: entropy.clone(),
+            places: Places::default(),
             look_at_preferred: None,
             closed: false,
             refused: false,
@@ -119,9 +119,19 @@ impl NodeQueue {
         }
     }
 
+    /// A place of the wait with this name in one more queue.
+    pub(super) fn named(accepts: Accepts, waiter: WaiterId, entropy: &Arc<dyn Entropy>) -> NodeQueue {
+        NodeQueue { name: waiter.into(), ..NodeQueue::new(accepts, entropy) }
+    }
+
     /// The name of this wait.
     pub(super) fn waiter(&self) -> WaiterId {
-        self.places.name()
+        *self.name.get_or_init(|| WaiterId::new(self.entropy.next_u64()))
+    }
+
+    /// The name of this wait, if it has one: otherwise no node knows of it.
+    pub(super) fn known_as(&self) -> Option<WaiterId> {
+        self.name.get().copied()
     }
 
     /// Asks for a place, or confirms that it is still wanted. Skips `outliers`, which disagree with
@@ -361,13 +371,16 @@ impl NodeQueue {
 
     /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn.
-    pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
+    pub(super) fn end(&mut self, has: bool) -> NodeSet {
         debug_assert!(!self.has_offers(), "a wait ends with an offer that was not given back");
-        let NodeQueue { mut places, closed, refused, .. } =
-            std::mem::replace(self, NodeQueue::new(self.accepts, entropy));
-        self.closed = closed && refused;
-        self.refused = refused;
-        places.end(has, self.waiter())
+        let nodes = self.places.end(has);
+        debug_assert!(nodes.is_empty() || self.known_as().is_some(), "a node knows a wait without a name");
+        self.name = OnceLock::new();
+        self.look_at_preferred = None;
+        self.closed &= self.refused;
+        self.offer_requests = offer::Requests::default();
+        (self.offer_life, self.round_trip) = (None, Duration::ZERO);
+        nodes
     }
 }
 

@@ -167,7 +167,9 @@ async fn a_failed_handoff_leaves_no_key_and_the_next_succeeds() {
     bench.nodes[..3].iter().for_each(MemoryNode::resume);
     let before = bench.clock.now();
     let second = next.await.unwrap().unwrap();
-    assert!(bench.clock.now().since(before) <= Duration::from_secs(1), "and the TTL need not expire");
+    let waited = bench.clock.now().since(before);
+    // It asks once a second, give or take what is drawn.
+    assert!(waited <= Duration::from_secs(2), "and the TTL need not expire: {waited:?}");
     second.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);

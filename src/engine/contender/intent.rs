@@ -35,7 +35,9 @@ impl Contender {
 
     /// Withdraws the writer's announcement: it has the lock or has given up.
     pub(super) fn withdraw_intent(&mut self, acquisition: &AcquireRequest) {
-        if let Some(request) = self.intent.withdraw(self.queue.waiter()) {
+        if !self.intent.is_none()
+            && let Some(request) = self.intent.withdraw(self.queue.waiter())
+        {
             self.ask_all_in_background(acquisition, request);
         }
     }

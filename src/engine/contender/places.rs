@@ -76,7 +76,7 @@ impl Contender {
         let (engine, now) = (&self.engine, self.engine.now());
         if self.places.is_empty() {
             let waiter = self.queue.waiter();
-            self.places = self.keys.iter().map(|key| KeptPlace::new(key, waiter, now)).collect();
+            self.places = self.keys.iter().map(|key| KeptPlace::new(key, waiter, engine, now)).collect();
         }
         let name = self.queue.waiter();
         let is_one = self.places.iter().all(|place| place.queue.waiter() == name);
@@ -143,7 +143,7 @@ impl Contender {
     pub(super) fn leave_places(&mut self, acquisition: &AcquireRequest, won: bool) {
         for KeptPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
             let waiter = queue.waiter();
-            let nodes = queue.end(won, &*self.engine.entropy);
+            let nodes = queue.end(won);
             leave(&self.engine, acquisition, (key, waiter), nodes);
         }
     }
@@ -151,8 +151,8 @@ impl Contender {
 
 impl KeptPlace {
     /// The name of the wait is the same in all queues, so that one attempt may take all these places.
-    fn new(key: &Arc<str>, waiter: WaiterId, now: Moment) -> KeptPlace {
-        let queue = NodeQueue::named(Accepts::OpenReleases, waiter);
+    fn new(key: &Arc<str>, waiter: WaiterId, engine: &EngineContext, now: Moment) -> KeptPlace {
+        let queue = NodeQueue::named(Accepts::OpenReleases, waiter, &engine.entropy);
         KeptPlace { key: key.clone(), queue, open: OpenPlace::new(now) }
     }
 }

@@ -19,6 +19,7 @@ use crate::real::{OPEN, PASSED_OVER, Real, SERVED, STRANDED, Scheme, TICK, momen
 /// One wait.
 #[derive(Clone, Debug)]
 pub(in crate::real) struct Wait {
+    pub(in crate::real) name: WaiterId,
     pub(in crate::real) contest: Contest,
     pub(in crate::real) places: Places,
     pub(in crate::real) since: u16,
@@ -51,8 +52,8 @@ impl Wait {
         // Others wanted the lock a moment ago.
         let mut contest = Contest::new(true);
         contest.begin(WaitsBy::Queue, Patience::Endless);
-        let (places, turns) = (Places::new(name), NodeSet::default());
-        Wait { contest, places, since, stage: Stage::Asking, turns, has_place: false, passed_over: 0 }
+        let (places, turns) = (Places::default(), NodeSet::default());
+        Wait { name, contest, places, since, stage: Stage::Asking, turns, has_place: false, passed_over: 0 }
     }
 
     /// Returns the round whose answer it waits for.
@@ -91,9 +92,9 @@ impl Client {
     /// It has the lock, or gives up.
     pub(in crate::real) fn end_wait(&mut self, cx: &mut Cx<'_>, has: bool) {
         let Some(mut wait) = self.wait.take() else { return };
-        let (waiter, before) = (wait.places.name(), wait.places.clone());
+        let (waiter, before) = (wait.name, wait.places.clone());
         let leave = SharedRequest::from(Request::LeaveQueue { key: KEY.into(), waiter });
-        let nodes = wait.places.end(has, waiter);
+        let nodes = wait.places.end(has);
         let keeps_turn = cx.model.scheme == Scheme::TurnNotLeft;
         let is_asked = |node: &usize| nodes.contains(*node) && (!keeps_turn || before.is_queued_at(*node));
         for node in (0..cx.model.nodes).filter(is_asked) {
@@ -145,7 +146,7 @@ impl Client {
         wait.places.enter(home);
         let turn = if cx.model.scheme == Scheme::EndlessTurn { TICK * 1_000 } else { TICK };
         let elapsed = TICK * u32::from(cx.now - wait.since);
-        let request = Request::enqueue(KEY.into(), wait.places.name(), elapsed, QUEUE_PATIENCE, turn);
+        let request = Request::enqueue(KEY.into(), wait.name, elapsed, QUEUE_PATIENCE, turn);
         let round = self.look_at(cx, home, request);
         self.stage(Stage::Entering { round, home, tried });
     }
@@ -269,7 +270,7 @@ impl Client {
     }
 
     pub(in crate::real) fn hear_turn(&mut self, waiter: WaiterId, node: usize) {
-        if let Some(wait) = self.wait.as_mut().filter(|wait| wait.places.name() == waiter) {
+        if let Some(wait) = self.wait.as_mut().filter(|wait| wait.name == waiter) {
             wait.turns.insert(node);
         }
     }

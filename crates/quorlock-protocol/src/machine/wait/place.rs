@@ -12,16 +12,14 @@ use std::time::Duration;
 use crate::machine::NodeSet;
 use crate::node::{Expiry, Holding, Queued, Vote};
 use crate::votes::VoteReport;
-use crate::{EXPIRY_JITTER, Moment, QueueHeartbeat, Token, WaiterId, fraction, offer_heartbeat};
+use crate::{EXPIRY_JITTER, Moment, QueueHeartbeat, Token, fraction, offer_heartbeat};
 
 /// How long a node may report the same holder until another node is asked.
 pub const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 
 /// One wait for a lock, in the queue of one node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// The name of this wait: drawn anew by the waiting process for each (rule I-42).
-    name: WaiterId,
     /// The nodes that may have it in their queue.
     queued_at: NodeSet,
     /// The nodes that have notified us of our turn.
@@ -144,29 +142,6 @@ pub enum Doubt {
 }
 
 impl Places {
-    /// Begins a wait of this name, without a place.
-    #[must_use]
-    pub fn new(name: WaiterId) -> Places {
-        Places {
-            name,
-            queued_at: NodeSet::default(),
-            turns: NodeSet::default(),
-            skipped: 0,
-            heartbeat: QueueHeartbeat::default(),
-            waits: false,
-            holder: None,
-            other_asked: None,
-            ahead: None,
-            other_offset: 0,
-        }
-    }
-
-    /// Returns the name of this wait.
-    #[must_use]
-    pub fn name(&self) -> WaiterId {
-        self.name
-    }
-
     /// Returns the node to ask for a place, where `preferred` is that of the key.
     #[must_use]
     pub fn home(&self, preferred: usize, nodes: usize) -> usize {
@@ -307,10 +282,10 @@ impl Places {
         mem::take(&mut self.queued_at).union(mem::take(&mut self.turns))
     }
 
-    /// Ends the wait, and begins the next one of this name. Returns the nodes to notify: those that may have it in their
+    /// Ends the wait, and begins the next one. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn (rule W-5).
-    pub fn end(&mut self, has: bool, name: WaiterId) -> NodeSet {
-        let Places { queued_at, turns, .. } = mem::replace(self, Places::new(name));
+    pub fn end(&mut self, has: bool) -> NodeSet {
+        let Places { queued_at, turns, .. } = mem::take(self);
         if has { queued_at } else { queued_at.union(turns) }
     }
 }
@@ -326,7 +301,7 @@ mod tests {
     }
 
     fn places() -> Places {
-        Places::new(WaiterId::new(1))
+        Places::default()
     }
 
     fn held(token: u128) -> Holding {
@@ -362,14 +337,11 @@ mod tests {
             places
         };
         assert!(wait().is_queued_at(1) && !wait().is_queued_at(2));
-        assert_eq!(wait().end(true, WaiterId::new(2)), set(&[1]));
-        assert_eq!(wait().end(false, WaiterId::new(2)), set(&[1, 2]));
+        assert_eq!(wait().end(true), set(&[1]));
+        assert_eq!(wait().end(false), set(&[1, 2]));
         let mut over = wait();
         assert_eq!(over.pass_on(), set(&[1, 2]));
-        assert_eq!(
-            (over.is_out(), over.end(false, WaiterId::new(2)), over.name()),
-            (true, set(&[]), WaiterId::new(2))
-        );
+        assert_eq!((over.is_out(), over.end(false)), (true, set(&[])));
     }
 
     #[test]
