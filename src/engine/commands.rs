@@ -24,12 +24,14 @@ pub(crate) enum Event {
     Extend(Duration, RenewReply),
     /// The holder wants it shared.
     Downgrade(RenewReply),
-    /// The verdict on the renewal that asked in this round.
+    /// The verdict on the renewal that asked in this round, for which a task has waited.
     Verdict(Arc<Round>, Verdict),
     /// Something may be due: it is time, or the coordinator is being closed.
     Look,
     /// A node says that a key of the lease has changed there. It may be reporting it.
     Hint,
+    /// Responses have made the verdict on the renewal in flight certain. A node may be reporting it.
+    Decided,
     /// The last answer of a round has arrived. A node may be reporting it.
     Settled,
     /// This runtime, which is driven, has its timer from now on.

@@ -20,7 +20,7 @@
 //! |---|---|
 //! | the lease is from an offer | The offer is taken up: a renewal is sent before the holder learns of the lease (`renewing`). |
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
-//! | verdict on a renewal (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
+//! | verdict on a renewal, by the response that makes it certain, or by a task where nodes are silent (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
 //! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
@@ -265,7 +265,7 @@ impl Keeper {
         match self.keep.due(now, || engine.are_many_renewing(), || engine.entropy.next_u64()) {
             Some(Due::Renewal) => self.renew(None),
             Some(Due::Repair) => self.repair(now),
-            None => {}
+            None => self.wait_in_task(now),
         }
         Ok(true)
     }
@@ -277,7 +277,8 @@ impl Keeper {
     /// When there will be work.
     fn wake(&self, now: Moment) -> Moment {
         // Not judged: an answer may be about to be counted.
-        self.keep.poll_timeout(self.state.deadline().unwrap_or(now))
+        let due = self.keep.poll_timeout(self.state.deadline().unwrap_or(now));
+        self.responses_until().map_or(due, |until| until.min(due))
     }
 }
 
@@ -330,7 +331,10 @@ impl LeaseKeeper for Keeper {
                 }
                 return None;
             }
-            Event::Settled => {
+            Event::Decided | Event::Settled => {
+                if matches!(event, Event::Decided) {
+                    self.decided(now);
+                }
                 self.set_timer(now);
                 if self.engine.closing.is_cancelled() {
                     self.move_to_task();

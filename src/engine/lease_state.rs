@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
-use crate::quorum::round::{OnSettled, Round};
+use crate::quorum::round::{Listener, Round};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
@@ -371,7 +371,11 @@ impl Wake for LeaseState {
     }
 }
 
-impl OnSettled for LeaseState {
+impl Listener for LeaseState {
+    fn decided(self: Arc<Self>) {
+        self.handle(Event::Decided);
+    }
+
     fn settled(self: Arc<Self>) {
         self.handle(Event::Settled);
     }

@@ -9,7 +9,7 @@
 //!
 //! | event | effect |
 //! |---|---|
-//! | response or error of a node | [`Driven::answered`]: recorded. If it is news, the waiting tasks are woken; the last response also notifies [`OnSettled`]. |
+//! | response or error of a node | [`Driven::answered`]: recorded. If it is news, the waiting tasks are woken. The [`Listener`] is notified of the verdict, if no task waits for that, and of the last response. |
 //! | vote without a request | [`Driven::offered`]: the same, for the votes of an offer. |
 //! | timeout of a node | The waiting task wakes by its timer, lets the tasks that read sockets run (I-46), and then counts the silent node as unknown. |
 //! | [`Driven::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
@@ -68,14 +68,18 @@ pub(crate) struct Driven<M> {
 
 struct Inner<M> {
     machine: M,
-    /// Notified once all nodes have responded.
-    on_settled: Option<Arc<dyn OnSettled>>,
+    listener: Option<Arc<dyn Listener>>,
+    /// Whether the listener is to be notified of the verdict, too.
+    awaits_verdict: bool,
     waiting: Waiting,
 }
 
-/// Notified once all nodes have responded in a round.
-pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
-    /// Called on the task of the node that has responded last.
+/// Notified of what becomes of a round, on the task of the node whose response it was.
+pub(crate) trait Listener: fmt::Debug + Send + Sync {
+    /// The verdict is [certain](machine::Round::certain).
+    fn decided(self: Arc<Self>);
+
+    /// All nodes have responded.
     fn settled(self: Arc<Self>);
 }
 
@@ -172,7 +176,8 @@ impl<M: Machine> Driven<M> {
     fn drive(nodes: &Arc<Nodes>, ttl: Duration, op: Op, machine: M) -> Arc<Driven<M>> {
         debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
         let sent = machine.round().sent();
-        let inner = Mutex::new(Inner { machine, on_settled: None, waiting: Waiting::default() });
+        let inner = Inner { machine, listener: None, awaits_verdict: false, waiting: Waiting::default() };
+        let inner = Mutex::new(inner);
         let abandoned = AtomicBool::new(false);
         Arc::new(Driven { nodes: nodes.clone(), sent, op, ttl, inner, abandoned })
     }
@@ -224,13 +229,19 @@ impl<M: Machine> Driven<M> {
         Self::conclude(inner, heard);
     }
 
-    /// Wakes the waiting tasks after a response.
+    /// Wakes the waiting tasks, and notifies the listener, after a response.
     fn conclude(mut inner: MutexGuard<'_, Inner<M>>, heard: Heard) {
         let woken = inner.waiting.leave(heard.is_news);
-        let on_settled = if inner.machine.is_settled() { inner.on_settled.take() } else { None };
+        let is_decided = inner.awaits_verdict && inner.machine.round().certain().is_some();
+        inner.awaits_verdict &= !is_decided;
+        let decided = if is_decided { inner.listener.clone() } else { None };
+        let settled = if inner.machine.is_settled() { inner.listener.take() } else { None };
         drop(inner);
         // Not under the lock: the listener may drop the round.
-        if let Some(listener) = on_settled {
+        if let Some(listener) = decided {
+            listener.decided();
+        }
+        if let Some(listener) = settled {
             listener.settled();
         }
         woken.into_iter().for_each(Waker::wake);

@@ -324,9 +324,10 @@ impl TimerDriver {
     /// Fires due timers. Returns when to check again; `None` if none is set, which ends the driver.
     fn fire_due(&self) -> Option<Moment> {
         let mut due = Vec::new();
+        // Before the mutex is locked: it is the clock of the program.
+        let now = self.timers.clock.now();
         let mut inside = self.timers.inside.lock();
         let queue = inside.runtime(self.runtime)?;
-        let now = self.timers.clock.now();
         let next_check = loop {
             match queue.order.peek().copied() {
                 Some(Reverse((at, key))) if !RuntimeTimers::is_set(&queue.set, at, key) => {

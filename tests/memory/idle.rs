@@ -11,11 +11,11 @@ use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{
-    Coordinator, Fencing,
+    Coordinator, Fencing, RenewError,
     node::{Capabilities, Identity, Node, Request, Responder, Response, SharedRequest, Vote},
     runtime::{Clock, Sleep},
 };
-use quorlock_testkit::TokioClock;
+use quorlock_testkit::{MemoryNode, TokioClock};
 
 /// Counts the timers that are waiting.
 #[derive(Clone, Debug)]
@@ -137,6 +137,32 @@ async fn late_answers_to_a_release_need_no_task() {
     assert!(tasks() <= before + 2, "{} tasks for 2 answers", tasks() - before);
     bench.pass(Duration::from_millis(20)).await;
     assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_needs_no_task_unless_nodes_are_silent() {
+    let bench = bench(5);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    let before = tasks();
+    assert_eq!(lease.renew().now_or_never(), Some(Ok(())), "the last response of a quorum decides it");
+    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
+    let began = bench.clock.now();
+    let mut renewing = Box::pin(lease.renew());
+    assert!(renewing.as_mut().now_or_never().is_none());
+    // Nodes in memory have a task for each delayed answer, and the lease has a timer.
+    assert!(tasks() <= before + 6, "{} tasks for 5 answers", tasks() - before);
+    renewing.await.unwrap();
+    assert_eq!(bench.clock.now().since(began), Duration::from_millis(10), "when the answers arrive");
+    bench.nodes[..3].iter().for_each(MemoryNode::hang);
+    let error = lease.renew().await.unwrap_err();
+    assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
+    let took = bench.clock.now().since(began) - Duration::from_millis(10);
+    assert!(took <= Duration::from_secs(2), "silence counts after {took:?}");
+    bench.nodes[..3].iter().for_each(MemoryNode::resume);
+    bench.pass(crate::common::TTL).await;
+    assert_eq!(lease.check(), Ok(()), "and it is tried again");
 }
 
 #[tokio::test(start_paused = true)]

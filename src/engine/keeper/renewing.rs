@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::{Keeper, LastRound};
-use crate::engine::commands::{Event, RenewReply};
+use crate::engine::commands::{Ended, Event, RenewReply};
 use crate::engine::offer_inbox::Time;
 use crate::engine::take_up::read_in_time;
 use crate::engine::throttle::InFlight;
@@ -24,11 +24,18 @@ use quorlock_protocol::{Claim, Mode, Moment, Verdict};
 pub(super) struct Renewing {
     pub(super) round: Arc<Round>,
     asked_by: Vec<RenewReply>,
-    /// Dropped, it ends the task that waits for the verdict.
-    wanted: oneshot::Sender<()>,
+    verdict_by: VerdictBy,
     /// Counts the renewal until it is dropped.
     #[expect(dead_code, reason = "counts until it is dropped")]
     counted: InFlight,
+}
+
+/// How the keeper learns of the verdict on a renewal.
+enum VerdictBy {
+    /// By the response that makes it certain. At this moment it is checked whether a task is needed.
+    Response(Moment),
+    /// By that, or a task that also treats silence as an answer. Dropped, this ends the task.
+    Task(oneshot::Sender<()>),
 }
 
 /// The renewal that takes up an offer is repeated after this fraction (one third) of what is left, unless it is confirmed.
@@ -68,7 +75,7 @@ impl Keeper {
     pub(super) fn renew(&mut self, asked_by: Option<RenewReply>) {
         let mut asked_by: Vec<_> = asked_by.into_iter().collect();
         if let Some(renewing) = &mut self.renewing {
-            if !renewing.wanted.is_closed() {
+            if !matches!(&renewing.verdict_by, VerdictBy::Task(wanted) if wanted.is_closed()) {
                 renewing.asked_by.append(&mut asked_by);
                 return;
             }
@@ -82,8 +89,34 @@ impl Keeper {
         self.keep.renew(latest, round.sent);
         self.wants_repair = false;
         let counted = self.engine.renewals.begin();
+        let verdict_by = VerdictBy::Response(round.needs_no_task_until(round.sent));
+        self.renewing = Some(Box::new(Renewing { round: round.clone(), asked_by, verdict_by, counted }));
+        // Nearly every renewal is decided by responses, within a round trip.
+        round.notify_decided(self.state.clone());
+    }
+
+    /// When to check whether the renewal in flight needs a task.
+    pub(super) fn responses_until(&self) -> Option<Moment> {
+        match self.renewing.as_ref()?.verdict_by {
+            VerdictBy::Response(until) => Some(until),
+            VerdictBy::Task(_) => None,
+        }
+    }
+
+    /// Has a task wait for the verdict if nodes are silent: it wakes their tasks, and treats silence as an answer in time.
+    pub(super) fn wait_in_task(&mut self, now: Moment) {
+        let Some(renewing) = &mut self.renewing else { return };
+        if !matches!(renewing.verdict_by, VerdictBy::Response(until) if until <= now) {
+            return;
+        }
+        let round = renewing.round.clone();
+        let until = round.needs_no_task_until(now);
+        if now < until {
+            renewing.verdict_by = VerdictBy::Response(until);
+            return;
+        }
         let (wanted, mut unwanted) = oneshot::channel();
-        self.renewing = Some(Box::new(Renewing { round: round.clone(), asked_by, wanted, counted }));
+        renewing.verdict_by = VerdictBy::Task(wanted);
         let state = self.state.clone();
         let waiting = async move {
             tokio::select! {
@@ -93,6 +126,18 @@ impl Keeper {
             }
         };
         self.engine.tasks.spawn(waiting, &self.runtime);
+    }
+
+    /// Applies the verdict on the renewal in flight, if responses have made it certain. A node may be reporting the last of
+    /// them, so a task ends a lease that is lost: that asks nodes.
+    pub(super) fn decided(&mut self, now: Moment) {
+        let Some(round) = self.renewing.as_ref().map(|renewing| renewing.round.clone()) else { return };
+        let Some(verdict) = round.certain() else { return };
+        if let Err(reason) = self.apply_verdict(&round, verdict, now) {
+            let state = self.state.clone();
+            let lost = async move { state.handle(Event::End(Ended::Lost(reason))) };
+            self.engine.tasks.spawn(lost, &self.runtime);
+        }
     }
 
     /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38). Returns whether it is

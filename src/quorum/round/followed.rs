@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Driven, KeyStates, Machine, Moment, OnSettled};
+use quorlock_protocol::Verdict;
+
+use super::{Driven, KeyStates, Listener, Machine, Moment, Round};
 
 /// The latest round about the key of a lease.
 pub(crate) trait Followed: Send + Sync {
@@ -21,7 +23,7 @@ pub(crate) trait Followed: Send + Sync {
     /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
     /// and the round drops it. Returns the states so far, and whether all nodes have already responded; the listener is
     /// then not notified.
-    fn notify_settled(&self, listener: Arc<dyn OnSettled>) -> (KeyStates, bool);
+    fn notify_settled(&self, listener: Arc<dyn Listener>) -> (KeyStates, bool);
 }
 
 impl<M: Machine> Followed for Driven<M> {
@@ -41,13 +43,34 @@ impl<M: Machine> Followed for Driven<M> {
         self.abandon();
     }
 
-    fn notify_settled(&self, listener: Arc<dyn OnSettled>) -> (KeyStates, bool) {
+    fn notify_settled(&self, listener: Arc<dyn Listener>) -> (KeyStates, bool) {
         let mut inner = self.inner.lock();
         let round = inner.machine.round();
         let (key_states, all_responded) = (round.key_states(), round.all_responded());
-        let before = if all_responded { None } else { inner.on_settled.replace(listener) };
+        let before = if all_responded { None } else { inner.listener.replace(listener) };
+        inner.awaits_verdict = false;
         drop(inner);
         drop(before);
         (key_states, all_responded)
+    }
+}
+
+impl Round {
+    /// Has `listener` notified once responses have made the verdict certain: now, if they have.
+    pub(crate) fn notify_decided(&self, listener: Arc<dyn Listener>) {
+        let mut inner = self.inner.lock();
+        if inner.machine.certain().is_none() {
+            inner.awaits_verdict = true;
+            let before = inner.listener.replace(listener);
+            drop(inner);
+            return drop(before);
+        }
+        drop(inner);
+        listener.decided();
+    }
+
+    /// Returns the verdict, if responses have made it certain.
+    pub(crate) fn certain(&self) -> Option<Verdict> {
+        self.inner.lock().machine.certain()
     }
 }

@@ -135,6 +135,13 @@ impl<M: Machine> Driven<M> {
         }
     }
 
+    /// Returns until when a round needs no task that [waits](Driven::verdict) for it: then the tasks of silent nodes are to be
+    /// woken. Asked again at that time, it may return a later one.
+    pub(crate) fn needs_no_task_until(&self, now: Moment) -> Moment {
+        let limit = self.inner.lock().machine.round().poll_timeout(self.sent);
+        limit.map_or(now, |limit| self.wakes_at(self.sent, limit, now))
+    }
+
     /// Returns when to wake the tasks of silent nodes that were asked at `sent` and time out at `limit`: when the first node
     /// is overdue, or after a fraction of the timeout. Before that, returns when to check again:
     /// nearly all rounds are over by then and need not compute what is expected of their nodes.

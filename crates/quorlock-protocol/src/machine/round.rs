@@ -291,6 +291,12 @@ impl Round {
         verdict
     }
 
+    /// Returns the verdict, if responses have made it certain, and not silence.
+    #[must_use]
+    pub fn certain(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
     /// Whether the responses at `now` can decide nothing: neither a quorum nor a blocking minority.
     fn has_too_few(&self, nodes: &impl Deployment, now: Moment) -> bool {
         let quorum = nodes.quorum();
