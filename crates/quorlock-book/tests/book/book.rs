@@ -70,6 +70,26 @@ fn every_link_of_a_page_has_a_file_and_a_heading() {
 }
 
 #[test]
+fn every_file_that_a_page_for_contributors_names_exists() {
+    let mut files = Vec::new();
+    for folder in ["src", "crates", "tests", "python", "scripts", "benches", "examples", "docs"] {
+        find(&root().join(folder), &mut files);
+    }
+    let named = Regex::new(r"`([A-Za-z0-9_./-]+(?:\.(?:rs|lua|sql)|/))`").unwrap();
+    let pages = pages().unwrap().into_iter().filter(|page| page.path.starts_with("docs/adr"));
+    let mut count = 0;
+    for page in ["ARCHITECTURE.md", "docs/rules.md"].map(|path| page(path).unwrap()).into_iter().chain(pages)
+    {
+        for [place] in named.captures_iter(&page.text).map(|found| found.extract().1) {
+            let is_there = |file: &PathBuf| file.ancestors().any(|path| path.ends_with(place));
+            assert!(files.iter().any(is_there), "{} names {place}: no such file", page.path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 100, "{count} names were found");
+}
+
+#[test]
 fn every_link_in_the_built_book_has_a_target() {
     let folder = tempfile::tempdir().unwrap();
     let book = build(Some(folder.path().to_owned())).unwrap();
