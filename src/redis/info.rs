@@ -87,8 +87,18 @@ pub(super) fn promoted(info: &Info<'_>) -> Option<bool> {
 }
 
 fn software(info: &Info<'_>) -> Option<Software> {
-    if let Some(version) = info.field("valkey_version") {
-        return Some(Software::new("valkey", short(version)));
+    // Those that are not Redis report the version of it with which they are compatible, too: what is known of Redis is not
+    // known of them.
+    const OTHERS: [(&str, &str); 4] = [
+        ("valkey_version", "valkey"),
+        ("dragonfly_version", "dragonfly"),
+        ("kvrocks_version", "kvrocks"),
+        ("garnet_version", "garnet"),
+    ];
+    for (field, name) in OTHERS {
+        if let Some(version) = info.field(field) {
+            return Some(Software::new(name, short(version)));
+        }
     }
     info.field("redis_version").map(|version| Software::new("redis", short(version)))
 }

@@ -28,6 +28,8 @@ mod neighbours;
 mod permissions;
 mod probe;
 
+#[cfg(test)]
+pub(in crate::redis) use permissions::refusal_of;
 use probe::Probe;
 
 /// The number of small requests that measure the round trip. Of twenty, the longest is the 99th percentile.

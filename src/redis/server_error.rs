@@ -73,7 +73,7 @@ pub enum ServerErrorKind {
     CannotSave,
     /// `NOREPLICAS`: the server has too few replicas.
     TooFewReplicas,
-    /// The server does not know the command.
+    /// The server does not know the command, or has it switched off.
     UnknownCommand,
     /// `NOSCRIPT`: the server does not know the script.
     UnknownScript,
@@ -174,7 +174,7 @@ impl ServerErrorKind {
             _ if has("cluster is down") => ServerErrorKind::ClusterDown,
             _ if has("cluster support disabled") => ServerErrorKind::ClusterDisabled,
             _ if has("max number of clients") => ServerErrorKind::TooManyClients,
-            _ if words.to_ascii_lowercase().contains("unknown command") => ServerErrorKind::UnknownCommand,
+            _ if is_unknown_command(words) => ServerErrorKind::UnknownCommand,
             _ => ServerErrorKind::Other,
         }
     }
@@ -235,6 +235,16 @@ impl MissingRight {
             None => MissingRight::Command { named: None },
         }
     }
+}
+
+/// Returns whether the server does not know a command, or its second word, or has it switched off: Redis Cloud does
+/// not allow some, and Garnet is by default without scripts.
+fn is_unknown_command(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    words.contains("unknown command")
+        || words.starts_with("unknown subcommand")
+        || (words.starts_with("command '") && words.ends_with("' is not allowed"))
+        || words.ends_with("scripting support disabled")
 }
 
 /// Returns the code of the error inside a script. Servers before version 7 wrap it in `ERR Error running

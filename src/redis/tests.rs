@@ -5,6 +5,7 @@ mod granted;
 mod plain;
 #[cfg(unix)]
 mod real;
+mod recorded;
 mod scripted;
 #[cfg(unix)]
 mod scripts;

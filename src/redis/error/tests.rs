@@ -14,7 +14,7 @@ const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operati
 const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
 
 /// A reply; its kind; its kind for any store; the finding; a part of the text.
-const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 34] = [
+const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
     (
         "WRONGTYPE Operation against",
         ServerErrorKind::WrongType,
@@ -227,6 +227,13 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 34] = [
     ),
     (
         "ERR Unknown command `EVAL`, with args",
+        ServerErrorKind::UnknownCommand,
+        NodeErrorKind::Unsupported,
+        Check::Failed,
+        "does not know EVAL",
+    ),
+    (
+        "ERR This instance has Lua scripting support disabled",
         ServerErrorKind::UnknownCommand,
         NodeErrorKind::Unsupported,
         Check::Failed,

@@ -97,7 +97,7 @@ pub(super) async fn ask(
     let answers = session.ask_each(&[commands, probe.removal()].concat()).await?;
     for (right, answer) in rights.iter().zip(answers) {
         if let Value::ServerError(error) = answer {
-            note_for(&error, right, Some(probe), facts);
+            note_for(&ServerError::read(&error), right, Some(probe), facts);
         }
     }
     Ok(())
@@ -105,11 +105,10 @@ pub(super) async fn ask(
 
 /// Records a refusal, if `error` is one.
 pub(super) fn note(error: &redis::ServerError, right: &Right, facts: &mut Facts) {
-    note_for(error, right, None, facts);
+    note_for(&ServerError::read(error), right, None, facts);
 }
 
-fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
-    let error = ServerError::read(error);
+fn note_for(error: &ServerError, right: &Right, probe: Option<&Probe>, facts: &mut Facts) {
     let missing = match (error.kind(), probe) {
         (ServerErrorKind::NoPermission(MissingRight::Key), Some(probe)) => {
             Missing::Right(probe.pattern(right.words))
@@ -127,4 +126,10 @@ fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, fa
     if !facts.refusals.iter().any(is_reported) {
         facts.refusals.push(MissingPermission::new(right.command, right.need, missing, error.to_string()));
     }
+}
+
+/// Records the refusal of a command by this line of a server.
+#[cfg(test)]
+pub(in crate::redis) fn refusal_of(command: &'static str, need: Feature, line: &str, facts: &mut Facts) {
+    note_for(&ServerError::on_line(line), &right(command, need, ""), None, facts);
 }
