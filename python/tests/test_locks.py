@@ -43,6 +43,19 @@ def test_a_lock_that_another_holds_is_refused_with_the_votes(q: quorlock.Coordin
         assert error.remaining == error.holder.remaining > 0
 
 
+def test_a_node_that_never_forgets_by_the_operators_word_votes_right_after_its_start() -> None:
+    with servers(3) as nodes:
+        with (
+            quorlock.connect(nodes.urls) as guarded,
+            pytest.raises(quorlock.AcquireError, match="restarted or first used too recently"),
+        ):
+            guarded.lock("fresh", wait=0).acquire()
+        with quorlock.connect([f"{url}?forgets=never" for url in nodes.urls]) as trusting:
+            with trusting.lock("fresh", wait=0) as lease:
+                lease.check()
+            assert [finding.check for finding in trusting.doctor()].count("never-forgets") == 3
+
+
 def test_a_key_without_an_expiry_is_held_for_ever(q: quorlock.Coordinator, nodes: Servers) -> None:
     for index in range(5):
         nodes.command(index, "SET", "endless", "of another program")

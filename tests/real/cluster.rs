@@ -1,12 +1,13 @@
 //! A Redis Cluster as a single node, on real clusters.
 
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::gate;
 use quorlock::{
-    AcquireError, Coordinator, LossReason, RestartGuard, Wait,
+    AcquireError, Coordinator, LossReason, Renewal, RestartGuard, Wait,
     doctor::{Check, Standing},
     health::NodeStatus,
     node::facts::Role,
@@ -299,6 +300,33 @@ async fn with_the_guard_off_a_failover_makes_two_holders() {
     let (cluster, lease) = lossy_failover(alone).await;
     let next = alone(&cluster).lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_ok() && next.check().is_ok(), "the test above proves something");
+}
+
+/// The word is true here: the replica has the lock before its master dies, and nothing else is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn i53_by_the_operators_word_a_promoted_replica_votes_immediately() {
+    let cluster = cluster(3, 1).await;
+    let url = format!("{}?forgets=never", cluster.url());
+    // Long leases: without the word, the promoted replica would not vote for that long.
+    let trusting = || client(slice::from_ref(&url), |builder| builder.restart_guard(RestartGuard::On));
+    let (holder, other) = (trusting(), trusting());
+    let patient = |client: &Coordinator, name: &str| client.lock(name).wait(Wait::UpTo(patience()));
+    let held = patient(&holder, "r").renewal(Renewal::Manual).acquire().await.unwrap();
+    until("the replica has the lock", async || keys(&cluster, "r").await == 2).await;
+    cluster.master_of("r").await.unwrap().kill();
+    cluster.settled().await.unwrap();
+    let free = patient(&other, "{r}/free").acquire().await.unwrap();
+    drop(free);
+    assert!(other.lock("r").try_acquire().await.unwrap().is_none(), "the promoted replica has the lock");
+    until("a renewal at the promoted replica", async || held.renew().await.is_ok()).await;
+
+    let guarded = client(&[cluster.url()], |builder| builder.restart_guard(RestartGuard::On));
+    let error = guarded.lock("{r}/free").try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    assert!(
+        matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }),
+        "without the word: {error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,11 @@
 //! Services as nodes: a master, its replicas and the Sentinels that fail over.
 
+use std::slice;
 use std::time::Duration;
 
 use quorlock::protocol::SUCCESSION;
 use quorlock::{
-    AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
+    AcquireError, Coordinator, Lock, Renewal, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
     votes::VoteOutcome,
 };
 use quorlock_testkit::{Server, Servers, Service, Setup, patience, until};
@@ -138,6 +139,35 @@ async fn t2_a_promoted_master_waits_while_its_predecessor_may_vote() {
         panic!("{examination:#?}")
     };
     assert!(reported <= left && reported > TTL, "{reported:?} of {left:?}");
+}
+
+/// The word is true here: the replica has the lock before its master dies, and nothing else is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn i53_by_the_operators_word_a_promoted_master_votes_immediately() {
+    let service = service("orders").await;
+    // Behind the password of the Sentinels.
+    let url = format!("{}&forgets=never", service.url());
+    // Long leases: without the word, the promoted master would not vote for that long.
+    let trusting = || client(slice::from_ref(&url), |builder| builder.restart_guard(RestartGuard::On));
+    let (holder, other) = (trusting(), trusting());
+    let held = lock(&holder).renewal(Renewal::Manual).acquire().await.unwrap();
+    let [master, replica] = &service.servers()[..] else { panic!("two servers") };
+    let replicated = async || replica.command(&["EXISTS", "r"]).await.unwrap().to_string() == "1";
+    until("the replica has the lock", replicated).await;
+    master.kill();
+    service.failed_over(master).await.unwrap();
+    let free = other.lock("free").wait(Wait::UpTo(patience())).acquire().await.unwrap();
+    drop(free);
+    assert!(other.lock("r").try_acquire().await.unwrap().is_none(), "the promoted master has the lock");
+    until("a renewal at the promoted master", async || held.renew().await.is_ok()).await;
+
+    let guarded = client(&[service.url()], |builder| builder.restart_guard(RestartGuard::On));
+    let error = guarded.lock("free").try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    assert!(
+        matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }),
+        "without the word: {error}"
+    );
 }
 
 /// The lock of a single service whose master fails: lost, reported, and only then free.
