@@ -123,6 +123,14 @@ pub enum ConfigError {
         /// The longest allowed.
         most: Duration,
     },
+    /// A [log](crate::Builder::log) of more holds than a node sends in one response.
+    #[error("a log of {} holds is longer than the {} that a node sends: use at most those", .holds, .most)]
+    LogTooLong {
+        /// How many were asked for.
+        holds: usize,
+        /// The most allowed.
+        most: usize,
+    },
     /// A time setting of zero, where that cannot work.
     #[error("{setting} is zero; give it a length of time, such as 50ms")]
     Zero {
@@ -271,7 +279,9 @@ fn instead_of(capability: Capability) -> &'static str {
     match capability {
         Capability::Shared => "leave out `shared`, or use nodes that do",
         Capability::Several => "lock one resource after the other, or use nodes that do",
-        Capability::Queue | Capability::Transfer | Capability::Offer | _ => "use nodes that do",
+        Capability::Queue | Capability::Transfer | Capability::Offer | Capability::Log | _ => {
+            "use nodes that do"
+        }
     }
 }
 

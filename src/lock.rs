@@ -25,12 +25,14 @@ use quorlock_protocol::{Keys, Mode};
 
 mod acquire;
 pub(crate) mod listing;
+mod log;
 mod multi;
 mod revoke;
 mod until_free;
 mod waiters;
 
 pub use listing::{ListedPage, Listing};
+pub use log::{HoldLog, SeenHold};
 pub use multi::MultiLock;
 
 /// A lock on one resource: a name and options. Making one sends nothing; it can be cloned, and acquired

@@ -127,7 +127,8 @@ def connect(nodes: str | Iterable[str] | None = None, **settings: Unpack[Connect
     were just started for the first time. `username` and `password` are for all addresses without them; `password_file`
     has the password in its first line, and is read again for each connection, since it may change. `tls_ca` is a file
     of authorities, `tls_cert` and `tls_key` the client's certificate, and `tls_server_name` the name in those of the
-    servers. `key_prefix` is put before each name, and `label` is what others see of this client. `quorum`,
+    servers. `key_prefix` is put before each name, and `label` is what others see of this client. `log` is how many
+    holds of each lock the nodes keep, for the command `quorlock log`: 0 unless set, at most 200. `quorum`,
     `node_timeout`, `connect_timeout` and `drift` are explained at `Builder` in the documentation of the library.
     """
     return Coordinator(_settings.connect(nodes, settings))

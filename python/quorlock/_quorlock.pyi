@@ -70,6 +70,7 @@ class Connection:
         connect_timeout: float | None = None,
         drift: float | None = None,
         restart_guard: bool | None = None,
+        log: int | None = None,
         tls_ca: str | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,

@@ -109,6 +109,7 @@ class ConnectSettings(TypedDict, total=False):
     connect_timeout: Duration | None
     drift: float | None
     restart_guard: bool
+    log: int | None
     tls_ca: str | os.PathLike[str] | None
     tls_cert: str | os.PathLike[str] | None
     tls_key: str | os.PathLike[str] | None
@@ -236,6 +237,7 @@ def connect(nodes: str | Iterable[str] | None, given: ConnectSettings) -> _quorl
     for name in checked.keys() & {"config", "password_file", "tls_ca", "tls_cert", "tls_key"}:
         checked[name] = None if checked[name] is None else os.fspath(checked[name])
     checked["quorum"] = whole(given.get("quorum"), "quorum")
+    checked["log"] = 0 if given.get("log") == 0 else whole(given.get("log"), "log")
     if (password := given.get("password")) is not None:
         unicode("the password", password)
     if nodes is None:

@@ -141,7 +141,7 @@ impl Connection {
     #[new]
     #[pyo3(signature = (
         nodes, *, config=None, ttl=None, max_ttl=None, key_prefix=None, label=None, username=None, password=None, password_file=None, quorum=None,
-        node_timeout=None, connect_timeout=None, drift=None, restart_guard=None, tls_ca=None, tls_cert=None,
+        node_timeout=None, connect_timeout=None, drift=None, restart_guard=None, log=None, tls_ca=None, tls_cert=None,
         tls_key=None, tls_server_name=None
     ))]
     #[expect(
@@ -165,6 +165,7 @@ impl Connection {
         connect_timeout: Option<f64>,
         drift: Option<f64>,
         restart_guard: Option<bool>,
+        log: Option<usize>,
         tls_ca: Option<PathBuf>,
         tls_cert: Option<PathBuf>,
         tls_key: Option<PathBuf>,
@@ -187,6 +188,7 @@ impl Connection {
             tls_server_name,
             restart_guard,
             quorum,
+            log,
             ttl: duration("ttl", ttl)?,
             ..Layer::default()
         };

@@ -9,6 +9,7 @@ use crate::engine::owner::Owner;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Fenced, Multi, Single, Unfenced};
+use crate::lock::HoldLog;
 use crate::node::QueueListing;
 use quorlock_protocol::Token;
 use quorlock_protocol::votes::VoteReport;
@@ -31,6 +32,15 @@ impl<K, F> Clone for Lock<K, F> {
 }
 
 impl<F> Lock<Single, F> {
+    /// As [`crate::Lock::log`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn log(&self) -> Result<HoldLog, ConfigError> {
+        self.background.run(self.lock.log())
+    }
+
     /// As [`crate::Lock::shared`]: for readers. [`downgrade`](Lease::downgrade) makes a reader of a writer.
     pub fn shared(self) -> Self {
         Lock { lock: self.lock.shared(), ..self }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::runtime::tasks::Tasks;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Coordinator;
 use crate::engine::context::{EngineContext, context};
@@ -20,7 +20,7 @@ use crate::lease::TEN_YEARS;
 use crate::node::lists::NodeLists;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::password::Password;
-use crate::node::{Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
+use crate::node::{Capability, Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
 use crate::redis::RedisKind;
 use crate::runtime::clock::Clock;
@@ -29,7 +29,7 @@ use crate::telemetry::Meters;
 use crate::transport::Dial;
 #[cfg(feature = "tls")]
 use crate::transport::{SystemDial, Tls};
-use quorlock_protocol::{Drift, InboxId, Quarantine, Quorum};
+use quorlock_protocol::{Drift, InboxId, MOST_LOGGED, Quarantine, Quorum};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
@@ -65,6 +65,8 @@ pub struct Builder {
     time: Time,
     /// Whether it only looks at locks.
     looks_only: bool,
+    /// How many holds of each lock the nodes keep in its log.
+    log: usize,
 }
 
 /// A URL, which may have a password in it.
@@ -97,6 +99,7 @@ impl Default for Builder {
             guard: RestartGuard::On,
             time: Time::Real,
             looks_only: false,
+            log: 0,
         }
     }
 }
@@ -279,6 +282,19 @@ impl Builder {
         self
     }
 
+    /// Sets how many holds of each lock the nodes keep in a log, for [`Lock::log`](crate::Lock::log) and `quorlock log`: who
+    /// held the lock, from when and for how long, and how that ended. Default: 0, so that none are logged, since each costs a
+    /// request to every node and some 150 bytes there. At most 200.
+    ///
+    /// A hold is written after it has ended, by a request that no caller waits for. So that of a process which was killed,
+    /// or is cut off from the nodes, is missing. The nodes drop the oldest, and all a week after the last. Redis and Valkey
+    /// servers keep logs, and clusters; nodes of other [kinds](Builder::kind) do not, unless they say so by
+    /// [`Capability::Log`](crate::node::Capability::Log).
+    pub fn log(mut self, holds: usize) -> Builder {
+        self.log = holds;
+        self
+    }
+
     /// Replaces the clock, in tests and simulations.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
         self.seams.clock = Arc::new(clock);
@@ -325,6 +341,9 @@ impl Builder {
         if self.seams.node_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the node timeout" });
         }
+        if self.log > MOST_LOGGED {
+            return Err(ConfigError::LogTooLong { holds: self.log, most: MOST_LOGGED });
+        }
         self.seams.password.check().map_err(|problem| ConfigError::Password { problem })?;
         #[cfg(feature = "tls")]
         self.seams.tls.check().map_err(|problem| ConfigError::Tls { problem })?;
@@ -356,6 +375,7 @@ impl Builder {
         {
             info!(node = node.name(), "one node: {risk}");
         }
+        let logged = self.logged(&nodes);
         let quarantine = match self.guard {
             RestartGuard::On => Quarantine::new(max_ttl, drift),
             RestartGuard::Off => Quarantine::none(),
@@ -391,6 +411,7 @@ impl Builder {
             ttl,
             least_ttl,
             max_ttl,
+            logged,
             introduction: self.seams.connect_timeout.unwrap_or(LONGEST_INTRODUCTION),
             key_prefix: self.seams.key_prefix,
             context: (std::process::id(), context(&host, &label).into()),
@@ -408,6 +429,16 @@ impl Builder {
         };
         engine.check_ttl(ttl)?;
         Ok(Coordinator { engine: Arc::new(engine), together: Arc::default(), registry })
+    }
+
+    /// Returns how many holds of each lock these nodes are to keep: none where no node keeps a log.
+    fn logged(&self, nodes: &[Arc<dyn Node>]) -> usize {
+        let keeps_log = |node: &Arc<dyn Node>| node.capabilities().has(Capability::Log);
+        if self.log == 0 || nodes.iter().any(keeps_log) {
+            return self.log;
+        }
+        warn!("no hold of a lock is logged: no node of these kinds keeps a log");
+        0
     }
 
     fn make_nodes(

@@ -13,8 +13,8 @@ use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::WaitQueues;
 use super::throttle::Renewals;
 use crate::error::ConfigError;
-use crate::node::SharedRequest;
 use crate::node::lists::NodeLists;
+use crate::node::{Capability, Request, SharedRequest};
 use crate::quorum::members::Nodes;
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::clock::Sleep;
@@ -22,7 +22,9 @@ use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::timer::Until;
 use crate::telemetry::Meters;
-use quorlock_protocol::{Drift, FenceHint, FencingToken, LeaseTiming, Mode, Moment, Token};
+use quorlock_protocol::{
+    Claim, Drift, FenceHint, FencingToken, LeaseTiming, LoggedHold, Mode, Moment, Token,
+};
 
 /// What all locks of a coordinator share.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub(crate) struct EngineContext {
     pub(crate) ttl: Duration,
     pub(crate) least_ttl: Duration,
     pub(crate) max_ttl: Duration,
+    /// How many holds of each lock the nodes keep in its log; 0 if none are logged.
+    pub(crate) logged: usize,
     /// The lists of nodes of other clients.
     pub(crate) lists: Arc<NodeLists>,
     /// The longest that the first acquisition waits for connections.
@@ -142,6 +146,19 @@ impl EngineContext {
         let round = Round::start(&self.nodes, Expect::AnyAnswer, ttl, request);
         if let Ok(runtime) = Handle::try_current() {
             self.tasks.spawn(async move { round.settled().await }, &runtime);
+        }
+    }
+
+    /// Adds a hold that has ended to the logs of its locks, at all nodes that keep one. No caller waits for that, and
+    /// nothing depends on it.
+    pub(crate) fn log_hold(&self, claim: &Claim, ttl: Duration, hold: LoggedHold) {
+        let (hold, most) = (Arc::new(hold), self.logged);
+        for key in claim.keys() {
+            let request = Request::LogHold { key: key.clone(), hold: hold.clone(), most };
+            let request = SharedRequest::from(request);
+            self.ask_in_background(ttl, |node| {
+                self.nodes.can(node, Capability::Log).then(|| request.clone())
+            });
         }
     }
 

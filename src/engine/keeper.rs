@@ -82,6 +82,7 @@ use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
 
 mod ending;
+mod logging;
 mod renewing;
 mod retaining;
 mod succession;
@@ -122,6 +123,8 @@ pub(crate) struct Keeper {
     hears: bool,
     timer: Timer,
     held: Held,
+    /// When the hold of the present holder began.
+    since: Moment,
     streak: Streak,
 }
 
@@ -181,6 +184,7 @@ impl Keeper {
             hears: false,
             timer: Timer::default(),
             held: acquisition.meter.held(begun),
+            since: begun,
             streak: Streak::new(begun),
             engine: engine.clone(),
         };

@@ -41,7 +41,7 @@ use quorlock_protocol::machine::{
     self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo,
 };
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{FencingToken, Moment, Tally};
+use quorlock_protocol::{FencingToken, LoggedHold, Moment, Tally};
 
 pub(crate) use followed::Followed;
 pub(crate) use quorlock_protocol::machine::Expect;
@@ -288,6 +288,11 @@ impl<M: Machine> Driven<M> {
     /// Returns the queue listings of the nodes.
     pub(crate) fn listings(&self) -> Vec<QueueListing> {
         self.inner.lock().machine.round().listings()
+    }
+
+    /// Returns the logs of the nodes.
+    pub(crate) fn logs(&self) -> Vec<Vec<LoggedHold>> {
+        self.inner.lock().machine.round().logs()
     }
 
     /// Whether a node has cast this vote.

@@ -166,6 +166,8 @@ fn script_of(request: &Request, library: &Library) -> &'static Script {
         Request::WriteBack { .. } => &scripts::WRITE_BACK,
         Request::LeaveQueue { .. } => &scripts::LEAVE_QUEUE,
         Request::ListWaiters { .. } => &scripts::LIST_WAITERS,
+        Request::LogHold { .. } => &scripts::LOG_HOLD,
+        Request::ReadLog { .. } => &scripts::READ_LOG,
         Request::Transfer { .. } => &scripts::TRANSFER,
         Request::Renew { .. } => &scripts::RENEW,
         Request::Cancel { .. } => &scripts::CANCEL,
@@ -201,6 +203,8 @@ impl Family {
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. }
             | Request::Inspect { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }

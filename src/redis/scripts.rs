@@ -31,6 +31,10 @@ pub static WRITE_BACK: LazyLock<Script> = script!(2, "untrack", "number", "fence
 pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "untrack", "queue", "leave_queue");
 /// Lists the waiters in the queue.
 pub static LIST_WAITERS: LazyLock<Script> = script!(27, "untrack", "queue", "list_waiters");
+/// Adds a hold to the log of a lock.
+pub static LOG_HOLD: LazyLock<Script> = script!(29, "log_hold");
+/// Reads the log of a lock.
+pub static READ_LOG: LazyLock<Script> = script!(30, "read_log");
 /// Replaces the token of the key by the next one.
 pub static TRANSFER: LazyLock<Script> = script!(4, "number", "fence", "transfer");
 /// Extends the TTL of the key if it holds our token, or stores it again.
@@ -134,7 +138,7 @@ pub(crate) static REDISSON_IS_LOCK: LazyLock<Script> = script!(7, "redisson/is_l
 
 /// Returns all scripts.
 #[must_use]
-pub fn all() -> [&'static Script; 23] {
+pub fn all() -> [&'static Script; 25] {
     [
         &TAKE,
         &ACQUIRE,
@@ -142,6 +146,8 @@ pub fn all() -> [&'static Script; 23] {
         &WRITE_BACK,
         &LEAVE_QUEUE,
         &LIST_WAITERS,
+        &LOG_HOLD,
+        &READ_LOG,
         &TRANSFER,
         &RENEW,
         &RELEASE,

@@ -139,6 +139,7 @@ fn combined(
         | Vote::NotYourTurn
         | Vote::Queued(_)
         | Vote::Waiters(_)
+        | Vote::Log(_)
         | Vote::FenceAhead
         | Vote::Free
         | _ => unconfirmed("the semaphore's limit was not stored"),

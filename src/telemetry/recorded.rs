@@ -301,7 +301,7 @@ impl Drop for NodeMeter {
 }
 
 const ANSWERS: &[&str] =
-    &["granted", "wanted", "restored", "held", "behind", "ahead", "free", "told", "queued", "waiters"];
+    &["granted", "wanted", "restored", "held", "behind", "ahead", "free", "told", "queued", "waiters", "log"];
 
 fn kind_of(vote: &Vote) -> usize {
     match vote {
@@ -314,7 +314,8 @@ fn kind_of(vote: &Vote) -> usize {
         Vote::Free => 6,
         Vote::Notified => 7,
         Vote::Queued(_) => 8,
-        Vote::Waiters(_) | _ => 9,
+        Vote::Waiters(_) => 9,
+        Vote::Log(_) | _ => 10,
     }
 }
 
@@ -370,6 +371,8 @@ impl Op {
                 | Request::Enqueue { .. }
                 | Request::LeaveQueue { .. }
                 | Request::ListWaiters { .. }
+                | Request::LogHold { .. }
+                | Request::ReadLog { .. }
                 | Request::Inspect { .. }
                 | Request::AnnounceWriter { .. }
                 | Request::WithdrawWriter { .. }

@@ -36,6 +36,7 @@ mod launchers;
 mod layers;
 mod limits;
 mod listing;
+mod log;
 mod loss;
 #[cfg(feature = "metrics")]
 mod metrics;

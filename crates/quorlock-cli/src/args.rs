@@ -11,6 +11,7 @@ use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::init::{INIT_EXAMPLES, InitArgs};
 use crate::list::{LIST_EXAMPLES, ListArgs};
+use crate::log::{LOG_EXAMPLES, LogArgs};
 use crate::logging;
 use crate::man::{MAN_EXAMPLES, ManArgs};
 use crate::paint::When;
@@ -88,6 +89,9 @@ pub(crate) enum Verb {
     /// List the locks that are held, with their holders and waiters
     #[command(alias = "ls", after_long_help = format!("{LIST_EXAMPLES}\n\n{SOURCES}"))]
     List(ListArgs),
+    /// Show who held a lock before, from when and for how long, and how that ended
+    #[command(after_long_help = format!("{LOG_EXAMPLES}\n\n{SOURCES}"))]
+    Log(LogArgs),
     /// Show the locks that are held, live, the longest waits first
     #[command(after_long_help = format!("{TOP_EXAMPLES}\n\n{SOURCES}"))]
     Top(TopArgs),
@@ -137,6 +141,7 @@ impl Args {
             Verb::Hold(hold) => hold.json,
             Verb::Status(status) => status.json,
             Verb::List(list) => list.json,
+            Verb::Log(log) => log.json,
             Verb::Top(top) => top.json,
             Verb::Wait(wait) => wait.json,
             Verb::Release(release) => release.json,

@@ -70,6 +70,7 @@ impl Settings {
             node_timeout: args.node_timeout,
             drift: args.drift,
             max_ttl: args.max_ttl,
+            log: args.log,
             username: args.username,
             password_file: args.password_file,
             password_command: args.password_command,

@@ -59,6 +59,9 @@ pub(crate) struct DeploymentArgs {
     /// Longest TTL that any client uses; a restarted node does not vote for that long [default: 30s]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
+    /// How many holds of each lock the nodes keep in its log, for `quorlock log` [default: 0, none]
+    #[arg(long, global = true, hide_short_help = true, value_name = "HOLDS")]
+    pub(crate) log: Option<usize>,
     /// User name (ACL user) for nodes whose URL has none
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) username: Option<String>,

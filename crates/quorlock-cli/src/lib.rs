@@ -59,6 +59,7 @@ mod init;
 mod list;
 mod live;
 mod lock_args;
+mod log;
 mod logging;
 mod man;
 mod marks;
@@ -122,6 +123,7 @@ fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
         Verb::List(list) => list::list(&list, args.deployment, args.quiet),
         Verb::Top(top) => top::top(&top, args.deployment, args.quiet),
         Verb::Status(status) => status::status(&status, args.deployment),
+        Verb::Log(log) => log::log(&log, args.deployment),
         Verb::Doctor(doctor) => doctor::doctor(&doctor, args.deployment, args.quiet),
         Verb::Init(init) => init::init(&init, args.deployment, args.quiet),
         Verb::Release(release) => release::release(&release, args.deployment),

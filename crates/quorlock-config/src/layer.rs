@@ -55,6 +55,8 @@ pub struct Layer {
     pub ttl: Option<Duration>,
     /// How long to wait for a lock.
     pub wait: Option<Wait>,
+    /// How many holds of each lock the nodes keep in its log.
+    pub log: Option<usize>,
     /// The address that serves metrics.
     pub metrics: Option<String>,
     /// The file that metrics are written to.
@@ -65,7 +67,7 @@ pub struct Layer {
 
 /// The keys of the file. `key-prefix` is `--key-prefix` on the command line and
 /// `QUORLOCK_KEY_PREFIX` in the environment.
-pub const KEYS: [&str; 18] = [
+pub const KEYS: [&str; 19] = [
     "nodes",
     "quorum",
     "key-prefix",
@@ -82,6 +84,7 @@ pub const KEYS: [&str; 18] = [
     "restart-guard",
     "ttl",
     "wait",
+    "log",
     "metrics",
     "metrics-file",
 ];
@@ -151,6 +154,7 @@ impl Layer {
             "restart-guard" => self.restart_guard.is_some(),
             "ttl" => self.ttl.is_some(),
             "wait" => self.wait.is_some(),
+            "log" => self.log.is_some(),
             "metrics" => self.metrics.is_some(),
             _ => self.metrics_file.is_some(),
         }
@@ -185,6 +189,7 @@ impl Layer {
             restart_guard: self.restart_guard.or(other.restart_guard),
             ttl: self.ttl.or(other.ttl),
             wait: self.wait.or(other.wait),
+            log: self.log.or(other.log),
             metrics: self.metrics.or(other.metrics),
             metrics_file: self.metrics_file.or(other.metrics_file),
             sources: self.sources.or(other.sources),
@@ -265,7 +270,7 @@ impl Layer {
     fn set(&mut self, key: &str, value: &Value, kinds: &Kinds) -> Result<(), String> {
         match key {
             "nodes" => self.nodes = nodes(value, kinds)?,
-            "quorum" => self.quorum = Some(count(key, value)?),
+            "quorum" => self.quorum = Some(count(key, value, "nodes, such as 4")?),
             "key-prefix" => self.key_prefix = Some(string(key, value)?),
             "node-timeout" => self.node_timeout = Some(duration(key, value)?),
             "drift" => self.drift = Some(share(key, value)?),
@@ -282,6 +287,7 @@ impl Layer {
             "wait" => {
                 self.wait = Some(wait(&time(key, value)?).map_err(|error| format!("`wait`: {error}"))?);
             }
+            "log" => self.log = Some(count(key, value, "holds, such as 50")?),
             "metrics" => self.metrics = Some(string(key, value)?),
             "metrics-file" => self.metrics_file = Some(string(key, value)?.into()),
             "password" => {
@@ -396,10 +402,10 @@ fn share(key: &str, value: &Value) -> Result<f64, String> {
     number.ok_or_else(|| format!("`{key}` must be a number, such as 0.01"))
 }
 
-fn count(key: &str, value: &Value) -> Result<usize, String> {
+fn count(key: &str, value: &Value, what: &str) -> Result<usize, String> {
     let text = value.as_str().and_then(|text| text.trim().parse().ok());
     let number = value.as_integer().and_then(|whole| usize::try_from(whole).ok()).or(text);
-    number.ok_or_else(|| format!("`{key}` must be a number of nodes, such as 4"))
+    number.ok_or_else(|| format!("`{key}` must be a number of {what}"))
 }
 
 fn switch(key: &str, value: &Value) -> Result<bool, String> {
@@ -443,12 +449,12 @@ mod tests {
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\npassword-command = 'pass locks'\nrestart-guard = 'off'\n\
              ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
              tls-server-name = 'locks.internal'\n\
-             metrics = '9464'\nmetrics-file = 'job.prom'",
+             log = 50\nmetrics = '9464'\nmetrics-file = 'job.prom'",
         )
         .unwrap();
         assert!(KEYS.iter().all(|key| file.has(key) && !Layer::default().has(key)));
         assert_eq!(file.nodes, ["redis://a", "b"]);
-        assert_eq!(file.quorum, Some(2));
+        assert_eq!((file.quorum, file.log), (Some(2), Some(50)));
         assert_eq!(file.max_ttl, Some(Duration::from_secs(60)));
         assert_eq!(file.wait, Some(Wait::Forever));
         assert_eq!(file.restart_guard, Some(false));

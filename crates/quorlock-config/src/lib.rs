@@ -87,6 +87,9 @@ impl Settings {
         if let Some(timeout) = self.given.node_timeout {
             builder = builder.node_timeout(timeout);
         }
+        if let Some(holds) = self.given.log {
+            builder = builder.log(holds);
+        }
         if self.given.restart_guard == Some(false) {
             builder = builder.restart_guard(RestartGuard::Off);
         }

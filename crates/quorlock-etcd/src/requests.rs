@@ -86,9 +86,12 @@ impl Voter for Session {
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter).await,
             Request::ListWaiters { key } => self.list_waiters(key).await,
             Request::Inspect { key, prefix_len } => self.inspect(key, *prefix_len).await,
-            Request::Offer { .. } | Request::AnnounceWriter { .. } | Request::WithdrawWriter { .. } | _ => {
-                Err(unknown().into())
-            }
+            Request::Offer { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. }
+            | _ => Err(unknown().into()),
         }
     }
 

@@ -162,6 +162,8 @@ impl Asked {
             | Request::WithdrawWriter { .. }
             | Request::Transfer { .. }
             | Request::Offer { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. }
             | _ => return None,
         })
     }
@@ -222,7 +224,7 @@ impl Answer {
                 number,
                 before_ms: None,
             }),
-            Vote::NotYourTurn | Vote::Queued(_) | Vote::Waiters(_) | _ => None,
+            Vote::NotYourTurn | Vote::Queued(_) | Vote::Waiters(_) | Vote::Log(_) | _ => None,
         }
     }
 

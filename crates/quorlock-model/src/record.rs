@@ -358,6 +358,7 @@ impl Reply {
             | Vote::Notified
             | Vote::Queued(_)
             | Vote::Waiters(_)
+            | Vote::Log(_)
             | Vote::FenceAhead
             | _ => Reply::Refused,
         }

@@ -206,7 +206,7 @@ fn called(request: &Request, channel: &str) -> Option<(Function, Vec<Parameter>)
         }
         Request::ListWaiters { key } => (Function::ListWaiters, vec![bytes(key)]),
         // Refused above, or newer than this node.
-        Request::Offer { .. } | _ => return None,
+        Request::Offer { .. } | Request::LogHold { .. } | Request::ReadLog { .. } | _ => return None,
     })
 }
 

@@ -50,6 +50,7 @@ mod claim;
 #[doc(hidden)]
 pub mod duration;
 mod fence;
+mod hold_log;
 mod key_state;
 mod limits;
 pub mod machine;
@@ -78,6 +79,7 @@ mod waiting;
 
 pub use claim::{Claim, preferred_node, want_mark_sibling};
 pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
+pub use hold_log::{HoldEnd, LOG_EXPIRY, LoggedHold, MOST_LOGGED, merge_logs};
 pub use key_state::KeyState;
 pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
 pub use moment::{Moment, micros};
@@ -99,8 +101,8 @@ pub use several::{Keys, MOST_RESOURCES};
 pub use shared::{Mode, SHARED_MARKER};
 pub use sibling::{
     FENCE_MEMBER, Sibling, companion, fence_counter, fence_counter_key, gate, gate_in, intents_key,
-    intents_sibling, is_auxiliary_key, keeps_companions, list_of_nodes, lists_note, lock_of_queue,
-    max_ttl_note, readers_key, readers_sibling, semaphore_limit,
+    intents_sibling, is_auxiliary_key, keeps_companions, list_of_nodes, lists_note, lock_of_queue, log_key,
+    log_sibling, max_ttl_note, readers_key, readers_sibling, semaphore_limit,
 };
 pub use slot::Slot;
 pub use tally::{Tally, Verdict};

@@ -81,6 +81,20 @@ pub fn semaphore_limit(key: &str) -> String {
     Sibling::new("semaphore", key, "limit").to_string()
 }
 
+/// Returns the key in which a node stores the [log](crate::LoggedHold) of the lock at `key`.
+#[must_use]
+#[inline]
+pub fn log_key(key: &str) -> String {
+    log_sibling(key).to_string()
+}
+
+/// Like [`log_key`], not formatted yet.
+#[must_use]
+#[inline]
+pub fn log_sibling(key: &str) -> Sibling<'_> {
+    Sibling::new("log", key, "holds")
+}
+
 /// Returns whether the library stores `key` beside its locks, and not as one.
 #[must_use]
 pub fn is_auxiliary_key(key: &str) -> bool {
@@ -97,7 +111,7 @@ pub fn lock_of_queue(key: &str) -> Option<&str> {
 /// Returns the lock beside which `key` is stored, and the rest of its name, as in `fence:counter`.
 #[must_use]
 pub fn companion(key: &str) -> Option<(&str, &str)> {
-    const KINDS: [&str; 6] = ["fence:", "gate:", "semaphore:", "shared:", "tomb:", "want:"];
+    const KINDS: [&str; 7] = ["fence:", "gate:", "log:", "semaphore:", "shared:", "tomb:", "want:"];
     // Not simply the last: the tombstone of a reader ends with the marker of shared locks.
     let parts =
         key.rmatch_indices(OURS).filter_map(|(at, _)| Some((key.get(..at)?, key.get(at + OURS.len()..)?)));
@@ -259,7 +273,7 @@ mod tests {
         for key in ["a", "{a}b", "a}b", "a{b", "{}"] {
             let claim = Claim::new(key.into(), Token::new(7, ""));
             let counter = fence_counter("", key);
-            let auxiliary = [readers_key(key), intents_key(key), counter, semaphore_limit(key)];
+            let auxiliary = [readers_key(key), intents_key(key), counter, semaphore_limit(key), log_key(key)];
             let more = [
                 gate(key),
                 max_ttl_note(&gate(key)),
@@ -282,7 +296,7 @@ mod tests {
         #[test]
         fn all_siblings_of_any_key_are_in_its_slot(key in "[a{}:\\PC]{1,8}") {
             let claim = Claim::new(key.as_str().into(), Token::new(7, ""));
-            let shared = [readers_key(&key), intents_key(&key)];
+            let shared = [readers_key(&key), intents_key(&key), log_key(&key)];
             let others = [claim.tombstone(), claim.want_mark(), turn_key(&key, WaiterId::new(7))];
             for sibling in others.into_iter().chain(shared) {
                 prop_assert!(sibling.starts_with(&*key), "{} and {}", &key, &sibling);

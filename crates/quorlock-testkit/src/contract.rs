@@ -29,6 +29,7 @@ mod ear;
 mod fence;
 mod hints;
 mod listing;
+mod log;
 mod names;
 mod offer;
 mod order;
@@ -242,6 +243,7 @@ enum Need {
     Queue,
     Transfer,
     Offer,
+    Log,
     /// Requests are executed in the order in which they were asked.
     Order,
     /// The client that asks first for a free lock gets it.
@@ -264,6 +266,7 @@ impl Need {
             Need::Queue => node.has(Capability::Queue),
             Need::Transfer => node.has(Capability::Transfer),
             Need::Offer => node.has(Capability::Offer),
+            Need::Log => node.has(Capability::Log),
             Need::AnyGrants => node.grants == Grants::Any,
             Need::FirstCome => node.grants == Grants::FirstCome,
             Need::Order => node.order == Order::PerKey,
@@ -361,6 +364,8 @@ fn clauses() -> &'static [Clause] {
         offer::a_waiter_with_an_offer_learns_the_next_waiter [Offer, Queue],
         offer::the_second_is_asked_to_ask_again_when_its_last_request_is_old [Offer, Queue],
         offer::a_waiter_with_the_turn_learns_the_next_waiter [Offer, Queue],
+        log::a_log_has_the_latest_holds_in_the_order_in_which_they_came [Log],
+        log::a_log_expires_and_is_no_lock [Log],
         listing::stored_keys_are_listed_by_their_prefix,
         listing::a_shared_key_is_listed_once [Shared],
         listing::more_keys_than_fit_on_a_page_are_listed,

@@ -20,6 +20,7 @@ use crate::value::Value;
 
 mod line;
 mod locks;
+mod logs;
 mod offers;
 mod server;
 mod shared;
@@ -340,6 +341,10 @@ pub struct Requests {
     pub leave_queue: usize,
     /// [`Request::ListWaiters`](quorlock::node::Request::ListWaiters).
     pub list_waiters: usize,
+    /// [`Request::LogHold`](quorlock::node::Request::LogHold).
+    pub log_hold: usize,
+    /// [`Request::ReadLog`](quorlock::node::Request::ReadLog).
+    pub read_log: usize,
     /// [`Request::Transfer`](quorlock::node::Request::Transfer).
     pub transfer: usize,
     /// [`Request::Renew`](quorlock::node::Request::Renew).
@@ -364,7 +369,8 @@ impl Requests {
     pub fn total(self) -> usize {
         let acquire = self.acquire + self.enqueue + self.transfer + self.write_back;
         let waiting = self.leave_queue + self.list_waiters + self.intend + self.desist;
-        acquire + self.renew + self.release + self.cancel + waiting + self.inspect
+        let log = self.log_hold + self.read_log;
+        acquire + self.renew + self.release + self.cancel + waiting + self.inspect + log
     }
 }
 

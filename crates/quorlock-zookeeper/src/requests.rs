@@ -102,6 +102,8 @@ impl Voter for Session {
             | Request::Offer { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. }
             | _ => Err(unknown().into()),
         }
     }

@@ -4,6 +4,7 @@ use std::mem;
 
 use tracing::{debug, warn};
 
+use super::logging::end_of;
 use super::{Keeper, LastRound};
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::{Cleanup, CleanupOf};
@@ -14,13 +15,13 @@ use crate::quorum::round::Followed;
 use crate::telemetry::Loss;
 use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{COOLDOWN, Mode, Moment, Verdict};
+use quorlock_protocol::{COOLDOWN, HoldEnd, Mode, Moment, Verdict};
 
 impl Keeper {
     /// Releases the lock: the requests have left when this returns, and the future ends when a quorum has confirmed. The
     /// rest continues in the background. Fails if the nodes had lost the key before.
     pub(super) fn release(mut self: Box<Self>) -> impl Future<Output = Result<(), Lost>> + Send {
-        let valid_until = self.valid_until();
+        let (valid_until, hold) = (self.valid_until(), self.hold());
         self.end();
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
@@ -29,7 +30,10 @@ impl Keeper {
         let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), left, of);
         self.notify_other_queues();
         async move {
-            let Some(cleanup) = cleanup else { return Ok(()) };
+            let Some(cleanup) = cleanup else {
+                self.log(hold, HoldEnd::Released);
+                return Ok(());
+            };
             let verdict = cleanup.confirmed().await;
             self.meter.released(verdict);
             if verdict != Verdict::Won {
@@ -40,6 +44,7 @@ impl Keeper {
                 self.engine.queues.set_cooldown(&self.queue_key, self.engine.now() + COOLDOWN);
             }
             cleanup.leave(self.runtime.clone());
+            self.log(hold, if is_lost { HoldEnd::QuorumLost } else { HoldEnd::Released });
             if is_lost { Err(lost_before(&self.state)) } else { Ok(()) }
         }
     }
@@ -78,6 +83,7 @@ impl Keeper {
     /// Ends a lost lease and cleans up its keys, which protect nothing any more.
     pub(super) fn lose(mut self: Box<Self>, reason: LossReason) {
         self.clear_held();
+        let hold = self.hold();
         let reason = self.state.end(reason).reason;
         self.held.lost(counted(reason), || self.engine.now());
         let (resource, token) = (&self.state.resource, || self.state.token().short());
@@ -91,6 +97,7 @@ impl Keeper {
         let left = self.settle();
         clean_up(&self.engine, &self.runtime, &self.claim, self.ttl(), left, CleanupOf::Lease);
         self.notify_other_queues();
+        self.log(hold, end_of(reason));
     }
 
     /// Notifies the waiters for these keys in the other wait queues of this process.

@@ -11,8 +11,8 @@ use crate::engine::commands::Retention;
 use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
-use quorlock_protocol::Token;
 use quorlock_protocol::machine::{self, Replaced, Retained};
+use quorlock_protocol::{HoldEnd, Token};
 
 impl Keeper {
     /// Replaces the lease's token by one that no process holds (rule R-10), with the request that
@@ -29,6 +29,7 @@ impl Keeper {
             let released = self.release().await;
             return wanted.reply(released.map_err(Into::into));
         };
+        let hold = self.hold();
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
         let replaced = Replaced::new(self.settle());
@@ -37,6 +38,7 @@ impl Keeper {
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         self.notify_other_queues();
+        self.log(hold, HoldEnd::Retained);
         wanted.reply(outcome);
     }
 

@@ -21,7 +21,7 @@ use crate::error::Lost;
 use crate::quorum::round::Driven;
 use crate::telemetry::Passed;
 use quorlock_protocol::machine::{self, Attempt, Machine as _, Replaced, Wanted, may_hand_over};
-use quorlock_protocol::{Moment, Verdict};
+use quorlock_protocol::{HoldEnd, Moment, Verdict};
 
 /// Serves the waiters for a key in this process after a lease: the first, which was taken from the queue of the key, and all
 /// behind it.
@@ -157,7 +157,10 @@ impl Keeper {
             return Err(reply);
         }
         // The old lease ends before the new one begins.
+        let hold = self.hold();
         self.end();
+        self.log(hold, HoldEnd::PassedOn);
+        self.since = now;
         self.stop_hearing();
         let hold_until = next.max_hold.map(|longest| now + longest);
         self.handoff = next.handoff();
@@ -204,7 +207,7 @@ impl Keeper {
         waiter: Waiter,
         reply: Option<ReleaseReply>,
     ) -> impl Future<Output = Option<Successor>> + Send {
-        let valid_until = self.valid_until();
+        let (valid_until, hold) = (self.valid_until(), self.hold());
         self.end();
         let next = &waiter.acquisition;
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
@@ -224,6 +227,7 @@ impl Keeper {
                 self.not_confirmed(round.report());
             }
             self.report_release(reply, replaced, &round, valid_until);
+            self.log(hold, if verdict == Verdict::Won { HoldEnd::PassedOn } else { HoldEnd::Released });
             // A node without the new token may still have the old one.
             let rest = {
                 let (engine, runtime) = (self.engine.clone(), self.runtime.clone());

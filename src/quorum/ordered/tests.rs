@@ -41,6 +41,8 @@ impl Store {
             | Request::Offer { .. }
             | Request::Enqueue { .. }
             | Request::ListWaiters { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
             | Request::LeaveQueue { .. }

@@ -6,8 +6,8 @@ use super::super::resp::encode::CommandWriter;
 use super::{is_several, is_shared, millis};
 use crate::node::Request;
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, Mode, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling, micros,
-    queue_entry, readers_sibling, turn_key, want_mark_sibling,
+    Claim, FenceHint, FencingToken, LOG_EXPIRY, MOST_LOGGED, Mode, OTHERS_FOR, WaiterId, fence_counter_key,
+    intents_sibling, log_sibling, micros, queue_entry, readers_sibling, turn_key, want_mark_sibling,
 };
 
 /// Appends the keys and arguments of the request's script, in the order in which the script expects them.
@@ -41,6 +41,14 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
         }
         Request::ListWaiters { key } => {
             command.word("1").word(&**key).joined(&want_mark_sibling(key).pieces());
+        }
+        Request::LogHold { key, hold, most } => {
+            command.word("1").word(&**key).joined(&log_sibling(key).pieces()).word(hold.to_text());
+            command.number(u64::try_from(*most).unwrap_or(u64::MAX)).number(millis(LOG_EXPIRY));
+        }
+        Request::ReadLog { key } => {
+            command.word("1").word(&**key).joined(&log_sibling(key).pieces());
+            command.number(u64::try_from(MOST_LOGGED).unwrap_or(u64::MAX));
         }
         Request::Transfer { from, to, ttl, fence_hint } => {
             owned(command, from).word(to.token().as_bytes()).number(millis(*ttl));
@@ -111,6 +119,8 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::WriteBack { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
+        | Request::LogHold { .. }
+        | Request::ReadLog { .. }
         | Request::Inspect { .. }
         | Request::AnnounceWriter { .. }
         | Request::WithdrawWriter { .. }
@@ -134,6 +144,8 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
+        | Request::LogHold { .. }
+        | Request::ReadLog { .. }
         | Request::Inspect { .. }
         | Request::AnnounceWriter { .. }
         | Request::WithdrawWriter { .. }

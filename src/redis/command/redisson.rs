@@ -22,6 +22,8 @@ pub(super) fn script_of(request: &Request) -> &'static Script {
         | Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
+        | Request::LogHold { .. }
+        | Request::ReadLog { .. }
         | Request::AnnounceWriter { .. }
         | Request::WithdrawWriter { .. }
         | _ => &scripts::REDISSON_INSPECT,
@@ -70,6 +72,8 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request, publ
         | Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
+        | Request::LogHold { .. }
+        | Request::ReadLog { .. }
         | Request::AnnounceWriter { .. }
         | Request::WithdrawWriter { .. }
         | _ => {

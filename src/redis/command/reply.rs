@@ -11,7 +11,7 @@ use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::redisson::no_lock;
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::server_error::{ServerError, ServerErrorKind};
-use quorlock_protocol::{FencingToken, Token, WaiterId, entry_context};
+use quorlock_protocol::{FencingToken, LoggedHold, Token, WaiterId, entry_context};
 
 /// Decodes the reply of the request's script. The server may be broken or hostile: anything that is not a
 /// vote is an error, never a panic.
@@ -113,6 +113,7 @@ fn parse_reply(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOu
         b"told" => Vote::Notified,
         b"queued" => return queued(parts),
         b"waiters" if matches!(request, Request::ListWaiters { .. }) => return waiters(parts),
+        b"log" if matches!(request, Request::ReadLog { .. }) => return log(parts),
         b"restored" => Vote::Restored,
         b"behind" => Vote::NotYourTurn,
         b"ahead" => Vote::FenceAhead,
@@ -188,6 +189,14 @@ fn waiters(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
         waiters.push(QueuedWaiter::new(WaiterId::parse(id)?, waited, entry_context(entry)));
     }
     Some(CommandOutcome::Voted { vote: QueueListing::new(waiters, has_more == 1).into(), fence: None })
+}
+
+/// Decodes a log. Skips what another program has written there.
+fn log(parts: RespReader<'_>) -> Option<CommandOutcome> {
+    let text = |part| if let RespValue::Text(text) = part { Some(LoggedHold::parse(text)) } else { None };
+    let holds = parts.map(text).collect::<Option<Vec<_>>>()?;
+    let holds: Box<[LoggedHold]> = holds.into_iter().flatten().collect();
+    Some(CommandOutcome::Voted { vote: Vote::Log(holds), fence: None })
 }
 
 /// Returns the key of the lock, or the keys of several: for messages.

@@ -245,6 +245,26 @@ const OBJECTS: &[Object] = &[
         ],
     },
     Object {
+        of: "`log --json`, one object per hold",
+        file: "log.rs",
+        events: &[],
+        fields: &[
+            RESOURCE,
+            ("holder", "string", "host, process id and label"),
+            ("token", "string", "first eight digits of its token"),
+            ("fencing_token", FENCE, "its fencing token, if it had one"),
+            ("shared", "boolean", "whether others could share the lock"),
+            ("acquired", "string", "when it acquired the lock, RFC 3339, by the clock of its host"),
+            HELD_MS,
+            (
+                "ended",
+                "string",
+                "`released`, `passed_on` (within its process), `retained`, `expired`, `quorum_lost`, `max_hold` or `closed`",
+            ),
+            ("nodes", "integer", "number of nodes that have the entry"),
+        ],
+    },
+    Object {
         of: "`top --json`, one object per picture",
         file: "top.rs",
         events: &[],

@@ -33,6 +33,7 @@ mod holding;
 mod keys_of_terminal;
 mod lingering;
 mod listing;
+mod logs;
 mod loss;
 mod manual;
 mod metrics;

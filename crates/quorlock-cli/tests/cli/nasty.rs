@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 
+use quorlock::protocol::log_key;
 use serde_json::Value;
 
 use crate::support::{Ended, Quorlock, Running, servers};
@@ -100,6 +101,7 @@ async fn a_nasty_name_is_shown_by_each_verb_and_means_itself_in_json() {
         &["list", name],
         &["top", "--iterations", "1"],
         &["status", name],
+        &["log", &nasty("unlogged")],
         &["run", "-n", name, "--", "true"],
         &["elect", name, "--", name],
         &["hold", "-n", name],
@@ -147,12 +149,16 @@ async fn the_token_of_another_program_is_shown_safely() {
     let Some(servers) = servers(3).await else { return };
     for server in servers.iter() {
         server.command(&["SET", "job", &nasty(""), "PX", "60000"]).await.unwrap();
+        let logged = format!("1 0000000000000007 e 0 1 1 released {}", nasty("owner"));
+        server.command(&["ZADD", &log_key("job"), "1", &logged]).await.unwrap();
     }
     for words in [
         &["list"][..],
         &["list", "--json"],
         &["status", "job"],
         &["status", "--json", "job"],
+        &["log", "job"],
+        &["log", "--json", "job"],
         &["run", "-n", "job", "--", "true"],
         &["release", "--force", "--yes", "job"],
     ] {
@@ -196,6 +202,8 @@ async fn what_a_server_says_is_shown_safely() {
         &["status", "job"],
         &["status", "--json", "job"],
         &["list"],
+        &["log", "job"],
+        &["log", "--json", "job"],
         &["top", "--iterations", "1"],
         &["bench", "--duration", "100ms"],
         &["bench", "--duration", "100ms", "--json"],

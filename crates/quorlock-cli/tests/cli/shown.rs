@@ -71,11 +71,12 @@ async fn holder(servers: &Servers) -> Running {
 }
 
 /// All verbs, in the order of the help.
-pub(crate) const VERBS: [&str; 14] = [
+pub(crate) const VERBS: [&str; 15] = [
     "run",
     "elect",
     "status",
     "list",
+    "log",
     "top",
     "doctor",
     "init",

@@ -386,6 +386,7 @@ impl Round {
                 | Vote::Held(_)
                 | Vote::Queued(_)
                 | Vote::Waiters(_)
+                | Vote::Log(_)
                 | Vote::NotYourTurn
                 | Vote::FenceAhead
                 | Vote::Free => KeyState::Without,

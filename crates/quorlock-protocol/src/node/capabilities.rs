@@ -20,12 +20,20 @@ pub enum Capability {
     Transfer,
     /// [`Offer`](super::Request::Offer), and messages to inboxes.
     Offer,
+    /// [`LogHold`](super::Request::LogHold) and [`ReadLog`](super::Request::ReadLog).
+    Log,
 }
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Capability; 5] =
-        [Capability::Shared, Capability::Several, Capability::Queue, Capability::Transfer, Capability::Offer];
+    pub const ALL: [Capability; 6] = [
+        Capability::Shared,
+        Capability::Several,
+        Capability::Queue,
+        Capability::Transfer,
+        Capability::Offer,
+        Capability::Log,
+    ];
 
     fn bit(self) -> u8 {
         1 << self as u8
@@ -41,6 +49,7 @@ impl fmt::Display for Capability {
             Capability::Queue => "a queue of waiters",
             Capability::Transfer => "the transfer of a lock to another token",
             Capability::Offer => "the offer of a lock to the next waiter",
+            Capability::Log => "a log of the holds of a lock",
         })
     }
 }

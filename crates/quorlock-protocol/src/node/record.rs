@@ -245,7 +245,7 @@ impl Records {
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),
             Request::ListWaiters { key } => self.list_waiters(key),
             Request::Inspect { key, prefix_len } => self.inspect(key, *prefix_len),
-            Request::Offer { .. } => {
+            Request::Offer { .. } | Request::LogHold { .. } | Request::ReadLog { .. } => {
                 let reason = Reason::new("a record does not know this request");
                 Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
             }

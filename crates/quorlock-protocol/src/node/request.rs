@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Reason;
 use super::capabilities::{Capabilities, Capability};
 use super::{NodeError, NodeErrorKind};
-use crate::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferTerms, WaiterId};
+use crate::{Claim, FenceHint, FencingToken, LoggedHold, Mode, NextWaiter, OfferTerms, WaiterId};
 
 /// A request to a node.
 ///
@@ -168,6 +168,22 @@ pub enum Request {
         /// The key of the lock.
         key: Arc<str>,
     },
+    /// Adds a hold that has ended to the log of the lock, and drops the oldest beyond `most`. The node forgets the log
+    /// [`LOG_EXPIRY`](crate::LOG_EXPIRY) after the last of them. Changes no lock. Answered by
+    /// [`Granted`](super::Vote::Granted).
+    LogHold {
+        /// The key of the lock.
+        key: Arc<str>,
+        /// The hold.
+        hold: Arc<LoggedHold>,
+        /// How many holds of the lock to keep: at least one, at most [`MOST_LOGGED`](crate::MOST_LOGGED).
+        most: usize,
+    },
+    /// Reads the log of the lock. Answered by [`Log`](super::Vote::Log).
+    ReadLog {
+        /// The key of the lock.
+        key: Arc<str>,
+    },
     /// Reads the holder of the key. Changes nothing.
     Inspect {
         /// The key.
@@ -213,7 +229,9 @@ impl Request {
             | Request::WithdrawWriter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. } => false,
+            | Request::ListWaiters { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. } => false,
         }
     }
 
@@ -235,7 +253,9 @@ impl Request {
             | Request::WithdrawWriter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. } => false,
+            | Request::ListWaiters { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. } => false,
         }
     }
 
@@ -248,6 +268,7 @@ impl Request {
             }
             Request::Transfer { .. } => Some(Capability::Transfer),
             Request::Offer { .. } => Some(Capability::Offer),
+            Request::LogHold { .. } | Request::ReadLog { .. } => Some(Capability::Log),
             Request::AnnounceWriter { .. } | Request::WithdrawWriter { .. } => Some(Capability::Shared),
             Request::Acquire { claim, .. }
             | Request::Renew { claim, .. }
@@ -304,6 +325,8 @@ impl Request {
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
             | Request::ListWaiters { key }
+            | Request::LogHold { key, .. }
+            | Request::ReadLog { key }
             | Request::AnnounceWriter { key, .. }
             | Request::WithdrawWriter { key, .. }
             | Request::Inspect { key, .. } => Subject::Key(key),

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FencingToken, Moment, Quarantine, Token, WaiterId};
+use crate::{FencingToken, LoggedHold, Moment, Quarantine, Token, WaiterId};
 
 /// The vote of a node on a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +32,8 @@ pub enum Vote {
     Queued(Box<Queued>),
     /// The waiters in the [queue](super::Request::Enqueue).
     Waiters(Box<QueueListing>),
+    /// The log of the lock, the oldest hold first.
+    Log(Box<[LoggedHold]>),
     /// Refused: the counter is not below the number that was to be written back.
     FenceAhead,
     /// Not done, and no other client holds the lock: the key is free, the claim was

@@ -32,6 +32,7 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
                 let next = Arc::new(NextWaiter { waiter, terms });
                 Request::Offer { claim: Arc::clone(&claim), next, queued: false, fence_hint }
             }
+            Capability::Log => Request::ReadLog { key: claim.key().into() },
             // A capability that is newer than this suite.
             _ => continue,
         };

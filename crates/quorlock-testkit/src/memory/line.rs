@@ -334,6 +334,8 @@ impl Requests {
             Request::WriteBack { .. } => self.write_back += 1,
             Request::LeaveQueue { .. } => self.leave_queue += 1,
             Request::ListWaiters { .. } => self.list_waiters += 1,
+            Request::LogHold { .. } => self.log_hold += 1,
+            Request::ReadLog { .. } => self.read_log += 1,
             Request::Transfer { .. } => self.transfer += 1,
             Request::Renew { .. } => self.renew += 1,
             Request::Release { .. } => self.release += 1,

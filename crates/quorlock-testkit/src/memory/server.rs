@@ -11,12 +11,14 @@ use quorlock::{
 };
 
 use super::locks::Locks;
+use super::logs::Logs;
 use super::offers::Offers;
 
 pub(super) struct Server {
     name: String,
     pub(super) locks: Locks,
     pub(super) offers: Offers,
+    logs: Logs,
     identity: Arc<Identity>,
     failure: Option<NodeError>,
     capabilities: Capabilities,
@@ -39,6 +41,7 @@ impl Server {
             name: name.to_owned(),
             locks: Locks::new(clock),
             offers: Offers::default(),
+            logs: Logs::default(),
             identity,
             failure: None,
             capabilities: Capabilities::all(),
@@ -50,7 +53,10 @@ impl Server {
             return Err(failure.clone());
         }
         self.capabilities.check(request)?;
-        let (vote, number) = self.offers.apply(&mut self.locks, request)?;
+        let (vote, number) = match self.logs.apply(request, self.locks.now()) {
+            Some(outcome) => outcome,
+            None => self.offers.apply(&mut self.locks, request)?,
+        };
         Ok(Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(number))
     }
 
@@ -65,6 +71,7 @@ impl Server {
     pub(super) fn forget(&mut self) {
         self.locks.flush();
         self.offers.forget();
+        self.logs.forget();
     }
 
     pub(super) fn with_capabilities(&mut self, capabilities: Capabilities) {

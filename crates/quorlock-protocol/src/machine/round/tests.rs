@@ -268,6 +268,7 @@ fn what_was_asked_decides_what_a_vote_means() {
         (Expect::Released, Vote::Free, Granted),
         (Expect::Released, Vote::ReleasedContended, Granted),
         (Expect::AnyAnswer, Vote::Waiters(Box::default()), Granted),
+        (Expect::AnyAnswer, Vote::Log(Box::default()), Granted),
         (Expect::AnyAnswer, Vote::Free, Free),
     ] {
         assert_eq!(outcome(expect, false, vote.clone()), means, "{expect:?} {vote:?}");

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Deployment, Expect, Round, State, USUAL};
 use crate::node::{NodeError, NodeErrorKind, QueueListing, Response, Vote};
 use crate::votes::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
-use crate::{Drift, FenceVotes, FencingToken, Moment, Verdict};
+use crate::{Drift, FenceVotes, FencingToken, LoggedHold, Moment, Verdict};
 
 /// The fencing token of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ impl Round {
             }
             (_, Expect::Released)
             | (
-                Vote::Granted | Vote::ReleasedContended | Vote::Notified | Vote::Waiters(_),
+                Vote::Granted | Vote::ReleasedContended | Vote::Notified | Vote::Waiters(_) | Vote::Log(_),
                 Expect::AnyAnswer,
             ) => VoteOutcome::Granted,
             (Vote::Restored, _) => VoteOutcome::Restored,
@@ -110,7 +110,7 @@ impl Round {
             (Vote::NotYourTurn, _) => VoteOutcome::NotYourTurn,
             (Vote::FenceAhead, _) => VoteOutcome::FenceAhead,
             // A listing grants nothing.
-            (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
+            (Vote::Free | Vote::Waiters(_) | Vote::Log(_), _) => VoteOutcome::Free,
         }
     }
 
@@ -211,6 +211,15 @@ impl Round {
             if let Vote::Waiters(listing) = &response.vote { Some((**listing).clone()) } else { None }
         };
         self.responses().filter_map(listing).collect()
+    }
+
+    /// Returns the logs of the nodes.
+    #[must_use]
+    pub fn logs(&self) -> Vec<Vec<LoggedHold>> {
+        let log = |(_, response): (usize, &Response)| {
+            if let Vote::Log(holds) = &response.vote { Some(holds.to_vec()) } else { None }
+        };
+        self.responses().filter_map(log).collect()
     }
 
     /// Counts the votes so far that `is_counted` selects by the index of the node and its vote.

@@ -39,7 +39,9 @@ impl Records {
             | Request::WithdrawWriter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. } => {}
+            | Request::ListWaiters { .. }
+            | Request::LogHold { .. }
+            | Request::ReadLog { .. } => {}
         }
         keys
     }

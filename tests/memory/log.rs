@@ -1,0 +1,177 @@
+//! The log of the holds that have ended.
+
+use std::time::Duration;
+
+use quorlock::lock::SeenHold;
+use quorlock::node::{Capabilities, Capability};
+use quorlock::protocol::{HoldEnd, LOG_EXPIRY, MOST_LOGGED};
+use quorlock::runtime::Clock as _;
+use quorlock::{ConfigError, Coordinator, Fencing, Lock, Renewal, Wait};
+use quorlock_testkit::MemoryNode;
+
+use crate::common::{Bench, TTL, VALIDITY, another, asked, bench, bench_with};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn logging(holds: usize) -> Bench {
+    bench_with(5, |builder| builder.log(holds).label("nightly"))
+}
+
+async fn log(client: &Coordinator) -> Vec<SeenHold> {
+    client.lock("r").log().await.unwrap().holds
+}
+
+async fn ends(bench: &Bench) -> Vec<HoldEnd> {
+    bench.settle().await;
+    log(&bench.coordinator).await.iter().map(|seen| seen.hold.end).collect()
+}
+
+fn written(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.requests().log_hold).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_setting_nothing_is_logged() {
+    let bench = bench(5);
+    bench.lock().acquire().await.unwrap().release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(written(&bench.nodes), 0);
+    assert_eq!(log(&bench.coordinator).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_logged_at_every_node_once_it_has_ended() {
+    let bench = logging(10);
+    let acquired = bench.clock.wall();
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(written(&bench.nodes), 0, "it has not ended");
+    bench.pass(3 * SECOND).await;
+    let (fencing_token, token) = (lease.fencing_token(), lease.token().short());
+    lease.release().await.unwrap();
+    bench.settle().await;
+    // Another client reads it, which logs nothing itself.
+    let reader = another(&bench.clock, &bench.nodes, |builder| builder);
+    let log = reader.lock("r").log().await.unwrap();
+    let [SeenHold { hold, nodes, .. }] = &log.holds[..] else { panic!("{log:?}") };
+    assert_eq!((*nodes, hold.end), (5, HoldEnd::Released));
+    assert_eq!((hold.acquired, hold.held_for), (acquired, 3 * SECOND));
+    assert_eq!(hold.fencing_token, Some(fencing_token));
+    assert!(hold.id.starts_with(&token) && hold.context.ends_with(" nightly"), "{hold:?}");
+    assert_eq!(reader.lock("other").log().await.unwrap().holds, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_says_how_a_hold_ended() {
+    let bench = logging(10);
+    let manual = || bench.lock().renewal(Renewal::Manual);
+    let lost = manual().acquire().await.unwrap();
+    bench.pass(VALIDITY).await;
+    assert!(lost.check().is_err());
+    bench.pass(SECOND).await;
+    let held = bench.lock().max_hold(2 * SECOND).acquire().await.unwrap();
+    bench.pass(3 * SECOND).await;
+    drop(held);
+    let deleted = manual().acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.remove("r"));
+    assert!(deleted.release().await.is_err(), "another client may have held it");
+    let retained = bench.lock().acquire().await.unwrap();
+    retained.retain(SECOND, "done").await.unwrap();
+    assert_eq!(
+        ends(&bench).await,
+        [HoldEnd::Expired, HoldEnd::MaxHold, HoldEnd::QuorumLost, HoldEnd::Retained]
+    );
+}
+
+/// Acquires in turn in one process, so that the lock is passed on there.
+async fn passed_on<F: Send + Sync + 'static>(
+    bench: &Bench,
+    lock: Lock<quorlock::lock::Single, F>,
+) -> Vec<SeenHold> {
+    let first = lock.acquire().await.unwrap();
+    let next = bench.waiting(lock.clone().wait(Wait::Forever)).await;
+    bench.pass(SECOND).await;
+    first.release().await.unwrap();
+    let next = next.await.unwrap().unwrap();
+    bench.pass(2 * SECOND).await;
+    next.release().await.unwrap();
+    bench.settle().await;
+    log(&bench.coordinator).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_passed_on_within_a_process_has_an_entry_for_each_hold() {
+    let bench = logging(10);
+    let holds = passed_on(&bench, bench.lock()).await;
+    let [first, next] = &holds[..] else { panic!("{holds:?}") };
+    assert_eq!((first.hold.end, next.hold.end), (HoldEnd::PassedOn, HoldEnd::Released));
+    assert_eq!((first.hold.held_for.as_secs(), next.hold.held_for.as_secs()), (1, 2));
+    assert_ne!(first.hold.id, next.hold.id, "a round has replaced the token");
+    assert!(next.hold.fencing_token > first.hold.fencing_token, "{holds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_handed_over_without_a_request_has_an_entry_for_each_hold() {
+    let bench = logging(10);
+    let holds = passed_on(&bench, bench.lock().fencing(Fencing::Off)).await;
+    let [first, next] = &holds[..] else { panic!("{holds:?}") };
+    assert_eq!((first.hold.end, next.hold.end), (HoldEnd::PassedOn, HoldEnd::Released));
+    assert_eq!((first.hold.held_for.as_secs(), next.hold.held_for.as_secs()), (1, 2));
+    assert_eq!(first.hold.id, next.hold.id, "the nodes know of one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_latest_holds_are_kept_and_for_a_week() {
+    let bench = logging(2);
+    for _ in 0..3 {
+        bench.lock().acquire().await.unwrap().release().await.unwrap();
+        bench.pass(SECOND).await;
+    }
+    assert_eq!(ends(&bench).await.len(), 2);
+    bench.pass(LOG_EXPIRY).await;
+    assert_eq!(ends(&bench).await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_delays_no_release() {
+    let bench = logging(10);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[0].disconnect();
+    bench.nodes[1].hang();
+    let before = bench.clock.now();
+    lease.release().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "it waits for a quorum of the release alone");
+    bench.pass(SECOND).await;
+    let log = bench.coordinator.lock("r").log().await.unwrap();
+    assert_eq!(log.holds[0].nodes, 3, "{log:?}");
+    assert_eq!(log.report.votes().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_keep_no_log_are_not_asked() {
+    let bench = logging(10);
+    let unable =
+        |node: &MemoryNode| node.clone().with_capabilities(Capabilities::all().without(Capability::Log));
+    let some: Vec<_> =
+        bench.nodes.iter().take(2).map(unable).chain(bench.nodes[2..].iter().cloned()).collect();
+    let client = another(&bench.clock, &some, |builder| builder.log(10));
+    client.lock("r").ttl(TTL).acquire().await.unwrap().release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(written(&bench.nodes), 3);
+    assert_eq!(log(&client).await[0].nodes, 3);
+
+    let none: Vec<_> = bench.nodes.iter().map(unable).collect();
+    let client = another(&bench.clock, &none, |builder| builder.log(10));
+    client.lock("r").ttl(TTL).acquire().await.unwrap().release().await.unwrap();
+    let before = asked(&bench.nodes);
+    let error = client.lock("r").log().await.unwrap_err();
+    assert!(matches!(error, ConfigError::Unsupported { capability: Capability::Log, .. }), "{error}");
+    assert_eq!(asked(&bench.nodes), before);
+}
+
+#[test]
+fn a_log_has_a_limit() {
+    let build = |holds| Coordinator::builder().nodes(["a", "b", "c"]).log(holds).build();
+    assert!(build(MOST_LOGGED).is_ok());
+    let error = build(MOST_LOGGED + 1).unwrap_err();
+    assert!(matches!(error, ConfigError::LogTooLong { .. }) && error.to_string().contains("200"), "{error}");
+}
