@@ -2,19 +2,21 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::{IntoRawFd as _, RawFd};
+use std::os::unix::net;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, raise, sigaction, signal,
 };
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use signal_hook_registry::register_sigaction;
-use tokio::signal::unix::{self, SignalKind};
+use tokio::net::UnixStream;
 
 /// The signals that are always received. A command also gets [those](Signals::receive_all) that are received while it
 /// runs.
@@ -66,9 +68,19 @@ pub(crate) struct Interruption {
     pub(crate) of_command_alone: bool,
 }
 
-/// Receives signals.
+impl Received {
+    fn of(number: i32) -> Received {
+        Signal::try_from(number).map_or(Received::RealTime(number), Received::Named)
+    }
+}
+
+/// Receives signals, by a handler of its own: a command under a lock gets sixty, and each handler that Tokio installs costs a
+/// copy of the table of all.
 pub(crate) struct Signals {
-    streams: Vec<(Received, unix::Signal)>,
+    /// Readable after a signal.
+    news: UnixStream,
+    /// The signals that are received, one bit each.
+    received: u64,
     /// The signals that were ignored when `quorlock` started, one bit each.
     ignored: u64,
 }
@@ -79,12 +91,14 @@ impl Signals {
     /// A signal that was ignored when `quorlock` started stays ignored, for the command as well: as under
     /// `nohup`, and for background commands of shells.
     pub(crate) fn listen() -> io::Result<Signals> {
-        let ignored = ignored();
-        let mut signals = Signals { streams: Vec::new(), ignored };
-        for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal as i32) == 0) {
-            note_origin(signal)?;
-            signals.receive(signal as i32)?;
+        let (news, writer) = net::UnixStream::pair()?;
+        for end in [&news, &writer] {
+            end.set_nonblocking(true)?;
         }
+        // Never closed: the handler may be about to write to it.
+        NEWS.store(writer.into_raw_fd(), Ordering::SeqCst);
+        let mut signals = Signals { news: UnixStream::from_std(news)?, received: 0, ignored: ignored() };
+        PASSED_ON.into_iter().try_for_each(|signal| signals.receive(signal as i32))?;
         Ok(signals)
     }
 
@@ -98,10 +112,9 @@ impl Signals {
     }
 
     fn receive(&mut self, number: i32) -> io::Result<()> {
-        let received = Signal::try_from(number).map_or(Received::RealTime(number), Received::Named);
-        let known = self.streams.iter().any(|(known, _)| *known == received);
-        if !known && self.ignored & bit(number) == 0 {
-            self.streams.push((received, unix::signal(SignalKind::from_raw(number))?));
+        if (self.received | self.ignored) & bit(number) == 0 {
+            install(number)?;
+            self.received |= bit(number);
         }
         Ok(())
     }
@@ -150,22 +163,71 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next signal. One that comes again before it was returned is returned once.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost.
     pub(crate) async fn next(&mut self) -> Received {
-        poll_fn(|cx| {
-            for (signal, stream) in &mut self.streams {
-                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
-                    return Poll::Ready(*signal);
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        poll_fn(|context| self.poll_next(context)).await
     }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Received> {
+        let mut read = [0; 64];
+        loop {
+            if let Some(received) = take() {
+                return Poll::Ready(received);
+            }
+            let Poll::Ready(Ok(())) = self.news.poll_read_ready(context) else { return Poll::Pending };
+            // An error means that there is nothing to read after all.
+            let _ = self.news.try_read(&mut read);
+        }
+    }
+}
+
+/// The signals that have come and were not returned yet, one bit each.
+static PENDING: AtomicU64 = AtomicU64::new(0);
+/// The file that the handler writes to.
+static NEWS: AtomicI32 = AtomicI32::new(-1);
+
+/// Takes the next signal: first those that are always received, in their order.
+fn take() -> Option<Received> {
+    let pending = PENDING.load(Ordering::SeqCst);
+    let mut numbers = PASSED_ON.into_iter().map(|signal| signal as i32).chain(1..=64);
+    let number = numbers.find(|number| pending & bit(*number) != 0)?;
+    PENDING.fetch_and(!bit(number), Ordering::SeqCst);
+    Some(Received::of(number))
+}
+
+/// Installs the handler.
+#[expect(unsafe_code, reason = "the crates with safe functions know no real-time signals, or are slow")]
+fn install(number: i32) -> io::Result<()> {
+    let handler = SigHandler::SigAction(handle);
+    let flags = SaFlags::SA_SIGINFO | SaFlags::SA_RESTART;
+    let action: libc::sigaction = SigAction::new(handler, flags, SigSet::empty()).into();
+    // SAFETY: `handle` calls async-signal-safe functions only.
+    Errno::result(unsafe { libc::sigaction(number, &raw const action, std::ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// The handler.
+#[expect(unsafe_code, reason = "it gets a pointer, and writes to a file by its number")]
+extern "C" fn handle(number: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let errno = Errno::last_raw();
+    // SAFETY: the kernel passes it to every handler that is installed with `SA_SIGINFO`.
+    if unsafe { is_of_kernel(&*info) } {
+        BY_KEY.fetch_or(bit(number), Ordering::SeqCst);
+    } else {
+        BY_KEY.fetch_and(!bit(number), Ordering::SeqCst);
+    }
+    if number == Signal::SIGCONT as i32 {
+        CONTINUED.store(true, Ordering::SeqCst);
+    }
+    PENDING.fetch_or(bit(number), Ordering::SeqCst);
+    let news: RawFd = NEWS.load(Ordering::SeqCst);
+    // SAFETY: it is open, and one byte is read. It may be full: then there is enough to read.
+    unsafe { libc::write(news, [0_u8].as_ptr().cast(), 1) };
+    Errno::set_raw(errno);
 }
 
 /// Whether SIGPIPE was ignored when this process started. The standard library ignores it before `main`.
@@ -192,23 +254,6 @@ static CONTINUED: AtomicBool = AtomicBool::new(false);
 /// Whether the last `signal` came from a key of the terminal, and not from a program.
 pub(crate) fn is_by_key(signal: Signal) -> bool {
     BY_KEY.load(Ordering::SeqCst) & bit(signal as i32) != 0
-}
-
-#[expect(unsafe_code, reason = "nothing else knows where a signal comes from")]
-fn note_origin(signal: Signal) -> io::Result<()> {
-    let bit = bit(signal as i32);
-    let note = move |info: &libc::siginfo_t| {
-        if is_of_kernel(info) {
-            BY_KEY.fetch_or(bit, Ordering::SeqCst);
-        } else {
-            BY_KEY.fetch_and(!bit, Ordering::SeqCst);
-        }
-        if signal == Signal::SIGCONT {
-            CONTINUED.store(true, Ordering::SeqCst);
-        }
-    };
-    // SAFETY: a signal handler may only call async-signal-safe functions. `note` reads a field and writes atomics.
-    unsafe { register_sigaction(signal as i32, note) }.map(drop)
 }
 
 #[cfg(target_os = "linux")]
