@@ -1,5 +1,7 @@
 //! The command line: verbs, options, help.
 
+use std::ffi::OsString;
+
 use clap::{ArgAction, Parser, Subcommand};
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
@@ -27,9 +29,9 @@ use crate::wait::{WAIT_CODES, WAIT_EXAMPLES, WaitArgs};
 #[derive(Parser)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 #[command(name = "quorlock", version, after_long_help = SOURCES, max_term_width = 100, arg_required_else_help = true)]
-pub(crate) struct Args {
+pub(crate) struct ArgsOf<V: Subcommand> {
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: V,
     /// Print errors only; a held lock is not an error
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -44,6 +46,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) deployment: DeploymentArgs,
 }
+
+/// The command line, with every verb.
+pub(crate) type Args = ArgsOf<Verb>;
 
 /// The verbs.
 #[derive(Subcommand)]
@@ -124,7 +129,24 @@ pub(crate) enum Verb {
     Man(ManArgs),
 }
 
+/// `run` without the other verbs: defining those takes half a millisecond, as long as starting a command. Without help, which
+/// the whole definition shows.
+#[derive(Subcommand)]
+enum RunAlone {
+    Run(RunArgs),
+}
+
 impl Args {
+    /// Parses a line that begins with `run`; `None` if it does not, or is to be answered by the whole definition.
+    pub(crate) fn of_run(words: &[OsString]) -> Option<Args> {
+        if words.get(1).is_none_or(|verb| verb != "run") {
+            return None;
+        }
+        let ArgsOf { verb, quiet, verbose, color, deployment } = ArgsOf::try_parse_from(words).ok()?;
+        let RunAlone::Run(run) = verb;
+        Some(Args { verb: Verb::Run(run), quiet, verbose, color, deployment })
+    }
+
     pub(crate) fn logged(&self) -> logging::Wanted {
         let runs = matches!(self.verb, Verb::Run(_) | Verb::Elect(_));
         let waits = runs || matches!(self.verb, Verb::Hold(_) | Verb::Wait(_));
@@ -170,6 +192,39 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_line_of_run_is_understood_without_the_other_verbs_as_with_them() {
+        for (line, alone) in [
+            ("quorlock run job true", true),
+            ("quorlock run -n -q --nodes redis://a,redis://b,redis://c job -- list -q", true),
+            ("quorlock run --wait=5s --ttl 3s -E 0 --color never job -c list", true),
+            ("quorlock run -vv --quorum 4 job -- --help", true),
+            ("quorlock -q run job true", false),
+            ("quorlock lock job true", false),
+            ("quorlock list", false),
+            ("quorlock run", false),
+            ("quorlock run job", false),
+            ("quorlock run --help", false),
+            ("quorlock run job --permit 3 true", false),
+            ("quorlock run -q -v job true", false),
+            ("quorlock run list", false),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let (by_run, by_all) = (Args::of_run(&words), Args::try_parse_from(&words));
+            assert_eq!(by_run.is_some(), alone, "{line}");
+            let (Some(by_run), Ok(by_all)) = (&by_run, &by_all) else {
+                assert!(by_run.is_none(), "{line}");
+                continue;
+            };
+            let (Verb::Run(run), Verb::Run(whole)) = (&by_run.verb, &by_all.verb) else {
+                panic!("{line} is no run")
+            };
+            assert_eq!((&run.resource, &run.job.command), (&whole.resource, &whole.job.command));
+            assert_eq!((by_run.quiet, by_run.verbose), (by_all.quiet, by_all.verbose), "{line}");
+            assert_eq!(by_run.deployment.nodes, by_all.deployment.nodes, "{line}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod table;
 /// Parses the words, the first of which is the program. `lock -n 3 job make` of consul, which would lock `3`, becomes
 /// `lock -n=3 job make`, which is refused.
 pub(crate) fn parse(words: &mut Vec<OsString>) -> Result<Args, clap::Error> {
-    let args = Args::try_parse_from(&*words)?;
+    let args = Args::of_run(words).map_or_else(|| Args::try_parse_from(&*words), Ok)?;
     let Verb::Run(run) = &args.verb else { return Ok(args) };
     let at = words.iter().position(|word| word == "-n").unwrap_or(words.len());
     let is_permits = words.iter().take(at).any(|word| word == "lock")
