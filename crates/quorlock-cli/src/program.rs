@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,23 +38,31 @@ impl Program {
         let name = words.first().ok_or_else(|| {
             Failure::Usage("no command is given; write it after the name of the lock".to_owned())
         })?;
-        look_up(name, places)?;
-        Ok(Found { words })
+        let path = look_up(name, places)?;
+        Ok(Found { path, words })
     }
 }
 
 /// A program that was found, to be started any number of times.
 pub(crate) struct Found {
+    /// Where it was found.
+    path: PathBuf,
     /// Its name and arguments.
     words: Vec<OsString>,
 }
 
 impl Found {
+    /// Returns its name.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.words.first().map_or(OsStr::new(""), OsString::as_os_str)
+    }
+
     /// Returns the command that starts it.
     pub(crate) fn command(&self) -> Command {
-        let mut words = self.words.iter();
-        let mut command = Command::new(words.next().map_or(OsStr::new(""), |name| name));
-        command.args(words);
+        // It may have moved while the lock was waited for. Otherwise the child need not search for it again.
+        let is_there = executable(&self.path).is_ok();
+        let mut command = Command::new(if is_there { self.path.as_os_str() } else { self.name() });
+        command.arg0(self.name()).args(self.words.iter().skip(1));
         command
     }
 }

@@ -93,16 +93,16 @@ fn with_coordinator(
     resource: &str,
     work: impl AsyncFnOnce(&Coordinator) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    // While threads may be had.
-    stderr::start();
     metrics::counted(&settings.metrics(metrics), resource, || {
-        block_on(async {
+        let outcome = block_on(async {
             // What the command started may outlive this process.
             let coordinator = settings.build(settings.builder()?.kept_by_children(true))?;
             let outcome = work(&coordinator).await;
             coordinator.close(Settings::patience(&coordinator)).await;
             outcome
-        })
+        });
+        guardian::reap();
+        outcome
     })
 }
 
@@ -191,12 +191,13 @@ impl<'a> Guarded<'a> {
 
         let mut command = self.program.command();
         set_variables(&mut command, &lease, ttl);
-        let name = command.get_program().to_owned();
         let notice = Notice::new(self.kill_after, &self.coordinator.lease_timing(ttl), max_hold);
         let until = notice.guard_until(now(), lease.remaining());
         signals.receive_all().map_err(Failure::to("receive signals"))?;
         let job = Job::start(command, self.kept_for, until, signals)
-            .map_err(|error| not_started(Path::new(&name), error))?;
+            .map_err(|error| not_started(Path::new(self.program.name()), error))?;
+        // While the command starts, and threads may still be had.
+        stderr::start();
         metrics::holds(Some(lease.clone()));
         let (ended, interrupted) = watch::until_ended(job, &lease, notice, signals, *report).await?;
         metrics::holds(None);

@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 /// `None` if there is no thread.
 static QUEUE: OnceLock<Option<SyncSender<Item>>> = OnceLock::new();
+/// Whether anything was queued or written.
+static WAS_USED: AtomicBool = AtomicBool::new(false);
 
 enum Item {
     Text(Vec<u8>),
@@ -26,13 +29,14 @@ const LENGTH: usize = 1024;
 /// How long to wait at the end for a reader.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Starts the thread, if it can be, before anything is said.
+/// Starts the thread, if it can be, before anything has to be said that may not wait.
 pub(crate) fn start() {
     queue();
 }
 
 /// Queues `text` to be written. Never waits, if there is a thread.
 pub(crate) fn say(text: impl Into<Vec<u8>>) {
+    WAS_USED.store(true, Ordering::SeqCst);
     match queue() {
         // An error means that the queue is full: stderr has not been read for long.
         Some(queue) => drop(queue.try_send(Item::Text(text.into()))),
@@ -42,8 +46,8 @@ pub(crate) fn say(text: impl Into<Vec<u8>>) {
 
 /// Waits until everything is written, for [`PATIENCE`] at most.
 pub(crate) fn finish() {
-    // Nothing was said if there is none.
-    let Some(Some(queue)) = QUEUE.get() else { return };
+    // Without a thread, it was written by those who said it.
+    let (true, Some(Some(queue))) = (WAS_USED.load(Ordering::SeqCst), QUEUE.get()) else { return };
     let (sender, done) = channel();
     if queue.try_send(Item::Done(sender)).is_ok() {
         let _ = done.recv_timeout(PATIENCE);

@@ -27,9 +27,10 @@ pub(super) async fn to_command(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let path = places_with_this_program();
-    let mut command = Program::Command(words).find_in(&path)?.command();
+    let program = Program::Command(words).find_in(&path)?;
+    let mut command = program.command();
     command.envs(settings(servers)).env("PATH", path).env("PS1", prompt());
-    let name = command.get_program().to_owned();
+    let name = program.name().to_owned();
     if !is_quorlock_or_script(&name) {
         stderr::say(NEW_SERVERS);
     }

@@ -47,7 +47,8 @@
 //! keeps the marks until the group is gone, because a killed process takes time to end.
 //!
 //! Dropping the `Guardian` kills the process and leaves the group alone: the group is empty, or the caller kills
-//! it. SIGKILL is sent before the pipe closes, because end of file would make the guardian kill the group.
+//! it. SIGKILL is sent before the pipe closes, because end of file would make the guardian kill the group. The process takes
+//! as long to end as a release: it is reaped behind that, by `reap`.
 //!
 //! What was rejected: docs/adr/0009-command-doctor-python.md.
 
@@ -56,6 +57,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -163,9 +165,27 @@ impl Drop for Guardian {
         if !self.reaped {
             // Before the pipe closes, which would make it kill the group.
             let _ = kill(self.number, Signal::SIGKILL);
-            let _ = waitpid(rustix::process::Pid::from_raw(self.number.as_raw()), WaitOptions::empty());
+            // One of an earlier command has ended by now.
+            reap();
+            KILLED.store(self.number.as_raw(), Ordering::Relaxed);
         }
     }
+}
+
+/// The guardian that was killed and not reaped yet; 0 for none.
+static KILLED: AtomicI32 = AtomicI32::new(0);
+
+/// Waits for the end of the guardian that was killed last, if it was not reaped.
+pub(super) fn reap() {
+    // 0 is no process id.
+    if let Some(number) = rustix::process::Pid::from_raw(KILLED.swap(0, Ordering::Relaxed)) {
+        let _ = waitpid(Some(number), WaitOptions::empty());
+    }
+}
+
+/// Notes that a child has been reaped, and returns whether it was the guardian that was killed last.
+pub(super) fn was_killed(number: Pid) -> bool {
+    KILLED.compare_exchange(number.as_raw(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// The smallest extension of validity that is worth a message.

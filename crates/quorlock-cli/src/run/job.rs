@@ -14,7 +14,7 @@ use quorlock::protocol::Moment;
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
 use super::descendants;
-use super::guardian::Guardian;
+use super::guardian::{self, Guardian};
 use crate::child::{self, Child, signal_group, signal_group_in_real_time};
 use crate::config::Settings;
 use crate::failure::Failure;
@@ -204,6 +204,10 @@ impl Job {
         if !self.group_gone && !self.group_lives() {
             self.group_gone = true;
             self.guardian = None;
+            if self.kept_for == KeptFor::Descendants {
+                // It would count as one of them.
+                guardian::reap();
+            }
             family = self.reap()?;
         }
         let descendants = self.kept_for == KeptFor::Descendants && family.is_left;
@@ -235,6 +239,9 @@ impl Job {
     }
 
     fn note(&mut self, number: Pid, status: WaitStatus) -> Option<Signal> {
+        if guardian::was_killed(number) {
+            return None;
+        }
         if number == self.group() && self.child.status().is_none() {
             return match self.child.note(status)? {
                 child::Change::Stopped(signal) => Some(signal),
