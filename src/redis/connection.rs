@@ -132,19 +132,22 @@ impl Connection {
         &mut self,
         requests: &redis::Pipeline,
     ) -> Result<Vec<Value>, ConnectionError> {
-        Ok(self.exchange_subscribing(requests, false).await?.0)
+        self.outbox().extend(requests.get_packed_pipeline());
+        Ok(self.replies(requests.len(), false).await?.0)
     }
 
-    /// Like [`exchange`](Connection::exchange), where one of the requests `subscribes` to channels; returns
-    /// whether it did. The server then pushes each channel instead of a reply to that request.
-    pub(crate) async fn exchange_subscribing(
+    /// Sends what was written to the outbox, and waits for the replies to the next `count` requests. If one of them
+    /// `subscribes` to channels, returns also whether it did: the server then pushes each channel instead of a reply to it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As of [`exchange`](Connection::exchange).
+    pub(crate) async fn replies(
         &mut self,
-        requests: &redis::Pipeline,
+        count: usize,
         subscribes: bool,
     ) -> Result<(Vec<Value>, bool), ConnectionError> {
-        self.outbox().extend(requests.get_packed_pipeline());
-        let mut answers = Vec::with_capacity(requests.len());
-        let mut expected = requests.len();
+        let (mut answers, mut expected) = (Vec::with_capacity(count), count);
         std::future::poll_fn(|context| {
             // A reply that was sent before the server closed the connection counts, such as that it has too
             // many clients.
@@ -157,7 +160,7 @@ impl Connection {
                     match self.message()? {
                         Some(Message::Answer(answer)) => answers.push(value(answer)?),
                         Some(Message::Push(push)) if subscribes && is_subscription(push) => {
-                            expected = requests.len() - 1;
+                            expected = count - 1;
                         }
                         Some(Message::Push(push)) => {
                             let of_everything = is_of_everything(push);
@@ -181,7 +184,7 @@ impl Connection {
             Poll::Pending
         })
         .await?;
-        Ok((answers, expected < requests.len()))
+        Ok((answers, expected < count))
     }
 }
 

@@ -21,7 +21,8 @@
 //! 1. `greet` finds the address (for a service, the master that most Sentinels name), dials and logs in.
 //!    A server without RESP3 is asked again in RESP2, and then sends no hints.
 //! 2. The *introduction* is one write of all questions that need no earlier answer. Each reply is taken by
-//!    the name of its question. What is optional (hints, offers, cheaper commands) may fail without harm.
+//!    the name of its question. What is optional (hints, offers, cheaper commands) may fail without harm. Without a password
+//!    and in database 0 it is sent with the login, which decides nothing about it then.
 //! 3. `Process::fit_to_vote` refuses what must not vote: replicas, Sentinels, a cluster member given as a
 //!    node of its own, a server without `run_id` (I-25). So is an address at which processes alternate (I-23).
 //! 4. A master that was a replica before is asked for the note of its promotion (I-17).
@@ -54,7 +55,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use redis::{Pipeline, Value, cmd};
 
-use super::command::plain::SupportedCommands;
+use super::command::plain::{self, SupportedCommands};
 use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, ConnectionError, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
@@ -68,7 +69,7 @@ use super::node_lists::NodeListsNote;
 use super::process::{Process, history_in};
 use super::promotion::master_since;
 use super::push::Listeners;
-use super::redisson::Publishing;
+use super::redisson::{self, Publishing};
 use super::seen_processes::SeenProcesses;
 use super::sentinel::{Sentinels, Watch};
 use super::settings::{Membership, Settings};
@@ -118,6 +119,22 @@ pub(crate) struct ReadyConnection {
     pub(crate) redisson: Option<Publishing>,
     /// How long the handshake took.
     pub(crate) round_trip: Duration,
+}
+
+/// The questions of an introduction.
+struct Asked {
+    introduction: Introduction,
+    /// Whether the server is asked to push changes.
+    hints: bool,
+    start: Option<ReplyTo>,
+    tracking: Option<ReplyTo>,
+    max_ttl: Option<MaxTtlNote>,
+    noted: Option<ReplyTo>,
+    supported: Option<plain::Asked>,
+    publishing: Option<redisson::Asked>,
+    marks: AskedMarks,
+    inbox: Option<ReplyTo>,
+    info: ReplyTo,
 }
 
 /// Connects to one address, and remembers the last server process.
@@ -231,31 +248,21 @@ impl Connector {
     }
 
     async fn attempt(&mut self) -> Result<ReadyConnection, NodeError> {
-        let (mut connection, watch) = self.greet().await?;
-
-        let mut introduction = Introduction::new();
-        let gate = self.settings.gate.as_ref();
-        let start = gate.map(|gate| introduction.add(&start::request(gate)));
-        // The name is for people who read the server's list of clients. The reply does not check: a user
-        // without the permission can still vote.
-        introduction.add(cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME));
-        let hints = self.login.hears_pushes() && self.listeners.any();
-        // NOLOOP: our own changes need no notification.
-        let tracking = hints.then(|| introduction.add(cmd("CLIENT").arg(&["TRACKING", "ON", "NOLOOP"])));
-        // After that, so that the server pushes later changes. A user without the permission can still vote.
-        let max_ttl = MaxTtlNote::of(&self.settings);
-        let noted = max_ttl.as_ref().map(|note| introduction.add(&note.request()));
-        let alone = self.settings.membership == Membership::Alone;
-        let supported = alone.then(|| SupportedCommands::ask(&mut introduction, &self.settings.key_prefix));
-        let of_redisson = self.login.address.layout() == Layout::Redisson;
-        let publishing = of_redisson.then(|| Publishing::ask(&mut introduction, &self.settings));
-        let marks = self.ask_for_marks(&mut introduction);
-        let inbox = if hints { self.subscribe(&mut introduction) } else { None };
-        let info = introduction.add(&cmd("INFO"));
+        let mut asked = self.introduction();
+        let (mut connection, watch, sent) = self.greet_and(Some(&asked.introduction)).await?;
+        let sent = if let Some(sent) = sent {
+            sent
+        } else {
+            if asked.hints != self.asks_for_hints() {
+                asked = self.introduction();
+            }
+            asked.introduction.write(&mut connection);
+            self.settings.clock.now()
+        };
         self.login.steps.next(1);
-        let asked = self.settings.clock.now();
-        let mut replies = introduction.exchange(&mut connection).await.map_err(unconnected)?;
-        let round_trip = self.settings.clock.now().since(asked);
+        let mut replies = asked.introduction.replies(&mut connection).await.map_err(unconnected)?;
+        let round_trip = self.settings.clock.now().since(sent);
+        let Asked { start, tracking, max_ttl, noted, supported, publishing, marks, inbox, info, .. } = asked;
         let info = match replies.take(info) {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
@@ -287,7 +294,7 @@ impl Connector {
         };
         let publishing = publishing.map(|asked| Publishing::read(&mut replies, &asked, self.user()));
         let redisson = publishing.transpose()?;
-        let supported = if of_redisson { supported.scripts_only() } else { supported };
+        let supported = if redisson.is_some() { supported.scripts_only() } else { supported };
         let noted = noted.and_then(|noted| replies.take(noted));
         facts.max_ttl = noted.as_ref().and_then(max_ttl_answer);
         let max_ttl = max_ttl.filter(|_| matches!(noted, Some(Value::Int(_))));
@@ -328,6 +335,47 @@ impl Connector {
             redisson,
             round_trip,
         })
+    }
+
+    /// Returns all questions that need no earlier answer.
+    fn introduction(&self) -> Asked {
+        let mut introduction = Introduction::new();
+        let gate = self.settings.gate.as_ref();
+        let start = gate.map(|gate| introduction.add(&start::request(gate)));
+        // The name is for people who read the server's list of clients. The reply does not check: a user
+        // without the permission can still vote.
+        introduction.add(cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME));
+        let hints = self.asks_for_hints();
+        // NOLOOP: our own changes need no notification.
+        let tracking = hints.then(|| introduction.add(cmd("CLIENT").arg(&["TRACKING", "ON", "NOLOOP"])));
+        // After that, so that the server pushes later changes. A user without the permission can still vote.
+        let max_ttl = MaxTtlNote::of(&self.settings);
+        let noted = max_ttl.as_ref().map(|note| introduction.add(&note.request()));
+        let alone = self.settings.membership == Membership::Alone;
+        let supported = alone.then(|| SupportedCommands::ask(&mut introduction, &self.settings.key_prefix));
+        let of_redisson = self.login.address.layout() == Layout::Redisson;
+        let publishing = of_redisson.then(|| Publishing::ask(&mut introduction, &self.settings));
+        let marks = self.ask_for_marks(&mut introduction);
+        let inbox = if hints { self.subscribe(&mut introduction) } else { None };
+        let info = introduction.add(&cmd("INFO"));
+        Asked {
+            introduction,
+            hints,
+            start,
+            tracking,
+            max_ttl,
+            noted,
+            supported,
+            publishing,
+            marks,
+            inbox,
+            info,
+        }
+    }
+
+    /// Whether the server is asked to push changes.
+    fn asks_for_hints(&self) -> bool {
+        self.login.hears_pushes() && self.listeners.any()
     }
 
     /// Asks for what shows whether the data are those of the handshake before. Leaves a secret where there is none.
@@ -440,9 +488,20 @@ impl Connector {
 
     /// Finds the server, dials and logs in. Sends no requests yet.
     pub(super) async fn greet(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
+        let (connection, watch, _) = self.greet_and(None).await?;
+        Ok((connection, watch))
+    }
+
+    /// As [`greet`](Connector::greet), and sends the questions of an introduction with the login, if that decides nothing
+    /// about them. Returns when they were sent, if they were.
+    async fn greet_and(
+        &mut self,
+        introduction: Option<&Introduction>,
+    ) -> Result<(Connection, Option<Watch>, Option<Moment>), NodeError> {
         let Some(mut sentinels) = Sentinels::of(&self.login.address, &self.settings) else {
             debug_assert!(self.login.address.service().is_none(), "its Sentinels confirm no vote (rule T-1)");
-            return Ok((self.login.hello().await?, None));
+            let (connection, sent) = self.login.hello_and(introduction).await?;
+            return Ok((connection, None, sent));
         };
         let asked = self.settings.clock.now();
         // This has a timeout of its own, and reports which Sentinels have not answered. So it must end before
@@ -451,8 +510,9 @@ impl Connector {
         self.login.steps.next_within(limit.sentinels().saturating_add(limit.step()));
         let named = sentinels.master().await?;
         self.login.target = self.login.address.at(named.master.clone());
-        let connected = self.login.hello().await.map_err(|error| self.of_master(error))?;
-        Ok((connected, Some(sentinels.watch(named, asked))))
+        let connected = self.login.hello_and(introduction).await.map_err(|error| self.of_master(error));
+        let (connection, sent) = connected?;
+        Ok((connection, Some(sentinels.watch(named, asked)), sent))
     }
 
     /// Returns the address at which it found the server.

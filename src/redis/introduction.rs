@@ -39,10 +39,15 @@ impl Introduction {
         place
     }
 
-    /// Sends the requests, and receives the replies.
-    pub(super) async fn exchange(&self, connection: &mut Connection) -> Result<Replies, ConnectionError> {
-        let exchange = connection.exchange_subscribing(&self.requests, self.subscription.is_some());
-        let (replies, subscribed) = exchange.await?;
+    /// Writes the requests behind what the connection sends next.
+    pub(super) fn write(&self, connection: &mut Connection) {
+        connection.outbox().extend(self.requests.get_packed_pipeline());
+    }
+
+    /// Sends the requests, which were written, and receives the replies.
+    pub(super) async fn replies(&self, connection: &mut Connection) -> Result<Replies, ConnectionError> {
+        let replies = connection.replies(self.requests.len(), self.subscription.is_some());
+        let (replies, subscribed) = replies.await?;
         let mut replies: Vec<Option<Value>> = replies.into_iter().map(Some).collect();
         if let Some(ReplyTo(place)) = self.subscription.filter(|_| subscribed) {
             // Its channels were pushed.

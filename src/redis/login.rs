@@ -8,11 +8,13 @@ use redis::{Pipeline, ProtocolVersion, Value};
 use super::connect_timeout::Steps;
 use super::connection::{Connection, ConnectionError};
 use super::error::{Peer, SentCommand, explain, failed, unconnected, unexpected};
+use super::introduction::Introduction;
 use super::server_error::{ServerError, ServerErrorKind};
 use super::settings::Settings;
 use crate::address::{Address, Endpoint};
 use crate::node::password::{Password, READ_WITHIN};
 use crate::node::{NodeError, NodeErrorKind};
+use quorlock_protocol::Moment;
 
 /// Logs in at one address, and remembers the protocol version of its server.
 pub(super) struct Login {
@@ -39,17 +41,27 @@ impl Login {
 
     /// Dials and logs in, with the newest protocol version that the server supports.
     pub(super) async fn hello(&mut self) -> Result<Connection, NodeError> {
+        Ok(self.hello_and(None).await?.0)
+    }
+
+    /// As [`hello`](Login::hello), and writes the questions of an introduction behind the login, which saves a round trip, if
+    /// the login decides nothing about them. Returns when they were sent, if they were.
+    pub(super) async fn hello_and(
+        &mut self,
+        introduction: Option<&Introduction>,
+    ) -> Result<(Connection, Option<Moment>), NodeError> {
         let is_without = matches!(self.settings.password, Password::None) || self.peer == Peer::Sentinel;
         if self.address.user().is_some() && self.address.password().is_none() && is_without {
             // The message omits the user: it may be a password without its colon.
             let message = "its address has a user but no password; write `user:password@`, or `:password@`";
             return Err(failed(NodeErrorKind::Login, message));
         }
-        match self.log_in().await {
+        match self.log_in(introduction).await {
             Err(Refusal::Protocol) => {
                 // Remembered, so that an old server needs a second connection only once.
                 self.protocol = ProtocolVersion::RESP2;
-                self.log_in().await
+                // The introduction asked for pushes.
+                self.log_in(None).await
             }
             done => done,
         }
@@ -80,7 +92,10 @@ impl Login {
         self.protocol == ProtocolVersion::RESP3
     }
 
-    async fn log_in(&self) -> Result<Connection, Refusal> {
+    async fn log_in(
+        &self,
+        introduction: Option<&Introduction>,
+    ) -> Result<(Connection, Option<Moment>), Refusal> {
         let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
         self.steps.next(if negotiates { 2 } else { 1 });
         self.steps.set_accepted(false);
@@ -110,8 +125,15 @@ impl Login {
         for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
         }
+        // Otherwise it may leave its notes as another user or in another database, if the login fails.
+        let is_open = password.is_none() && self.address.database() == 0;
         self.steps.next(1);
-        let answers = connection.exchange(&login).await.map_err(|reason| {
+        connection.outbox().extend(login.get_packed_pipeline());
+        let sent = introduction.filter(|_| is_open).map(|introduction| {
+            introduction.write(&mut connection);
+            self.settings.clock.now()
+        });
+        let (answers, _) = connection.replies(login.len(), false).await.map_err(|reason| {
             if !reason.is_closed() {
                 return Refusal::Error(unconnected(reason));
             }
@@ -131,7 +153,7 @@ impl Login {
             }
             connection.client = connection.client.or(client_in(answer));
         }
-        Ok(connection)
+        Ok((connection, sent))
     }
 
     /// Returns the password as it is now. What the address of a Sentinel lacks, it has none of.

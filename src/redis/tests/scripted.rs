@@ -107,6 +107,25 @@ async fn a_node_that_was_down_is_found_within_a_second() {
     assert!(Virtual.now().since(back) <= Duration::from_millis(1100), "{:?}", Virtual.now().since(back));
 }
 
+/// If the login fails, they would be carried out as another user, or in another database.
+#[tokio::test(start_paused = true)]
+async fn no_question_is_sent_with_a_login_that_may_fail() {
+    for (address, together) in [
+        ("redis://scripted", true),
+        ("redis://scripted/0", true),
+        ("redis://:password@scripted", false),
+        ("redis://scripted/1", false),
+    ] {
+        let records = Records::default();
+        let settings = Settings { clock: Arc::new(Virtual), dial: Arc::new(records.clone()), ..settings() };
+        let node = RedisNode::with(Address::parse(address).unwrap(), settings);
+        assert!(node.ready().await.is_err(), "the server is silent");
+        let heard = String::from_utf8_lossy(&records.heard.lock().unwrap()).into_owned();
+        assert!(heard.contains("HELLO"), "{heard}");
+        assert_eq!(heard.contains("$4\r\nINFO\r\n"), together, "{address}: {heard}");
+    }
+}
+
 #[test]
 fn a_node_without_a_runtime_fails_with_that_reason() {
     let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
@@ -342,6 +361,26 @@ impl Dial for Scripted {
     }
 }
 
+/// A server that reads, and says nothing.
+#[derive(Clone, Debug, Default)]
+struct Records {
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Dial for Records {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let heard = Arc::clone(&self.heard);
+        tokio::spawn(async move {
+            let mut read = [0; 16 * 1024];
+            while let Ok(length @ 1..) = far.read(&mut read).await {
+                heard.lock().unwrap().extend(&read[..length]);
+            }
+        });
+        Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
+    }
+}
+
 /// A server that cannot be reached for now.
 #[derive(Debug)]
 struct Away {
@@ -369,14 +408,16 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
     let mut heard = [0; 16 * 1024];
     while let Ok(length @ 1..) = stream.read(&mut heard).await {
         let heard = String::from_utf8_lossy(&heard[..length]);
+        let has_id = matches!(behaviour, Behaviour::Numbered { .. } | Behaviour::EndsNone);
+        let greeting = match (heard.contains("HELLO"), has_id) {
+            (false, _) => "",
+            (true, true) => "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n",
+            (true, false) => "%0\r\n+OK\r\n+OK\r\n",
+        };
         let answer = match behaviour {
             Behaviour::Mute => String::new(),
             Behaviour::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
-            Behaviour::Numbered { .. } | Behaviour::EndsNone if heard.contains("HELLO") => {
-                "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n".into()
-            }
-            _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
-            _ if heard.contains("INFO") => {
+            _ if heard.contains("$4\r\nINFO\r\n") => {
                 let mut introduced = String::from(ONLY_SCRIPTS);
                 if let Behaviour::Numbered { later } = behaviour {
                     // The first is the reply to `CLIENT ID`.
@@ -386,7 +427,8 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
                     introduced = introduced.replacen("-NOPERM no", ":7", 1).replacen("-NOPERM no", ":0", 1);
                 }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
-                format!("{UNNOTED}+OK\r\n{tracking}{introduced}{NO_SECRET}${}\r\n{INFO}\r\n", INFO.len())
+                let info = format!("${}\r\n{INFO}\r\n", INFO.len());
+                [greeting, UNNOTED, "+OK\r\n", tracking, &introduced, NO_SECRET, &info].concat()
             }
             Behaviour::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
             Behaviour::EndsNone if heard.contains("KILL") => {

@@ -190,6 +190,23 @@ async fn a_cold_run_has_its_lock_after_four_round_trips() {
     assert_eq!(exchanges[2], 3, "exchanges with each node: {exchanges:?}");
 }
 
+#[tokio::test]
+async fn a_cold_run_without_a_password_has_its_lock_after_three_round_trips() {
+    let Some(servers) = servers(5).await else { return };
+    for server in servers.iter() {
+        server.command(&["CONFIG", "SET", "requirepass", ""]).await.unwrap();
+    }
+    let mut far = Far::plain(&servers).await;
+    for url in &mut far.urls {
+        *url = format!("redis://{}", url.rsplit_once('@').unwrap().1);
+    }
+    let exchanges = far.exchanges("without a password").await;
+    assert_eq!(
+        exchanges[2], 2,
+        "exchanges with each node, of which login and handshake are one: {exchanges:?}"
+    );
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_cold_run_over_tls_has_its_lock_after_five_round_trips() {
