@@ -21,11 +21,6 @@ const LONGEST_DELAY: u32 = 30;
 /// spread out.
 const DELAY: u32 = 100;
 
-/// Renewals of a process that would be due within this fraction (an eightieth) of their interval are due together, when the
-/// first of them may be: within 0.125 s of 10. A connection sends them in one write, which costs a third of as many writes.
-/// Within a larger one, a thousand renewals a second would be [postponed](RenewalSchedule::put_off).
-const TOGETHER: u32 = 80;
-
 /// The least time from one renewal to the next after many hints, as a fraction of the TTL: 1 s of 30. A server that pushes
 /// each key soon after it was read makes a lease cost ten times as much, and not more.
 const HINTED: u32 = 30;
@@ -57,8 +52,7 @@ impl RenewalSchedule {
     #[must_use]
     #[inline]
     pub fn new(every: Option<Duration>, ttl: Duration, sent: Moment) -> RenewalSchedule {
-        let schedule = RenewalSchedule { ttl, every, sent, due: None, retry: None };
-        RenewalSchedule { due: schedule.usually_due(), ..schedule }
+        RenewalSchedule { ttl, every, sent, due: every.map(|every| sent + every), retry: None }
     }
 
     /// Moves the next renewal forward to where `deadline` leaves no more than the timing wants when one is due: for a grant
@@ -195,12 +189,8 @@ impl RenewalSchedule {
         debug_assert!(before.is_none_or(|before| self.due <= Some(before)), "a handoff postponed a renewal");
     }
 
-    /// Returns when the next renewal is due if nothing is special about it.
     fn usually_due(&self) -> Option<Moment> {
-        let every = self.every?;
-        let due = self.sent + every;
-        let apart = Moment::since_origin(every / TOGETHER).nanos().max(1);
-        Some(due.back(Duration::from_nanos(due.nanos() % apart)))
+        self.every.map(|every| self.sent + every)
     }
 }
 
@@ -235,22 +225,6 @@ mod tests {
         schedule.send(second(111));
         confirm(&mut schedule, second(111), second(112));
         assert_eq!(schedule.due(), Some(second(121)));
-    }
-
-    #[test]
-    fn renewals_are_due_together_and_none_later_than_by_itself() {
-        let every = timing().renewal_every();
-        let due = |millis: u64, every: Duration| {
-            let sent = second(100) + Duration::from_millis(millis);
-            let due = RenewalSchedule::new(Some(every), TTL, sent).due().unwrap();
-            assert!(due <= sent + every && due.since(sent) >= every - every / 80, "{due:?} of {sent:?}");
-            due
-        };
-        let groups: std::collections::BTreeSet<_> = (0..1_000).map(|millis| due(millis, every)).collect();
-        assert_eq!(groups.len(), 8, "of a thousand in a second");
-        for every in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(7)] {
-            due(3, every);
-        }
     }
 
     #[test]
