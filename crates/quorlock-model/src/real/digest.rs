@@ -134,7 +134,7 @@ impl Parts<'_> {
             Stage::Queued { place, until } => (3, about(place), until.map(left)).hash(&mut self.rest),
             Stage::Pausing { until } => (4, left(*until)).hash(&mut self.rest),
         }
-        (self.now - wait.since, wait.has_place, wait.passed_over, format!("{:?}", wait.turns))
+        (wait.name, self.now - wait.since, wait.has_place, wait.passed_over, format!("{:?}", wait.turns))
             .hash(&mut self.rest);
         self.aged(&format!("{:?} {:?}", wait.contest, wait.places)).hash(&mut self.rest);
     }
