@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use crate::address::Layout;
@@ -44,7 +43,7 @@ use crate::node::{
     Capabilities, Capability, HintListener, KeyPages, ListedKeys, Node, NodeError, Responder, SharedRequest,
     StatusListener,
 };
-use crate::transport::reading_past_the_runtime;
+use crate::transport::is_past_the_runtime;
 
 mod admission;
 mod catch_panic;
@@ -150,20 +149,16 @@ impl Node for RedisNode {
                 return responder.send(Err(error));
             }
         };
-        let is_immediate = request.is_immediate();
         if let Err(unsent) = self.queue.send(PendingRequest { request, responder, permit, step: None }) {
             let reason = "the node was dropped";
-            return unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
-        }
-        if is_immediate {
-            self.home.poll_here();
+            unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        if Handle::try_current().is_err() {
-            // The thread that reads for a blocked runtime, which keeps its connection (rule O-12).
-            reading_past_the_runtime(|| self.home.poll_here());
+        if is_past_the_runtime() {
+            // A blocked runtime keeps its connection (rule O-12).
+            self.home.poll_here();
         }
         let begun = self.home.wake();
         let (inner, state) = (Arc::clone(&self.inner), Arc::clone(&self.state));

@@ -28,6 +28,8 @@ pub(crate) enum Event {
     Verdict(Arc<Round>, Verdict),
     /// Something may be due: it is time, or the coordinator is being closed.
     Look,
+    /// The same, by a thread that stands in for the runtime of the keeper, which may be blocked: it also reads answers.
+    Attend,
     /// A node says that a key of the lease has changed there. It may be reporting it.
     Hint,
     /// Responses have made the verdict on the renewal in flight certain. A node may be reporting it.

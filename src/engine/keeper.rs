@@ -18,7 +18,7 @@
 //!
 //! | event | effect |
 //! |---|---|
-//! | the lease is from an offer | The offer is taken up: a renewal is sent before the holder learns of the lease (`renewing`). |
+//! | the lease is from an offer | Its first renewal, which takes the offer up, is planned for soon (`renewing`); a thread sends it and reads the answers if the runtime is blocked (`take_up`). |
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal, by the response that makes it certain, or by a task where nodes are silent (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
@@ -144,7 +144,7 @@ impl Keeper {
         }
         let now = engine.now();
         let mut keeper = Keeper::of(engine, acquisition, claim, &round, fence, (now, deadline));
-        keeper.take_up(now, deadline);
+        keeper.plan_take_up(now, deadline);
         keeper
     }
 
@@ -262,9 +262,6 @@ impl Keeper {
         if self.state.runs_until(now).is_none() {
             return Err(self.state.lapsed(now));
         }
-        if let Some(deadline) = self.state.was_taken_up() {
-            self.confirmed(deadline, now);
-        }
         let engine = &self.engine;
         match self.keep.due(now, || engine.are_many_renewing(), || engine.entropy.next_u64()) {
             Some(Due::Renewal) => self.renew(None),
@@ -344,6 +341,13 @@ impl LeaseKeeper for Keeper {
                     self.move_to_task();
                 }
                 return None;
+            }
+            Event::Attend => {
+                let looked = if now < self.wake(now) { Ok(false) } else { self.look(now) };
+                if let Some(renewing) = &self.renewing {
+                    renewing.round.wake_silent();
+                }
+                looked.map(|_| ())
             }
             Event::Look => match self.look(now) {
                 Ok(false) => {

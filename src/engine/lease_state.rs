@@ -18,12 +18,12 @@ use tokio::sync::{Notify, oneshot};
 use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
-use crate::quorum::round::{Listener, Round};
+use crate::quorum::round::Listener;
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token, Verdict};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
 /// The state that a lease, its watchers and its keeper share.
 #[derive(Debug)]
@@ -36,10 +36,8 @@ pub(crate) struct LeaseState {
     pub(crate) store_revision: Option<NonZeroU64>,
     /// Read by [`runs_until`](LeaseState::runs_until).
     term: Term,
-    /// The renewal that takes up an offer.
-    take_up: Mutex<TakeUp>,
-    /// Whether it is in flight.
-    takes_up: AtomicBool,
+    /// Whether it is from an offer that no renewal has taken up yet.
+    is_untaken: AtomicBool,
     /// The claim's mode, until the holder downgrades.
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
@@ -91,18 +89,6 @@ enum KeeperSlot {
     Closed(Option<Box<VoteReport>>),
 }
 
-/// The renewal by which an offered lease is taken up (rule O-12).
-#[derive(Default, Debug)]
-enum TakeUp {
-    /// There is none.
-    #[default]
-    None,
-    /// It is in flight, and would make the lease valid until this moment.
-    Asked(Arc<Round>, Moment),
-    /// A quorum has confirmed it until this moment, which the keeper does not know yet.
-    Confirmed(Moment),
-}
-
 /// Omits the keeper, whose output would contain this lease.
 impl fmt::Debug for KeeperSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,8 +117,7 @@ impl LeaseState {
             store_revision,
             mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.min(deadline)),
-            take_up: Mutex::default(),
-            takes_up: AtomicBool::new(false),
+            is_untaken: AtomicBool::new(false),
             hold_until,
             capabilities,
             timers: timers.clone(),
@@ -152,12 +137,8 @@ impl LeaseState {
         self.mode.lock()
     }
 
-    /// Returns the deadline, if the lease is still valid at `now`. One from an offer is valid for a second at most until its
-    /// first renewal is confirmed, so the answers are counted before.
+    /// Returns the deadline, if the lease is still valid at `now`.
     pub(crate) fn runs_until(&self, now: Moment) -> Option<Moment> {
-        if self.takes_up.load(Ordering::Acquire) {
-            self.count_take_up(now);
-        }
         self.term.remaining(now)
     }
 
@@ -166,54 +147,24 @@ impl LeaseState {
         self.term.remaining(Moment::ORIGIN)
     }
 
-    /// Records that `round` takes up the offer that the lease is from, and if confirmed makes it valid until `deadline`.
-    pub(crate) fn take_up(&self, round: &Arc<Round>, deadline: Moment) {
-        *self.take_up.lock() = TakeUp::Asked(round.clone(), deadline);
-        self.takes_up.store(true, Ordering::Release);
+    /// Records whether the lease is from an offer that no renewal has taken up yet.
+    pub(crate) fn set_untaken(&self, is_untaken: bool) {
+        self.is_untaken.store(is_untaken, Ordering::Relaxed);
     }
 
-    /// Returns until when the renewal that took up the offer is valid, once.
-    pub(crate) fn was_taken_up(&self) -> Option<Moment> {
-        let mut take_up = self.take_up.lock();
-        let TakeUp::Confirmed(until) = *take_up else { return None };
-        *take_up = TakeUp::None;
-        Some(until)
+    /// Whether the lease goes on, and no renewal has taken up the offer that it is from: it ends soon.
+    pub(crate) fn is_untaken(&self) -> bool {
+        self.is_untaken.load(Ordering::Relaxed) && !self.has_ended()
     }
 
-    /// Reads what has arrived about the renewal that takes up an offer, on this thread, since the runtime may be blocked.
-    /// Returns whether more may arrive in time.
-    pub(crate) fn read_answers(&self) -> bool {
-        let round = match &*self.take_up.lock() {
-            TakeUp::Asked(round, _) => round.clone(),
-            TakeUp::None | TakeUp::Confirmed(_) => return false,
-        };
-        // Without the mutex: what is read may be about this lease.
-        round.wake_silent();
-        self.runs_until(self.timers.now()).is_some() && self.takes_up.load(Ordering::Acquire)
-    }
-
-    fn count_take_up(&self, now: Moment) {
-        let mut take_up = self.take_up.lock();
-        if let TakeUp::Asked(round, until) = &*take_up
-            && round.tally(now).verdict() == Some(Verdict::Won)
-        {
-            let until = until.back(round.sent.since(round.counts_from()));
-            // If that is in time, as for any renewal (rule I-9).
-            self.renew(until, now);
-            *take_up = TakeUp::Confirmed(until);
-            self.takes_up.store(false, Ordering::Release);
-        }
+    /// Has the keeper do what is due and read the answers on this thread: its runtime may be blocked.
+    pub(crate) fn attend(self: &Arc<Self>) {
+        self.handle(Event::Attend);
     }
 
     /// Returns the term, and the moment beyond which no renewal moves its deadline.
     pub(crate) fn term(&self) -> (&Term, Moment) {
         (&self.term, self.hold_until)
-    }
-
-    /// Applies a renewal, confirmed by a quorum at `now`, that is valid until `deadline`. Returns
-    /// whether the lease is still valid.
-    pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
-        self.term.renew(self.hold_until.min(deadline), now)
     }
 
     /// Returns how much longer the lease is valid at `now`.

@@ -41,7 +41,7 @@ use quorlock_protocol::machine::{
     self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo,
 };
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{FencingToken, LoggedHold, Moment, Tally};
+use quorlock_protocol::{FencingToken, LoggedHold, Moment};
 
 pub(crate) use followed::Followed;
 pub(crate) use quorlock_protocol::machine::Expect;
@@ -260,19 +260,9 @@ impl<M: Machine> Driven<M> {
         self.inner.lock().machine.round().all_voted()
     }
 
-    /// Returns the count at `now`, with nodes past their timeout as unknown.
-    pub(crate) fn tally(&self, now: Moment) -> Tally {
-        self.inner.lock().machine.round().tally(&*self.nodes, now)
-    }
-
     /// Returns the state of the claim's key on each node, as far as known.
     pub(crate) fn key_states(&self) -> KeyStates {
         self.inner.lock().machine.round().key_states()
-    }
-
-    /// Returns from when a grant of this round counts at a quorum (rule I-7).
-    pub(crate) fn counts_from(&self) -> Moment {
-        self.inner.lock().machine.round().counts_from(&*self.nodes)
     }
 
     /// Returns the store's own number of this grant.

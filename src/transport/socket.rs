@@ -14,15 +14,16 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A socket of Tokio. That knows of data only after its runtime has polled the operating system, which it cannot do while
-/// a task blocks its thread. Under [`reading_past_the_runtime`] the socket itself is read.
+/// a task blocks its thread. [Past the runtime](past_the_runtime) the socket itself is read.
 pub(super) struct Socket<S>(pub(super) S);
 
 thread_local! {
     static PAST_THE_RUNTIME: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets `work` read what has arrived at sockets that the runtime takes for idle.
-pub(crate) fn reading_past_the_runtime<T>(work: impl FnOnce() -> T) -> T {
+/// Lets `work` stand in for runtimes that may be blocked: it polls the tasks of nodes itself, and reads what has arrived at
+/// sockets that a runtime takes for idle.
+pub(crate) fn past_the_runtime<T>(work: impl FnOnce() -> T) -> T {
     struct Before(bool);
 
     impl Drop for Before {
@@ -35,6 +36,11 @@ pub(crate) fn reading_past_the_runtime<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Whether this thread stands in for runtimes.
+pub(crate) fn is_past_the_runtime() -> bool {
+    PAST_THE_RUNTIME.get()
+}
+
 impl<S: AsyncRead + Handle + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -42,7 +48,7 @@ impl<S: AsyncRead + Handle + Unpin> AsyncRead for Socket<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.0).poll_read(context, buffer);
-        if polled.is_ready() || !PAST_THE_RUNTIME.get() {
+        if polled.is_ready() || !is_past_the_runtime() {
             return polled;
         }
         // Tokio's sockets do not block.

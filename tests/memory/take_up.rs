@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use quorlock::node::{Node, NodeError, Request, Responder, Response, SharedRequest, ask};
+use quorlock::protocol::take_up_after;
 use quorlock::runtime::{BoxFuture, Clock};
 use quorlock::{Coordinator, Lease};
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock};
@@ -105,18 +106,37 @@ fn unread(bench: &Bench) -> Vec<Unread> {
     bench.nodes.iter().map(node).collect()
 }
 
+/// How many renewals each node has answered, all the same.
+fn unread_renewals(nodes: &[Unread]) -> usize {
+    let counts: Vec<_> = nodes.iter().map(|node| node.arrived.lock().unwrap().len()).collect();
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    counts[0]
+}
+
+/// Passes the time until the lease is renewed.
+async fn until_taken_up(bench: &Bench, lease: &Lease, nodes: &[Unread]) {
+    bench.pass(take_up_after(lease.remaining()) + 5 * MS).await;
+    assert_eq!(unread_renewals(nodes), 1);
+}
+
+fn read_answers(nodes: &[Unread]) {
+    for node in nodes {
+        drop(node.ready());
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn o12_the_renewal_that_takes_up_an_offer_leaves_before_the_holder_has_the_lease() {
+async fn o12_an_offer_is_taken_up_by_a_renewal_after_an_eighth_of_what_is_left() {
     let bench = bench(5);
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
     let left = lease.remaining();
-    assert!(left < Duration::from_millis(1_200), "{left:?} are left before an answer is read");
-    let waits = nodes.iter().all(|node| node.arrived.lock().unwrap().len() == 1);
-    assert!(waits, "it left with the lease, and once");
-    for node in &nodes {
-        drop(node.ready());
-    }
+    assert!(left < Duration::from_millis(1_200), "{left:?} are left of the offer");
+    bench.pass(take_up_after(left) - 5 * MS).await;
+    assert_eq!(unread_renewals(&nodes), 0, "most holders are done by then");
+    bench.pass(10 * MS).await;
+    assert_eq!(unread_renewals(&nodes), 1);
+    read_answers(&nodes);
     // No task has run meanwhile.
     let left = lease.remaining();
     assert!(left > VALIDITY - 100 * MS, "{left:?} are left of a renewal");
@@ -131,10 +151,9 @@ async fn o12_i9_answers_that_are_counted_after_the_end_of_an_offer_are_too_late(
     let bench = bench(5);
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
+    until_taken_up(&bench, &lease, &nodes).await;
     clock.jump_forward(Duration::from_secs(5));
-    for node in &nodes {
-        drop(node.ready());
-    }
+    read_answers(&nodes);
     assert!(lease.check().is_err(), "another client may have held the lock meanwhile");
 }
 
@@ -143,15 +162,25 @@ async fn o12_i8_an_offer_that_a_minority_has_renewed_ends() {
     let bench = bench(5);
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
+    until_taken_up(&bench, &lease, &nodes).await;
     for node in &nodes[..3] {
         node.arrived.lock().unwrap().clear();
     }
-    for node in &nodes {
-        drop(node.ready());
-    }
+    read_answers(&nodes);
     assert!(lease.remaining() < Duration::from_millis(1_200));
     clock.jump_forward(Duration::from_secs(2));
     assert!(lease.check().is_err(), "two nodes have confirmed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn o12_a_lease_that_is_released_before_its_offer_is_taken_up_is_never_renewed() {
+    let bench = bench(5);
+    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
+    let lease = offered_to(&bench, &clock, &nodes).await;
+    bench.pass(50 * MS).await;
+    lease.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!((bench.keys(), unread_renewals(&nodes)), (0, 0));
 }
 
 /// The answers are still on their way.
@@ -160,12 +189,11 @@ async fn o12_a_lease_that_is_released_before_it_is_confirmed_leaves_no_key() {
     let bench = bench(5);
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
+    until_taken_up(&bench, &lease, &nodes).await;
     lease.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
-    for node in &nodes {
-        drop(node.ready());
-    }
+    read_answers(&nodes);
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
 }

@@ -91,8 +91,8 @@ async fn a_lock_is_offered_from_client_to_client() {
     assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
 }
 
-/// As on a machine with one processor: while the work blocks the only thread, nothing renews its lease, and nothing reads
-/// the answers to the renewal that has left with it: they take 20 ms.
+/// As on a machine with one processor: while the work blocks the only thread, its runtime neither sends the renewal that takes
+/// up the offer nor reads the answers.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the work blocks its thread")]
 fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
@@ -115,7 +115,7 @@ fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
             }
             let lease = lock(&client).acquire().await.unwrap();
             let (begun, left) = (SystemClock::default().now(), lease.remaining());
-            // Offered, and no answer was read yet.
+            // Offered, and not yet taken up.
             short += usize::from(left < LONG / 4);
             std::thread::sleep(LONG * 5 / 8);
             let blocked = SystemClock::default().now().since(begun);
@@ -139,7 +139,7 @@ fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
         working.unwrap()
     });
     if short == 0 {
-        println!("skipped: on a machine this busy, no lease was offered whose answers were still unread");
+        println!("skipped: on a machine this busy, no lease was offered");
     }
 }
 

@@ -85,7 +85,8 @@ pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
 pub use moment::{Moment, micros};
 pub use offer::{
     InboxId, InboxMessage, NextWaiter, OTHERS_FOR, OfferTerms, entry_context, is_fresh, least_left,
-    offer_heartbeat, offer_life, offer_renamed_after, prove, proven, queue_entry, releases_openly, unproven,
+    offer_heartbeat, offer_life, offer_renamed_after, prove, proven, queue_entry, releases_openly,
+    take_up_after, unproven,
 };
 pub use printable::{Printable, printable, printable_json};
 pub use queue::{

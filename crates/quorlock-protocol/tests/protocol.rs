@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FenceHint, FenceVotes, FencingToken, LeaseTiming, Moment, NoNumber, Past,
     Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
-    believed, fraction, least_left, node_timeout, offer_life, releases_openly, turn_key,
+    believed, fraction, least_left, node_timeout, offer_life, releases_openly, take_up_after, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -439,6 +439,12 @@ fn o9_one_release_in_eight_is_open_and_all_after_an_outside_holder() {
 fn o5_an_offer_is_accepted_with_enough_time_to_renew() {
     let left = |trip| least_left(Duration::from_millis(1_200), Duration::from_millis(trip)).as_millis();
     assert_eq!([left(0), left(100)], [120, 300]);
+}
+
+#[test]
+fn o12_an_offer_is_taken_up_after_an_eighth_of_what_is_left_and_immediately_if_that_is_little() {
+    let waits = [1_200, 400, 392, 100].map(|left| take_up_after(Duration::from_millis(left)));
+    assert_eq!(waits, [150, 50, 0, 0].map(Duration::from_millis));
 }
 
 #[test]

@@ -11,14 +11,14 @@ use tracing::{debug, warn};
 use super::{Keeper, LastRound};
 use crate::engine::commands::{Ended, Event, RenewReply};
 use crate::engine::offer_inbox::Time;
-use crate::engine::take_up::read_in_time;
+use crate::engine::take_up::take_up_in_time;
 use crate::engine::throttle::InFlight;
 use crate::error::{LossReason, RenewError};
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Followed, Round};
 use crate::telemetry::{self, At};
 use quorlock_protocol::machine::{KeyStates, Latest, Renewed};
-use quorlock_protocol::{Claim, Mode, Moment, Verdict};
+use quorlock_protocol::{Claim, Mode, Moment, Verdict, take_up_after};
 
 /// A renewal in flight.
 pub(super) struct Renewing {
@@ -38,35 +38,24 @@ enum VerdictBy {
     Task(oneshot::Sender<()>),
 }
 
-/// The renewal that takes up an offer is repeated after this fraction (one third) of what is left, unless it is confirmed.
-const TAKEN_UP_AGAIN: u32 = 3;
-
 impl Keeper {
-    /// Takes up an offer, whose lease is valid until `deadline`, by a renewal for a full TTL that leaves before the holder
-    /// learns of the lease (rule O-12): it may block the thread next. No task waits for the answers; they are counted when
-    /// the lease is asked for its deadline.
-    pub(super) fn take_up(&mut self, now: Moment, deadline: Moment) {
-        self.stop_repairs();
-        let latest = self.leave_rounds();
-        let round = self.ask_to_renew(SharedRequest::immediate, |_| true);
-        self.keep.settle(latest);
-        self.keep.schedule_mut().send(round.sent);
-        self.state.take_up(&round, self.engine.drift.deadline(round.sent, self.ttl()));
-        self.follow(round);
+    /// Plans the renewal for a full TTL that takes up an offer, whose lease is valid until `deadline` (rule O-12). A lock that
+    /// is released before needs none. A thread sends it and reads the answers if the holder blocks the runtime.
+    pub(super) fn plan_take_up(&mut self, now: Moment, deadline: Moment) {
+        self.keep.stop_repairs();
+        self.wants_repair = false;
+        let due = now + take_up_after(deadline.since(now));
+        self.keep.schedule_mut().begin_at(due);
+        self.state.set_untaken(true);
         if self.engine.offers.as_ref().is_some_and(|offers| offers.time == Time::Real) {
-            read_in_time(&self.state);
+            take_up_in_time(&self.state, due);
         }
-        self.keep.schedule_mut().begin_at(now + deadline.since(now) / TAKEN_UP_AGAIN);
     }
 
     /// Asks nodes for a full TTL.
-    fn ask_to_renew(
-        &self,
-        sending: impl FnOnce(SharedRequest) -> SharedRequest,
-        asked: impl Fn(usize) -> bool,
-    ) -> Arc<Round> {
+    fn ask_to_renew(&self, asked: impl Fn(usize) -> bool) -> Arc<Round> {
         let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl(), self.state.fence);
-        let request = sending(Request::Renew { claim, ttl, fencing_token }.into());
+        let request = SharedRequest::from(Request::Renew { claim, ttl, fencing_token });
         Round::start(&self.engine.nodes, Expect::Hold, ttl, |node| asked(node).then(|| request.clone()))
     }
 
@@ -85,7 +74,7 @@ impl Keeper {
         }
         // Abandon the previous round so that an unsent request cannot follow a release.
         let latest = self.leave_rounds();
-        let round = self.ask_to_renew(|request| request, |_| true);
+        let round = self.ask_to_renew(|_| true);
         self.keep.renew(latest, round.sent);
         self.wants_repair = false;
         let counted = self.engine.renewals.begin();
@@ -192,7 +181,7 @@ impl Keeper {
         {
             let left = self.leave_rounds();
             self.keep.settle(left);
-            let round = self.ask_to_renew(|request| request, |node| lacking.contains(node));
+            let round = self.ask_to_renew(|node| lacking.contains(node));
             self.follow(round);
         }
     }
@@ -209,11 +198,6 @@ impl Keeper {
         if mem::take(&mut self.hears) {
             self.engine.queues.stop_hearing_for(self.claim.keys(), &self.state);
         }
-    }
-
-    fn stop_repairs(&mut self) {
-        self.keep.stop_repairs();
-        self.wants_repair = false;
     }
 
     /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
@@ -326,6 +310,7 @@ impl Keeper {
     /// Schedules the renewal after one that is valid until `deadline`.
     pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
         self.hear();
+        self.state.set_untaken(false);
         let timing = self.engine.timing(self.ttl());
         if self.keep.confirmed(&*self.engine.nodes, &timing, deadline, now) {
             let (resource, left) = (&self.state.resource, deadline.since(now));

@@ -12,16 +12,7 @@ use super::Request;
 ///
 /// It dereferences to the request, and clones cheaply.
 #[derive(Clone)]
-pub struct SharedRequest(Arc<Inner>, Sending);
-
-/// When the bytes of a request leave.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sending {
-    /// When the node's task runs, which sends those of other callers as well.
-    Together,
-    /// Before `Node::ask` returns, if the connection can take them.
-    Immediate,
-}
+pub struct SharedRequest(Arc<Inner>);
 
 struct Inner {
     request: Request,
@@ -33,20 +24,6 @@ struct Inner {
 const USUAL: usize = 384;
 
 impl SharedRequest {
-    /// The same request, sent before `Node::ask` returns: the caller may block the thread afterwards.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn immediate(self) -> SharedRequest {
-        SharedRequest(self.0, Sending::Immediate)
-    }
-
-    /// Whether it is to be sent before `ask` returns.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn is_immediate(&self) -> bool {
-        self.1 == Sending::Immediate
-    }
-
     /// Returns the encoded request, if the first server used this `form`.
     #[doc(hidden)]
     #[must_use]
@@ -64,7 +41,7 @@ impl SharedRequest {
 
 impl From<Request> for SharedRequest {
     fn from(request: Request) -> SharedRequest {
-        SharedRequest(Arc::new(Inner { request, encoded: OnceLock::new() }), Sending::Together)
+        SharedRequest(Arc::new(Inner { request, encoded: OnceLock::new() }))
     }
 }
 
