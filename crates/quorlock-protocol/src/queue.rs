@@ -32,7 +32,7 @@ pub const LEAST_TURN: Duration = Duration::from_millis(25);
 /// The heartbeat of the first two, which are notified of every change of the lock: plus or minus a
 /// quarter.
 const FIRST: Duration = Duration::from_millis(1_100);
-/// The shortest heartbeat of those behind them, in a moving queue …
+/// The shortest heartbeat of the third, in a moving queue, and by how much that of each behind it is longer …
 const SHORTEST: Duration = Duration::from_millis(100);
 /// … the longest of these …
 const LONGEST_NEAR: Duration = Duration::from_secs(1);
@@ -115,7 +115,8 @@ impl QueueHeartbeat {
             0 if free => turn,
             0 | 1 if !free => FIRST * 3 / 4 + fraction(FIRST / 2, random),
             ..MOST_PLACES => {
-                let shortest = SHORTEST.max(turn * 2).min(LONGEST_NEAR);
+                // One that asks early is enough.
+                let shortest = (SHORTEST.max(turn * 2) * ahead.saturating_sub(1).max(1)).min(LONGEST_NEAR);
                 self.near =
                     if moved || free { shortest } else { (self.near * 2).clamp(shortest, LONGEST_NEAR) };
                 self.near / 2 + fraction(self.near / 2, random)
@@ -157,7 +158,8 @@ mod tests {
         let millis = |rest: Duration| rest.as_millis();
         assert_eq!(millis(heartbeat.next(MOST_PLACES, false, TURN, u64::MAX)), 2_000);
         let mut near = |ahead| millis(heartbeat.next(ahead, false, TURN, u64::MAX));
-        assert_eq!([7, 6, 6, 6, 6, 6, 6, 5].map(&mut near), [100, 100, 200, 400, 800, 1_000, 1_000, 100]);
+        assert_eq!([7, 6, 6, 6, 4, 4, 3, 2].map(&mut near), [600, 500, 1_000, 1_000, 300, 600, 200, 100]);
+        assert_eq!([2, 2, 2, 2, 2].map(&mut near), [200, 400, 800, 1_000, 1_000]);
         assert_eq!([1, 0].map(near), [1_375; 2], "the first two are notified of the lock");
         assert_eq!(millis(heartbeat.without_notice(0, u64::MAX)), 100);
     }
