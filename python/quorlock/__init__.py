@@ -44,7 +44,9 @@ from quorlock.errors import (
 from quorlock.votes import (
     Finding,
     Holder,
+    HoldLog,
     Leader,
+    LoggedHold,
     Names,
     NodeHealth,
     Observed,
@@ -64,10 +66,12 @@ __all__ = [
     "Finding",
     "Full",
     "Held",
+    "HoldLog",
     "Holder",
     "Leader",
     "Lease",
     "Lock",
+    "LoggedHold",
     "Lost",
     "LostEvent",
     "Misconfigured",
@@ -128,8 +132,9 @@ def connect(nodes: str | Iterable[str] | None = None, **settings: Unpack[Connect
     has the password in its first line, and is read again for each connection, since it may change. `tls_ca` is a file
     of authorities, `tls_cert` and `tls_key` the client's certificate, and `tls_server_name` the name in those of the
     servers. `key_prefix` is put before each name, and `label` is what others see of this client. `log` is how many
-    holds of each lock the nodes keep, for the command `quorlock log`: 0 unless set, at most 200. `quorum`,
-    `node_timeout`, `connect_timeout` and `drift` are explained at `Builder` in the documentation of the library.
+    holds of each lock the nodes keep, for `Lock.log` and the command `quorlock log`: 0 unless set, at most 200.
+    `quorum`, `node_timeout`, `connect_timeout` and `drift` are explained at `Builder` in the documentation of the
+    library.
     """
     return Coordinator(_settings.connect(nodes, settings))
 
@@ -201,6 +206,16 @@ class Lock(_Wanted):
     def until_free(self) -> None:
         """Waits until no client holds the lock, and acquires nothing. Raises as `acquire`."""
         self._lock.until_free()
+
+    def log(self) -> HoldLog:
+        """Reads who held the lock before, from when and for how long, and how that ended: the latest last. Waits for
+        each node at most its timeout.
+
+        Only clients whose setting `log` says so have logged a hold, and only Redis and Valkey servers and clusters keep
+        it, for a week after the last. A semaphore has a log for each permit: `q.lock("exports#0").log()`. Raises
+        `ConfigError` if no node keeps a log, and for `lock_all`; nodes that do not answer are in its `report`.
+        """
+        return self._lock.log()
 
     def revoke(self, token: bytes) -> VoteReport:
         """Takes the lock away from the holder with this token, which `inspect().holder.token` has."""

@@ -5,7 +5,7 @@ from typing import Any, final, overload
 from typing_extensions import Self
 
 import quorlock
-from quorlock.votes import Finding, Names, NodeHealth, Observed, VoteReport, Waiters, Waiting
+from quorlock.votes import Finding, HoldLog, Names, NodeHealth, Observed, VoteReport, Waiters, Waiting
 
 __all__ = [
     "Connection",
@@ -160,6 +160,10 @@ class Lock:
     def until_free(self, reactor: None = None) -> None: ...
     @overload
     def until_free(self, reactor: Reactor) -> int: ...
+    @overload
+    def log(self, reactor: None = None) -> HoldLog: ...
+    @overload
+    def log(self, reactor: Reactor) -> int: ...
     @overload
     def revoke(self, token: bytes, reactor: None = None) -> VoteReport: ...
     @overload

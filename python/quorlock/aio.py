@@ -20,7 +20,7 @@ from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._lease import BaseLease, BaseLostEvent, report
 from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
 from quorlock.errors import Lost
-from quorlock.votes import Finding, Names, Observed, VoteReport, Waiters
+from quorlock.votes import Finding, HoldLog, Names, Observed, VoteReport, Waiters
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -375,6 +375,11 @@ class Lock(_Wanted):
     async def until_free(self) -> None:
         """As `quorlock.Lock.until_free`."""
         await _run(self._lock.until_free)
+
+    async def log(self) -> HoldLog:
+        """As `quorlock.Lock.log`."""
+        log: HoldLog = await _run(self._lock.log)
+        return log
 
     async def revoke(self, token: bytes) -> VoteReport:
         """As `quorlock.Lock.revoke`."""

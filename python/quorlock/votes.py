@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 __all__ = [
     "Finding",
+    "HoldLog",
     "Holder",
     "Leader",
+    "LoggedHold",
     "Names",
     "NodeHealth",
     "Observed",
@@ -34,6 +37,7 @@ Outcome = Literal[
     "skipped",
     "unknown",
 ]
+Ended = Literal["released", "passed_on", "retained", "expired", "quorum_lost", "max_hold", "closed"]
 Severity = Literal["unsafe", "warning", "unknown", "note"]
 Status = Literal["unknown", "connected", "quarantined", "partial", "stalled", "unreachable", "other"]
 
@@ -187,6 +191,47 @@ class Waiters(list[Waiter]):
     def __init__(self, waiters: Iterable[Waiter] = (), has_more: bool = False) -> None:
         super().__init__(waiters)
         self.has_more = has_more
+
+
+@dataclass(frozen=True)
+class LoggedHold:
+    """A hold of a lock that has ended, as its holder has logged it."""
+
+    #: `host:pid`, and the label of the holder.
+    context: str
+    #: When the lock was acquired, in UTC, by the clock of the holder's host.
+    acquired: datetime
+    #: For how many seconds it was held.
+    held_for: float
+    #: How that ended: as `Lost.reason`, or `passed_on` to the next caller of the same process, or `retained`.
+    ended: Ended
+    #: `None` with `fencing=False`.
+    fencing_token: int | None
+    #: Whether other readers could hold the lock as well.
+    shared: bool
+    #: The first random digits of the lease's `token`. It releases nothing. Leases that were passed on may share it.
+    id: str
+    #: How many nodes have the entry. Fewer than a quorum is no alarm: the holder does not wait for them.
+    nodes: int
+    #: All this in words.
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class HoldLog(list[LoggedHold]):
+    """The holds of a lock that have ended, in the order in which they did by the clocks of their holders: the latest
+    last. It is a help for people, and no proof: a client that was killed, or cut off from the nodes, has left no entry,
+    and neither has one that does not log."""
+
+    #: Which nodes answered: those that are `granted`. One that keeps no log is `skipped`. Entries may be missing if
+    #: `report.granted` is less than `report.needed`.
+    report: VoteReport
+
+    def __init__(self, holds: Iterable[LoggedHold], report: VoteReport) -> None:
+        super().__init__(holds)
+        self.report = report
 
 
 @dataclass(frozen=True)

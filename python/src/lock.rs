@@ -462,6 +462,17 @@ impl Lock {
         })
     }
 
+    /// Reads who held it before.
+    #[pyo3(signature = (reactor=None))]
+    fn log(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let lock = self.single(py, "log()")?;
+        let background = self.connection.get().live(py)?.background.clone();
+        dispatch(py, &background, reactor, async move {
+            let read = lock.log().await;
+            move |py: Python<'_>| report::log(py, &read.map_err(|e| error::of_config(py, &e))?)
+        })
+    }
+
     /// Takes it away from the holder with this token.
     #[pyo3(signature = (token, reactor=None))]
     fn revoke(&self, py: Python<'_>, token: &[u8], reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use pyo3::IntoPyObjectExt as _;
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use quorlock::doctor::{Finding, Subject};
+use quorlock::duration;
 use quorlock::election::Observed;
 use quorlock::health::{NodeHealth, NodeStatus};
-use quorlock::lock::{QueueListing, Waiting};
+use quorlock::lock::{HoldLog, QueueListing, SeenHold, Waiting};
 use quorlock::node::Expiry;
+use quorlock::protocol::{Mode, printable};
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
 use crate::keywords::for_python;
@@ -96,6 +99,36 @@ pub(crate) fn queue(py: Python<'_>, listing: &QueueListing) -> PyResult<Py<PyAny
         make(py, "Waiter", (waiter.id.to_string(), waiter.waited.as_secs_f64(), &waiter.context))
     });
     make(py, "Waiters", (waiters.collect::<PyResult<Vec<_>>>()?, listing.has_more))
+}
+
+pub(crate) fn log(py: Python<'_>, log: &HoldLog) -> PyResult<Py<PyAny>> {
+    let holds = log.holds.iter().map(|seen| hold(py, seen)).collect::<PyResult<Vec<_>>>()?;
+    make(py, "HoldLog", (holds, of_votes(py, &log.report)?))
+}
+
+fn hold(py: Python<'_>, SeenHold { hold, nodes, .. }: &SeenHold) -> PyResult<Py<PyAny>> {
+    let acquired = (SystemTime::UNIX_EPOCH + hold.acquired).into_pyobject(py)?;
+    let is_shared = hold.mode == Mode::Shared;
+    let text = format!(
+        "{}, {}{} for {}: {}",
+        acquired.call_method1("isoformat", (" ", "seconds"))?,
+        printable(&hold.context),
+        if is_shared { " (shared)" } else { "" },
+        duration::format(hold.held_for),
+        hold.end
+    );
+    let arguments = (
+        &hold.context,
+        acquired,
+        hold.held_for.as_secs_f64(),
+        hold.end.word(),
+        hold.fencing_token.map(u64::from),
+        is_shared,
+        &hold.id,
+        nodes,
+        text,
+    );
+    make(py, "LoggedHold", arguments)
 }
 
 pub(crate) fn health(py: Python<'_>, nodes: &[NodeHealth]) -> PyResult<Py<PyAny>> {

@@ -1,11 +1,17 @@
 """Fixtures: servers for all tests, which no test kills, and a coordinator on them."""
 
+from __future__ import annotations
+
+import asyncio
+import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from _pytest.terminal import TerminalReporter
 
 import quorlock
+from programs import Face
 from quorlock.testing import Servers, servers
 
 
@@ -19,6 +25,33 @@ def nodes() -> Iterator[Servers]:
 def q(nodes: Servers) -> Iterator[quorlock.Coordinator]:
     with nodes.connect() as q:
         yield q
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def face(request: pytest.FixtureRequest, nodes: Servers) -> Iterator[Face]:
+    """A coordinator, and what waits for the result of a call of it."""
+    if request.param == "threads":
+        with nodes.connect() as q:
+            yield q, lambda result: result
+    else:
+        with asyncio.Runner() if hasattr(asyncio, "Runner") else Loop() as runner:
+            q = nodes.aio_connect()
+            yield q, lambda result: runner.run(result) if inspect.iscoroutine(result) else result
+            runner.run(q.close())
+
+
+class Loop:
+    """As `asyncio.Runner`, which Python 3.10 has not."""
+
+    def __enter__(self) -> Loop:
+        self.loop = asyncio.new_event_loop()
+        return self
+
+    def run(self, awaited: Any) -> Any:
+        return self.loop.run_until_complete(awaited)
+
+    def __exit__(self, *raised: object) -> None:
+        self.loop.close()
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from quorlock.testing import Servers
 
@@ -16,6 +16,9 @@ from quorlock.testing import Servers
 SOON = 60.0
 
 _T = TypeVar("_T")
+
+#: A coordinator, and what waits for the result of a call of it: for threads, or for asyncio.
+Face = tuple[Any, Callable[[Any], Any]]
 
 #: What each program begins with. It gets the addresses as arguments.
 _BEGIN = """

@@ -4,49 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import pickle
 import time
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import quorlock
-from programs import end, eventually, run, start
+from programs import Face, end, eventually, run, start
 from quorlock import _habits
 from quorlock.testing import Servers, servers
-
-Face = tuple[Any, Callable[[Any], Any]]
-
-
-@pytest.fixture(params=["threads", "asyncio"])
-def face(request: pytest.FixtureRequest, nodes: Servers) -> Iterator[Face]:
-    """A coordinator, and what waits for the result of a call of it."""
-    if request.param == "threads":
-        with nodes.connect() as q:
-            yield q, lambda result: result
-    else:
-        with asyncio.Runner() if hasattr(asyncio, "Runner") else Loop() as runner:
-            q = nodes.aio_connect()
-            yield q, lambda result: runner.run(result) if inspect.iscoroutine(result) else result
-            runner.run(q.close())
-
-
-class Loop:
-    """As `asyncio.Runner`, which Python 3.10 has not."""
-
-    def __enter__(self) -> Loop:
-        self.loop = asyncio.new_event_loop()
-        return self
-
-    def run(self, awaited: Any) -> Any:
-        return self.loop.run_until_complete(awaited)
-
-    def __exit__(self, *raised: object) -> None:
-        self.loop.close()
-
 
 #: What to write on a lock `lock`, a lease `lease` of it and a coordinator `q`, and what the error says.
 HABITS = {

@@ -56,22 +56,6 @@ def test_a_node_that_never_forgets_by_the_operators_word_votes_right_after_its_s
             assert [finding.check for finding in trusting.doctor()].count("never-forgets") == 3
 
 
-def test_holds_are_logged_for_the_command_if_the_coordinator_says_so(nodes: Servers) -> None:
-    key = "{logged}::quorlock:log:holds"
-
-    def log() -> str:
-        return nodes.command(0, "ZRANGEBYSCORE", key, "-inf", "+inf")
-
-    with nodes.connect() as q, q.lock("{logged}"):
-        pass
-    with nodes.connect(log=5, label="the second") as q, q.lock("{logged}"):
-        pass
-    eventually("the hold in the log", lambda: "the second" in log())
-    assert log().count("released") == 1, "it is off by default"
-    with pytest.raises(quorlock.ConfigError, match="200"):
-        nodes.connect(log=201)
-
-
 def test_a_key_without_an_expiry_is_held_for_ever(q: quorlock.Coordinator, nodes: Servers) -> None:
     for index in range(5):
         nodes.command(index, "SET", "endless", "of another program")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import quorlock
 from quorlock import aio
@@ -61,6 +62,10 @@ def blocking(q: quorlock.Coordinator) -> None:
     q.lock("waits", on_wait=lambda waiting: print(waiting.ahead + 1), owner=quorlock.Owner(), handoff=1)
     q.lock("waits", on_wait=lambda: None)  # type: ignore[arg-type, misc]
     q.lock_all(["handed on"], handoff=1)  # type: ignore[call-arg]
+    for hold in q.lock("logged").log():
+        since: datetime = hold.acquired
+        print(since, hold.ended == "lost")  # type: ignore[comparison-overlap]
+    q.semaphore("logged", 2).log()  # type: ignore[attr-defined]
     q.semaphore("owned", 2, owner=quorlock.Owner())  # type: ignore[call-arg]
     quorlock.connect(config="quorlock.toml")
     q.lock("blocking").acquire(blocking=False)  # type: ignore[arg-type]
@@ -101,6 +106,7 @@ async def on_a_loop(q: aio.Coordinator) -> None:
 
     perhaps: str | None = await once(1)
     q.lock("notice", notice=1, shared=True)
+    answered: int = (await q.lock("logged").log()).report.granted
     q.semaphore("shared", 2, shared=True)  # type: ignore[call-arg]
     print(perhaps)
-    print(word, number)
+    print(word, number, answered)
