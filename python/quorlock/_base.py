@@ -60,8 +60,9 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
 
         `on_wait` is called with a `Waiting` when this client, while it waits, learns which client of another
         coordinator holds the lock: on the thread of `lease.on_lost`, so it must be short. `owner` may acquire the lock
-        again while it holds it: see `Owner`. `handoff` is how often in a row, within one TTL, the lock may pass from
-        one caller of this process to the next before other processes get a chance: 64 by default, and 0 for never.
+        again while it holds it: see `Owner`. `handoff` is how often in a row the lock may pass from one caller of
+        this process to the next before other processes get a chance, 64 by default, and `handoff_within` for how long,
+        one TTL by default; either may be 0, for never.
 
         Of `quorlock.aio` alone: `async with` cancels its body `notice` before the validity ends, a tenth of the TTL by
         default and at most a second, and never more than a third of it.
@@ -74,14 +75,14 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
             shared=shared,
             metrics_class=group,
             owner=options.get("owner"),
-            handoff=_settings.times(options.get("handoff")),
+            **_settings.handing_on(options),
             **raw,
         )
         return _follow(self._lock(made, *context), raw["on_wait"], options.get("on_wait"))
 
     def lock_all(self, names: Iterable[str], **options: Unpack[SeveralLockOptions]) -> _L:
         """A lock of several names, acquired together or not at all. The order of the names does not matter. The options
-        are those of `lock`, without `shared`, `metrics_class` and `handoff`."""
+        are those of `lock`, without `shared`, `metrics_class`, `handoff` and `handoff_within`."""
         context = self._context("lock_all", options, SeveralLockOptions.__optional_keys__)
         raw = _settings.options(options)
         made = self._connection.lock(_settings.several(names), together=True, owner=options.get("owner"), **raw)
@@ -92,8 +93,8 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         of `lock`, without `shared`, `metrics_class` and `owner`."""
         context = self._context("semaphore", options, SemaphoreOptions.__optional_keys__)
         raw = _settings.options(options)
-        handoff = _settings.times(options.get("handoff"))
-        made = self._connection.semaphore(name, _settings.permits(permits), handoff=handoff, **raw)
+        handoff = _settings.handing_on(options)
+        made = self._connection.semaphore(name, _settings.permits(permits), **handoff, **raw)
         return _follow(self._semaphore(made, *context), raw["on_wait"], options.get("on_wait"))
 
     def _once(self, name: str, every: Duration, options: OnceOptions) -> tuple[_L, float]:

@@ -59,7 +59,7 @@ _OPTIONS = {
     **dict.fromkeys(["thread_local", "is_singleton", "strict"], _ANY_THREAD),
     "reentrant": _REENTRANT,
     "owner": "it is for q.lock() and q.lock_all()",
-    "handoff": "it is for q.lock() and q.semaphore()",
+    **dict.fromkeys(["handoff", "handoff_within"], "it is for q.lock() and q.semaphore()"),
     "blocking": _TRY,
     "auto_renewal": "write renew=False if the program renews the lease itself",
     "raise_on_release_error": 'write on_lost="warn", or "raise", which is the default',

@@ -92,6 +92,7 @@ class Connection:
         on_wait: int | None = None,
         owner: Owner | None = None,
         handoff: int | None = None,
+        handoff_within: float | None = None,
         not_in_outage: bool = False,
     ) -> Lock: ...
     def semaphore(
@@ -107,6 +108,7 @@ class Connection:
         fencing: bool = True,
         on_wait: int | None = None,
         handoff: int | None = None,
+        handoff_within: float | None = None,
     ) -> Lock: ...
     def election(
         self,

@@ -55,10 +55,18 @@ class LockOptions(TypedDict, total=False):
     on_wait: Callable[[Waiting], object] | None
 
 
+class RawHandoff(TypedDict):
+    """How a lease is handed on within this process, as the extension module takes it."""
+
+    handoff: int | None
+    handoff_within: float | None
+
+
 class SemaphoreOptions(LockOptions, total=False):
     """Those of a semaphore."""
 
     handoff: int | None
+    handoff_within: Duration | None
 
 
 class SeveralLockOptions(LockOptions, total=False):
@@ -67,10 +75,8 @@ class SeveralLockOptions(LockOptions, total=False):
     owner: _quorlock.Owner | None
 
 
-class OneLockOptions(SeveralLockOptions, total=False):
+class OneLockOptions(SeveralLockOptions, SemaphoreOptions, total=False):
     """Those of a lock of one name."""
-
-    handoff: int | None
 
     shared: bool
     metrics_class: str | None
@@ -205,9 +211,13 @@ def following(on_wait: Callable[[Waiting], object] | None) -> int | None:
     return _events.new_number()
 
 
-def times(handoff: int | None) -> int | None:
-    """How often a lease is handed on within this process."""
-    return 0 if handoff == 0 and not isinstance(handoff, bool) else whole(handoff, "handoff")
+def handing_on(given: SemaphoreOptions) -> RawHandoff:
+    """How often, and for how long, a lease is handed on within this process."""
+    times = given.get("handoff")
+    return {
+        "handoff": 0 if times == 0 and not isinstance(times, bool) else whole(times, "handoff"),
+        "handoff_within": seconds(given.get("handoff_within"), "handoff_within"),
+    }
 
 
 def options(given: LockOptions) -> RawOptions:

@@ -220,7 +220,8 @@ impl Connection {
 
     /// A lock of one name, or of several together.
     #[pyo3(signature = (names, *, together=false, shared=false, ttl=None, wait=None, renew=None, max_hold=None,
-        label=None, fencing=true, metrics_class=None, on_wait=None, owner=None, handoff=None, not_in_outage=false))]
+        label=None, fencing=true, metrics_class=None, on_wait=None, owner=None, handoff=None, handoff_within=None,
+        not_in_outage=false))]
     #[expect(
         clippy::too_many_arguments,
         clippy::fn_params_excessive_bools,
@@ -242,19 +243,20 @@ impl Connection {
         on_wait: Option<u64>,
         owner: Option<Py<Owner>>,
         handoff: Option<u32>,
+        handoff_within: Option<f64>,
         not_in_outage: bool,
     ) -> PyResult<Lock> {
         let kind = if together { Kind::Several } else { Kind::One { shared } };
         let mut options = Options::new(ttl, wait, renew, max_hold, label, fencing, metrics_class)?;
-        (options.on_wait, options.owner, options.handoff) = (on_wait, owner, handoff);
-        options.not_in_outage = not_in_outage;
+        options.handoff = (handoff, duration("handoff_within", handoff_within)?);
+        (options.on_wait, options.owner, options.not_in_outage) = (on_wait, owner, not_in_outage);
         options.wait = options.wait.or(slf.get().settings.shared.given().wait);
         Lock::new(py, slf, names, kind, options)
     }
 
     /// One of several permits.
     #[pyo3(signature = (name, permits, *, ttl=None, wait=None, renew=None, max_hold=None, label=None, fencing=true,
-        on_wait=None, handoff=None))]
+        on_wait=None, handoff=None, handoff_within=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn semaphore(
         slf: Py<Self>,
@@ -269,9 +271,11 @@ impl Connection {
         fencing: bool,
         on_wait: Option<u64>,
         handoff: Option<u32>,
+        handoff_within: Option<f64>,
     ) -> PyResult<Lock> {
         let mut options = Options::new(ttl, wait, renew, max_hold, label, fencing, None)?;
-        (options.on_wait, options.handoff) = (on_wait, handoff);
+        options.handoff = (handoff, duration("handoff_within", handoff_within)?);
+        options.on_wait = on_wait;
         options.wait = options.wait.or(slf.get().settings.shared.given().wait);
         Lock::new(py, slf, vec![name], Kind::Permit(permits), options)
     }

@@ -33,7 +33,8 @@ pub(crate) struct Options {
     /// The number of the callback for the progress of a wait.
     pub(crate) on_wait: Option<u64>,
     pub(crate) owner: Option<Py<Owner>>,
-    pub(crate) handoff: Option<u32>,
+    /// How often it is handed on, and within which time.
+    pub(crate) handoff: (Option<u32>, Option<Duration>),
     /// Whether a wait ends when no quorum of nodes answers any more, as redis-py's.
     pub(crate) not_in_outage: bool,
 }
@@ -70,7 +71,7 @@ impl Options {
             metrics_class,
             on_wait: None,
             owner: None,
-            handoff: None,
+            handoff: (None, None),
             not_in_outage: false,
         })
     }
@@ -98,8 +99,16 @@ impl Options {
             self.metrics_class.as_ref().map(|class| format!(", metrics_class={}", error::printable(class))),
         );
         set.extend(self.owner.as_ref().map(|_| ", owner=…".to_owned()));
-        set.extend(self.handoff.map(|times| format!(", handoff={times}")));
+        let (times, within) = self.handoff;
+        set.extend(times.map(|times| format!(", handoff={times}")));
+        set.extend(within.map(|within| format!(", handoff_within={}", within.as_secs_f64())));
         set.concat()
+    }
+
+    fn handoff(&self) -> Handoff {
+        let (times, within) = self.handoff;
+        let handoff = times.map(Handoff::times).unwrap_or_default();
+        within.map_or(handoff, |within| handoff.within(within))
     }
 }
 
@@ -342,10 +351,7 @@ fn wanted(
                 Some(owner) => lock.owner(&owner.get().here()),
                 None => lock,
             };
-            let lock = match options.handoff {
-                Some(times) => lock.handoff(Handoff::times(times)),
-                None => lock,
-            };
+            let lock = lock.handoff(options.handoff());
             Wanted::One(if *shared { lock.shared() } else { lock })
         }
         Kind::Several => {
@@ -357,10 +363,7 @@ fn wanted(
         }
         Kind::Permit(permits) => {
             let semaphore = with_options!(coordinator.semaphore(name, *permits), options);
-            Wanted::Permit(match options.handoff {
-                Some(times) => semaphore.handoff(Handoff::times(times)),
-                None => semaphore,
-            })
+            Wanted::Permit(semaphore.handoff(options.handoff()))
         }
     })
 }

@@ -63,6 +63,7 @@ HABITS = {
     "lock.break_()": "revoke",
     # What is of another call here
     "q.lock_all(['a'], shared=True)": "it is for q.lock()",
+    "q.lock_all(['a'], handoff_within=5)": "it is for q.lock() and q.semaphore()",
     "q.once('a', every=1, wait=5)": "once() has no keyword 'wait'",
     "q.lock('a', tt=5)": "lock() has no keyword 'tt'",
     "lock.aquire()": "no attribute 'aquire'",

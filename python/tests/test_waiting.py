@@ -130,6 +130,9 @@ def test_what_cannot_be_called_is_refused(q: quorlock.Coordinator) -> None:
     for handoff in [-1, True, 1.5]:
         with pytest.raises(quorlock.ConfigError, match="handoff="):
             q.lock("a", handoff=handoff)  # type: ignore[arg-type]
+    for within in [-1, True, "5"]:
+        with pytest.raises(quorlock.ConfigError, match="handoff_within="):
+            q.semaphore("a", 2, handoff_within=within)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="owner"):
         q.lock("a", owner="me")  # type: ignore[arg-type]
 
@@ -206,12 +209,21 @@ print(sum(map(float, counts)))
 
 
 @pytest.mark.parametrize(
-    ("handoff", "is_handed_on"), [("handoff=0", False), ("handoff=1", True), ("handoff=None", True)]
+    ("handoff", "is_handed_on"),
+    [
+        ("handoff=0", False),
+        ("handoff=1", True),
+        ("handoff=None", True),
+        ("handoff_within=0", False),
+        ("handoff_within=0.000_000_001", False),
+        ("handoff_within=timedelta(minutes=1)", True),
+        ("handoff=0, handoff_within=60", False),
+    ],
 )
 @pytest.mark.parametrize("made", ["lock('in turns'", "semaphore('permits in turns', 1"])
 def test_a_lease_is_handed_on_within_the_process_unless_that_is_off(
     made: str, handoff: str, is_handed_on: bool, nodes: Servers
 ) -> None:
-    ended = run(nodes, "import re" + _HANDED_ON.format(made=f"{made}, {handoff})"))
+    ended = run(nodes, "import re; from datetime import timedelta" + _HANDED_ON.format(made=f"{made}, {handoff})"))
     assert ended.returncode == 0, ended.stderr
     assert (float(ended.stdout) > 0) == is_handed_on, ended.stdout

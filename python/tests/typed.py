@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import quorlock
 from quorlock import aio
@@ -60,8 +60,10 @@ def blocking(q: quorlock.Coordinator) -> None:
     q.lock("notice", notice=1)  # type: ignore[call-arg]
     q.lock_all(["shared"], shared=True)  # type: ignore[call-arg]
     q.lock("waits", on_wait=lambda waiting: print(waiting.ahead + 1), owner=quorlock.Owner(), handoff=1)
+    q.semaphore("handed on", 2, handoff_within=timedelta(seconds=5))
     q.lock("waits", on_wait=lambda: None)  # type: ignore[arg-type, misc]
     q.lock_all(["handed on"], handoff=1)  # type: ignore[call-arg]
+    q.lock_all(["handed on"], handoff_within=1)  # type: ignore[call-arg]
     for hold in q.lock("logged").log():
         since: datetime = hold.acquired
         print(since, hold.ended == "lost")  # type: ignore[comparison-overlap]
@@ -105,7 +107,7 @@ async def on_a_loop(q: aio.Coordinator) -> None:
         return str(number)
 
     perhaps: str | None = await once(1)
-    q.lock("notice", notice=1, shared=True)
+    q.lock("notice", notice=1, shared=True, handoff_within=5)
     answered: int = (await q.lock("logged").log()).report.granted
     q.semaphore("shared", 2, shared=True)  # type: ignore[call-arg]
     print(perhaps)
