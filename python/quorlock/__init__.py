@@ -212,8 +212,9 @@ class Lock(_Wanted):
         each node at most its timeout.
 
         Only clients whose setting `log` says so have logged a hold, and only Redis and Valkey servers and clusters keep
-        it, for a week after the last. A semaphore has a log for each permit: `q.lock("exports#0").log()`. Raises
-        `ConfigError` if no node keeps a log, and for `lock_all`; nodes that do not answer are in its `report`.
+        it, for a week after the last. That of an election is of the lock of its name, and a semaphore has one for
+        each permit: `q.lock("exports#0").log()`. Raises `ConfigError` if no node keeps a log, and for `lock_all`; nodes
+        that do not answer are in its `report`.
         """
         return self._lock.log()
 

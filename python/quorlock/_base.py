@@ -106,7 +106,8 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
 
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> _E:
         """An election, of which one candidate is the leader. The options are `ttl`, `max_hold`, `wait` and `on_wait`,
-        as of `lock`, but a candidate waits for ever unless `wait` is set."""
+        as of `lock`, but a candidate waits for ever unless `wait` is set. What it announces is what others see of it,
+        in place of a `label`."""
         _habits.refuse("election", options.keys() - ElectionOptions.__optional_keys__)
         wait, ttl, longest = options.get("wait"), options.get("ttl"), options.get("max_hold")
         number = _settings.following(options.get("on_wait"))

@@ -79,7 +79,13 @@ _KEYWORDS = {
         "ttl": "the TTL is an option of the lock: q.lock(name, ttl=30)",
         "shared": "readers are an option of the lock: q.lock(name, shared=True)",
     },
-    **dict.fromkeys(["lock", "lock_all", "semaphore", "election", "once"], _OPTIONS),
+    **dict.fromkeys(["lock", "lock_all", "semaphore", "once"], _OPTIONS),
+    "election": {
+        **_OPTIONS,
+        "label": "others see what the candidate announces: election.campaign(value)",
+        **dict.fromkeys(["renew", "auto_renewal"], "leave it out: a leader renews its lease until it resigns"),
+        "fencing": "leave it out: every leader has a fencing token",
+    },
     "connect": {
         **dict.fromkeys(["host", "port", "hosts", "masters", "url", "urls", "db", "redis", "connection"], _ADDRESSES),
         **dict.fromkeys(["retry_count", "retry_delay", "retry_times"], _NOTIFIED),

@@ -64,6 +64,10 @@ HABITS = {
     # What is of another call here
     "q.lock_all(['a'], shared=True)": "it is for q.lock()",
     "q.lock_all(['a'], handoff_within=5)": "it is for q.lock() and q.semaphore()",
+    "q.election('a', label='web-3')": "election.campaign(value)",
+    "q.election('a', renew=False)": "a leader renews its lease until it resigns",
+    "q.election('a', fencing=False)": "every leader has a fencing token",
+    "q.election('a', timeout=5)": "wait=5 .* ttl=30",
     "q.once('a', every=1, wait=5)": "once() has no keyword 'wait'",
     "q.lock('a', tt=5)": "lock() has no keyword 'tt'",
     "lock.aquire()": "no attribute 'aquire'",

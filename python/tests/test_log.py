@@ -142,6 +142,13 @@ def test_each_permit_has_a_log(face: Face, nodes: Servers) -> None:
     assert read(face, f"{name}#{number}", 1)[0].fencing_token == permit.fencing_token
 
 
+def test_an_election_has_a_log_of_its_leaders(face: Face, nodes: Servers) -> None:
+    name = f"led {type(face[0]).__module__}"
+    with nodes.connect(log=9, label="unseen") as q:
+        q.election(name).campaign("http://10.0.0.7:8080").release()
+    assert read(face, name, 1)[0].context.partition(" ")[2] == "http://10.0.0.7:8080"
+
+
 def test_a_log_is_of_one_name_and_of_an_open_coordinator(face: Face) -> None:
     q, done = face
     with pytest.raises(quorlock.ConfigError, match=r"log\(\) is for a lock of one name"):

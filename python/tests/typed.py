@@ -68,6 +68,7 @@ def blocking(q: quorlock.Coordinator) -> None:
         since: datetime = hold.acquired
         print(since, hold.ended == "lost")  # type: ignore[comparison-overlap]
     q.semaphore("logged", 2).log()  # type: ignore[attr-defined]
+    q.election("labelled", label="web-3")  # type: ignore[call-arg]
     q.semaphore("owned", 2, owner=quorlock.Owner())  # type: ignore[call-arg]
     quorlock.connect(config="quorlock.toml")
     q.lock("blocking").acquire(blocking=False)  # type: ignore[arg-type]
