@@ -304,8 +304,13 @@ _followed: dict[str, Callable[[], None]] = {}
 
 
 def _after_fork_in_child() -> None:
-    global _state
     _quorlock.after_fork_in_child()
+    forget_parent()
+
+
+def forget_parent() -> None:
+    """Begins anew in a child: the threads are the parent's."""
+    global _state
     parent = _state
     # The lock of the parent may be held by a thread that does not exist here.
     _state = _State()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
 use quorlock::node::ListedKeys;
@@ -18,8 +18,9 @@ use tokio::sync::watch;
 use crate::election::Election;
 use crate::error::{self, duration};
 use crate::keywords::for_python;
+use crate::lease::release_kept;
 use crate::lock::{Kind, Lock, Options, Owner};
-use crate::process::{Own, Process};
+use crate::process::{Own, Process, notice_fork};
 use crate::reactor::{Reactor, dispatch, wait, warn_of_loop};
 use crate::report;
 
@@ -91,6 +92,7 @@ fn in_silence(_: &str) {}
 impl Connection {
     /// Returns the coordinator of this process, which a child makes at its first use.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
+        notice_fork(py)?;
         // Python runs without the mutex: another thread may wait for that with the interpreter.
         match self.connected().map_err(|error| error::config(py, &error))? {
             Some((live, false)) => Ok(live),
@@ -124,15 +126,16 @@ impl Connection {
     }
 }
 
-/// Closes several at the same time.
+/// Closes several at the same time, and releases what is kept of others.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>, connections: Vec<Py<Connection>>, timeout: f64) -> PyResult<()> {
     let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
     let live: Vec<_> = connections.into_iter().filter_map(|connection| connection.get().take()).collect();
-    let Some(first) = live.first() else { return Ok(()) };
-    let background = first.background.clone();
-    wait(py, &background, async move {
-        join_all(live.iter().map(|live| live.coordinator.close(timeout))).await;
+    let Some(background) = Process::here().background.get() else { return Ok(()) };
+    let kept = release_kept(py);
+    wait(py, background, async move {
+        let closed = join_all(live.iter().map(|live| live.coordinator.close(timeout)));
+        join(closed, background.within(timeout, kept)).await;
     })
 }
 

@@ -1,10 +1,12 @@
 //! A held lock.
 
 use std::ffi::CString;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::lock::Mutex;
 use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
@@ -19,7 +21,7 @@ type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 use crate::error::{self, duration};
 use crate::events::Called;
 use crate::keywords::for_python;
-use crate::process::{Own, Process};
+use crate::process::{Own, Process, notice_fork};
 use crate::reactor::{Outcome, Reactor, dispatch};
 
 pub(crate) enum Held {
@@ -119,7 +121,15 @@ impl Lease {
 
     /// Returns an error in a process that has inherited the lease: only its parent holds it.
     fn lasting(&self, py: Python<'_>) -> PyResult<&Lasting> {
+        notice_fork(py)?;
         self.held.get().ok_or_else(|| error::forked(py, &self.resource))
+    }
+
+    fn loss(&self) -> Option<&'static str> {
+        match self.held.get() {
+            Some(held) => held.watch.check().err().map(|lost| error::reason(lost.reason)),
+            None => Some(error::FORKED),
+        }
     }
 
     /// As [`Lease::lasting`], for calls that end it.
@@ -179,17 +189,16 @@ impl Lease {
 
     /// The remaining validity in seconds; 0 once it is over.
     #[getter]
-    fn remaining(&self) -> f64 {
-        self.held.get().map_or(0.0, |held| held.watch.remaining().as_secs_f64())
+    fn remaining(&self, py: Python<'_>) -> PyResult<f64> {
+        notice_fork(py)?;
+        Ok(self.held.get().map_or(0.0, |held| held.watch.remaining().as_secs_f64()))
     }
 
     /// Why the lease is over; `None` while it lasts.
-    #[getter]
-    fn loss(&self) -> Option<&'static str> {
-        match self.held.get() {
-            Some(held) => held.watch.check().err().map(|lost| error::reason(lost.reason)),
-            None => Some(error::FORKED),
-        }
+    #[getter(loss)]
+    fn loss_here(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        notice_fork(py)?;
+        Ok(self.loss())
     }
 
     /// What the nodes said to a release that no quorum has confirmed.
@@ -349,6 +358,26 @@ pub(crate) fn keep(py: Python<'_>, lease: Py<Lease>) {
     drop(over);
 }
 
+/// Releases what is kept, also of coordinators that no variable has.
+pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + use<> {
+    let kept = mem::take(&mut *Process::here().kept.lock());
+    let held = kept.iter().filter_map(|lease| lease.bind(py).cast::<Lease>().ok()?.get().held.get());
+    let slots = held.map(|held| {
+        held.ended.store(true, Ordering::Relaxed);
+        held.slot.clone()
+    });
+    let releases: Vec<_> = slots
+        .map(|slot| async move {
+            if let Some(held) = slot.lock().await.take() {
+                drop(held.release().await);
+            }
+        })
+        .collect();
+    async move {
+        join_all(releases).await;
+    }
+}
+
 enum Refused {
     Lost(Lost),
     Unsupported(String),
@@ -389,7 +418,7 @@ async fn until_notice(watch: &LeaseWatch, notice: Duration) -> Option<Lost> {
     // A lease from an offer begins with a second, and has its TTL after a round trip.
     let mut notice_for_now = notice.min(watch.remaining() / 2);
     loop {
-        let left = watch.remaining().saturating_sub(std::mem::replace(&mut notice_for_now, notice));
+        let left = watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
         if let Err(lost) = watch.check() {
             return Some(lost);
         }

@@ -49,6 +49,7 @@ mod _quorlock {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::process::begin();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -5,6 +5,7 @@
 //! and using it raises (`Lease::lasting`).
 
 use std::mem;
+use std::process;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::ThreadId;
@@ -21,6 +22,8 @@ use crate::events::{Called, Events, LeftOut, LogRecord};
 pub(crate) struct Process {
     /// How many forks are between the process that imported the module and this one.
     pub(crate) generation: u64,
+    /// The number that the system gives it.
+    id: OnceLock<u32>,
     pub(crate) records: Events<LogRecord>,
     pub(crate) left_out: LeftOut,
     pub(crate) called: Events<Called>,
@@ -42,6 +45,7 @@ impl Process {
     const fn new(generation: u64) -> Process {
         Process {
             generation,
+            id: OnceLock::new(),
             records: Events::new(),
             left_out: LeftOut::new(),
             called: Events::new(),
@@ -63,6 +67,21 @@ impl Process {
         }
         here
     }
+}
+
+/// Notes at the import which process this is.
+pub(crate) fn begin() {
+    let _ = Process::here().id.set(process::id());
+}
+
+/// Notices a fork by a program that does not call what Python calls after forks of its own, such as uWSGI.
+pub(crate) fn notice_fork(py: Python<'_>) -> PyResult<()> {
+    if Process::here().id.get().is_some_and(|id| *id != process::id()) {
+        // No other thread has the interpreter until this is done.
+        after_fork_in_child();
+        py.import("quorlock._events")?.call_method0("forget_parent")?;
+    }
+    Ok(())
 }
 
 /// Stops the background thread where it holds no lock, so that the child finds none that is locked for ever.
@@ -91,12 +110,19 @@ pub(crate) fn after_fork_in_parent() {
 pub(crate) fn after_fork_in_child() {
     let parent = Process::here();
     drop(parent.child.set(Box::new(Process::new(parent.generation + 1))));
+    begin();
 }
 
 /// Returns the number of the process that calls, to distinguish a parent from its children.
-#[pyfunction]
-pub(crate) fn generation() -> u64 {
+pub(crate) fn generation_here() -> u64 {
     Process::here().generation
+}
+
+/// The same for Python.
+#[pyfunction]
+pub(crate) fn generation(py: Python<'_>) -> PyResult<u64> {
+    notice_fork(py)?;
+    Ok(generation_here())
 }
 
 /// A value that only the process that made it may use or drop.
@@ -107,18 +133,18 @@ pub(crate) struct Own<T> {
 
 impl<T> Own<T> {
     pub(crate) fn new(value: T) -> Own<T> {
-        Own { generation: generation(), value: Some(value) }
+        Own { generation: generation_here(), value: Some(value) }
     }
 
     /// Returns nothing in a process that has inherited it.
     pub(crate) fn get(&self) -> Option<&T> {
-        self.value.as_ref().filter(|_| self.generation == generation())
+        self.value.as_ref().filter(|_| self.generation == generation_here())
     }
 }
 
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
-        if self.generation != generation() {
+        if self.generation != generation_here() {
             mem::forget(self.value.take());
         }
     }

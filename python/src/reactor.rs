@@ -19,8 +19,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
+use tokio::runtime::Handle;
 
-use crate::process::{Own, Process, generation};
+use crate::process::{Own, Process, generation_here, notice_fork};
 
 /// How often a wait looks for signals such as Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
@@ -106,6 +107,10 @@ pub(crate) fn wait<T: Send + 'static>(
     background: &Background,
     work: impl Future<Output = T> + Send + 'static,
 ) -> PyResult<T> {
+    if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+        // A host such as uWSGI ends the interpreter at its exit, when this thread has nothing local any more.
+        return py.detach(|| wait_on_another_thread(background, work));
+    }
     if is_main_thread() {
         let work = Box::pin(work);
         py.detach(|| wait_with_handlers(background, work))
@@ -120,6 +125,14 @@ pub(crate) fn wait<T: Send + 'static>(
             output
         })
     }
+}
+
+fn wait_on_another_thread<T: Send>(
+    background: &Background,
+    work: impl Future<Output = T> + Send,
+) -> PyResult<T> {
+    let output = thread::scope(|threads| threads.spawn(|| background.run(work)).join());
+    output.map_err(|_| PyRuntimeError::new_err("the work of this call panicked"))
 }
 
 /// Waits, and runs the handlers of signals meanwhile.
@@ -139,9 +152,9 @@ fn wait_with_handlers<T: Send + 'static>(
             drop(done.send(output));
         }
     });
-    let here = generation();
+    let here = generation_here();
     let ended = background.run_checking(LOOK, look_for_signals, &mut outcome);
-    if ended.is_err() && generation() == here {
+    if ended.is_err() && generation_here() == here {
         abort.abort();
         // It has cleaned up before the caller goes on. In a child that the handler forked it does not run.
         drop(background.run(outcome));
@@ -161,8 +174,10 @@ fn stay_away_from_an_exit() {
 
 /// Notes that the exit of the interpreter has begun, on this thread.
 #[pyfunction]
-pub(crate) fn begin_exit() {
+pub(crate) fn begin_exit(py: Python<'_>) -> PyResult<()> {
+    notice_fork(py)?;
     let _ = Process::here().exits.set(thread::current().id());
+    Ok(())
 }
 
 /// Runs the Python handlers of signals that have arrived.
@@ -249,7 +264,8 @@ fn forked() -> PyErr {
 #[pymethods]
 impl Reactor {
     #[new]
-    fn new() -> PyResult<Reactor> {
+    fn new(py: Python<'_>) -> PyResult<Reactor> {
+        notice_fork(py)?;
         let (readable, wake) = UnixStream::pair()?;
         readable.set_nonblocking(true)?;
         wake.set_nonblocking(true)?;

@@ -51,6 +51,98 @@ with lock as lease:
     eventually_gone(nodes, "of the child")
 
 
+#: What uses first what the parent has made, and what it prints in a child.
+FIRST_USES = {
+    "print(lease.lost.reason)": "forked",
+    "print(lease.remaining)": "0.0",
+    "print(lock.try_acquire())": "None",
+    "lease = q.lock('of the child').acquire(); lease.on_lost(said.append); lease.release(); said.wait()": "released",
+    "asyncio.run(on_a_loop())": "on a loop",
+    "lock.inspect(); exit()": "",
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_a_fork_by_a_host_that_does_not_say_so_to_python_is_noticed_by_the_child(use: str, nodes: Servers) -> None:
+    """As uWSGI does it."""
+    ended = run(
+        nodes,
+        f"""
+import ctypes
+from quorlock import aio
+q, on = connect(), aio_connect()
+lock = q.lock("forked in silence")
+lease = lock.acquire()
+
+class Said(list):
+    def wait(self):
+        while not self: time.sleep(0.01)
+        print(*self)
+
+said = Said()
+
+async def on_a_loop():
+    async with on.lock("of a loop"):
+        print("on a loop")
+
+child = ctypes.PyDLL(None).fork()
+if child == 0:
+    {use}
+    with q.lock("of the child", wait=5): pass
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+lease.check()
+lease.release()
+print("held")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split("\n")[:-1] == [*filter(None, [FIRST_USES[use]]), "held"], ended.stderr
+    eventually_gone(nodes, "of the child")
+
+
+def test_threads_of_a_child_that_notice_a_fork_together_are_of_one_process(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+import ctypes
+q = connect()
+child = ctypes.PyDLL(None).fork()
+if child == 0:
+    begin, leases = threading.Barrier(8), []
+    def work(number):
+        begin.wait()
+        leases.append(q.lock(f"of thread {number}").acquire())
+    threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    for lease in leases: lease.check()
+    print(len(leases), quorlock._quorlock.generation())
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "8 1\n", ended.stderr
+
+
+def test_a_host_that_ends_the_interpreter_after_its_main_thread_releases_what_is_held(nodes: Servers) -> None:
+    """As uWSGI does it: by what the C library calls at the exit."""
+    ended = run(
+        nodes,
+        """
+import ctypes
+libc = ctypes.PyDLL(None)
+libc.__cxa_atexit(ctypes.cast(ctypes.pythonapi.Py_FinalizeEx, ctypes.c_void_p), None, None)
+connect().lock("held by a host").acquire(keep=True)
+print("held", flush=True)
+libc.exit(0)
+""",
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "held\n", "")
+    assert stored(nodes, "held by a host") == []
+
+
 def test_forks_in_the_middle_of_work_hang_nothing(nodes: Servers) -> None:
     ended = run(
         nodes,
@@ -168,6 +260,12 @@ print("held")
     assert ended.returncode == 0
     assert (ended.stdout, ended.stderr) == ("held\n", "")
     assert not stored(nodes, "exit")
+
+
+def test_an_exit_releases_what_is_kept_of_a_coordinator_that_no_variable_has(nodes: Servers) -> None:
+    ended = run(nodes, 'connect().lock("kept until the exit").acquire(keep=True); print("held")')
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "held\n", "")
+    assert not stored(nodes, "kept until the exit")
 
 
 def test_an_error_exits_as_always_and_releases(nodes: Servers) -> None:
