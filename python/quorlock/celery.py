@@ -3,11 +3,13 @@
     celery -A app beat -S quorlock.celery:Scheduler
 
 The configuration of the app has `quorlock_nodes` (else what `quorlock.connect()` reads), `quorlock_name`
-("celery-beat"), and `quorlock_settings`, a dict of keyword arguments for `quorlock.connect`.
+("celery-beat"), and `quorlock_settings`, a dict of keyword arguments for `quorlock.connect`. In the settings of Django
+these are `CELERY_QUORLOCK_NODES` and so on, with the namespace `CELERY`.
 
-With RedBeat, whose own lock is switched off by `redbeat_lock_key = None`:
+With a schedule that all processes share, that of django-celery-beat, or of RedBeat, whose own lock is switched off by
+`redbeat_lock_key = None`:
 
-    class Scheduler(quorlock.celery.Leading, RedBeatScheduler):
+    class Scheduler(quorlock.celery.Leading, DatabaseScheduler):
         pass
 """
 
@@ -34,10 +36,12 @@ class Leading:
     """Lets a scheduler of beat send tasks only while it leads. It comes before the scheduler among the base
     classes.
 
-    This one is for schedulers with a schedule that all processes share, as RedBeat.
+    This one is for schedulers with a schedule that all processes share, as those of django-celery-beat and RedBeat.
+    What is due between two leaders is sent by the second, which knows what the first has sent.
     """
 
     app: Any
+    _tasks_since_sync: int
     _q: quorlock.Coordinator | None = None
     _lease: quorlock.Lease | None = None
     _margin = 0.0
@@ -60,6 +64,10 @@ class Leading:
             return super().apply_async(entry, *arguments, **keywords)  # type: ignore[misc]
         _LOG.warning("%s is not sent: this process no longer leads", entry.name)
         return None
+
+    def should_sync(self) -> bool:
+        """Whether to save what was sent: after each task, since another process may lead before the next."""
+        return self._tasks_since_sync > 0 or bool(super().should_sync())  # type: ignore[misc]
 
     def close(self) -> None:
         """Lets another process lead."""
@@ -93,6 +101,8 @@ class Leading:
         if self._lease is None:
             return False
         _LOG.info("this process leads, and sends the tasks")
+        # Beat begins with the schedule as it is now, and that of django-celery-beat reads it again.
+        self._heap, self._initial_read = None, True
         self._margin = min(1.0, self._lease.remaining / 10)
         return True
 
@@ -104,6 +114,10 @@ class Scheduler(Leading, PersistentScheduler):  # type: ignore[misc]
     What is due while another process leads is counted as sent, so that a new leader does not send it again. A
     task that is due between a crash and the end of the TTL may thus not be sent.
     """
+
+    def should_sync(self) -> bool:
+        """Whether to save the schedule, which is that of this process: every three minutes, as beat does."""
+        return bool(PersistentScheduler.should_sync(self))
 
     def tick(self, *arguments: Any, **keywords: Any) -> float:
         """Sends what is due while this process leads, and skips it while another does."""

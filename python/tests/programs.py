@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from quorlock.testing import Servers
@@ -64,6 +65,44 @@ def end(program: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
         out, err = program.communicate()
         raise AssertionError(f"it hung:\n{out}\n{err}") from None
     return subprocess.CompletedProcess(program.args, program.returncode, out, err)
+
+
+def set_up_django() -> None:
+    """Django for the tests of this process, with a database in memory."""
+    import django
+    from django.conf import settings
+    from django.core.management import call_command
+
+    if not settings.configured:
+        settings.configure(
+            DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+            DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+            INSTALLED_APPS=["django_celery_beat"] if find_spec("django_celery_beat") else [],
+            USE_TZ=True,
+        )
+        django.setup()
+        call_command("migrate", verbosity=0)
+
+
+def accounts() -> Any:
+    """The model of the page, with its table."""
+    set_up_django()
+    from django.apps import apps
+    from django.db import connection, models
+
+    if "shown" in apps.all_models and "account" in apps.all_models["shown"]:
+        return apps.all_models["shown"]["account"]
+
+    class Account(models.Model):
+        balance = models.IntegerField(default=0)
+        fencing_token = models.BigIntegerField(default=0)
+
+        class Meta:
+            app_label = "shown"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Account)
+    return Account
 
 
 def eventually(what: str, look: Callable[[], _T | None]) -> _T:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import types
 import uuid
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from programs import set_up_django
 from quorlock.testing import Servers, servers
 
 celery = pytest.importorskip("celery")
@@ -121,6 +124,55 @@ def test_a_closed_beat_lets_another_lead_which_sends_nothing_again(nodes: Server
     first.close()
     first.close()
     until(lambda: second.tick() is None or second.sent)
+    second.close()
+
+
+def test_settings_of_django_have_the_prefix_of_celery(nodes: Servers, tmp_path: Path) -> None:
+    app = celery.Celery("app", broker="memory://", set_as_current=False)
+    settings = types.SimpleNamespace(
+        CELERY_QUORLOCK_NODES=nodes.urls,
+        CELERY_QUORLOCK_NAME="beat of Django",
+        CELERY_QUORLOCK_SETTINGS={"restart_guard": False},
+    )
+    app.config_from_object(settings, namespace="CELERY")
+    beat = quorlock.celery.Scheduler(app=app, schedule_filename=str(tmp_path / "schedule"))
+    until(lambda: beat.tick() is None or beat.leads)
+    with nodes.connect() as q:
+        assert q.lock("beat of Django").inspect().holder is not None
+    beat.close()
+
+
+def test_a_scheduler_of_django_sends_only_while_it_leads_and_knows_what_the_last_leader_has_sent(
+    nodes: Servers, tmp_path: Path
+) -> None:
+    pytest.importorskip("django_celery_beat")
+    set_up_django()
+    from django_celery_beat.models import IntervalSchedule, PeriodicTask
+    from django_celery_beat.schedulers import DatabaseScheduler
+
+    hourly, _ = IntervalSchedule.objects.get_or_create(every=1, period="hours")
+    tasks = ["an hourly task", "another hourly task"]
+    for name in tasks:
+        due = datetime.now(timezone.utc) - timedelta(hours=2)
+        PeriodicTask.objects.create(name=name, task=name, interval=hourly, last_run_at=due)
+    kind = type("Combined", (quorlock.celery.Leading, DatabaseScheduler), {})
+    first, second = (scheduler(nodes, tmp_path / "unused", "in Django", kind) for _ in range(2))
+    for beat in (first, second):
+        beat.names = []
+        beat.send_task = lambda name, *_, _names=beat.names, **__: _names.append(name)
+        # Each knows the tasks as they are before any was sent.
+        assert set(tasks) <= set(beat.schedule)
+    until(lambda: first.tick() is None or set(tasks) <= set(first.names))
+    second.tick()
+    assert not second.names
+    # A process that is killed saves nothing.
+    first._lease.release()
+    until(lambda: second.tick() is None or second.names.count("often") >= 3)
+    assert not set(tasks) & set(second.names)
+    first.names.clear()
+    first.tick()
+    assert not first.names
+    first.close()
     second.close()
 
 

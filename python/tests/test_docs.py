@@ -20,6 +20,7 @@ import textwrap
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ import pytest
 import quorlock
 import quorlock.aio
 import quorlock.metrics
+from programs import accounts, set_up_django
 from quorlock.testing import Servers
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +142,10 @@ class Given:
             self.coordinator.lock("orders/43", wait=0).acquire()
         return raised.value
 
+    def Account(self) -> object:
+        pytest.importorskip("django")
+        return accounts()
+
     def holder(self) -> quorlock.Holder | None:
         self.namespace["_other"] = self.lock().acquire()
         return self.lock().inspect().holder
@@ -227,6 +233,7 @@ async def run_awaited(piece: Piece, code: CodeType, nodes: Servers, namespace: d
 def environment(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The servers are new, and have forgotten nothing."""
     monkeypatch.setenv("QUORLOCK_NODES", ",".join(nodes.urls))
+    monkeypatch.setenv("QUORLOCK_RESTART_GUARD", "off")
     for module in [quorlock, quorlock.aio]:
         monkeypatch.setattr(module, "connect", functools.partial(module.connect, restart_guard=False))
 
@@ -262,6 +269,8 @@ def test_a_page_has_its_blocks(page: str) -> None:
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_a_page_run(page: str, nodes: Servers, tmp_path: Path) -> None:
+    if find_spec("django"):
+        set_up_django()
     namespace: dict[str, Any] = {}
     imported = ""
     for block in blocks(page):
@@ -314,6 +323,7 @@ TYPES = {
     "error": ("error: quorlock.Held",) * 2,
     "holder": ("holder: quorlock.Holder",) * 2,
     "order": ("order: object",) * 2,
+    "Account": ("Account: Any",) * 2,
     "urls": ("urls: list[str]",) * 2,
     "db": ("db: sqlite3.Connection",) * 2,
     "client": ("client: redis.Redis",) * 2,
@@ -338,7 +348,10 @@ def typed(piece: Piece, imports: list[str]) -> str:
     code = piece.code
     if on_a_loop:
         code = "async def main() -> None:\n" + textwrap.indent(code, "    ")
-    untyped = [UNTYPED] if re.search(r"^from (celery|apscheduler|django)", "\n".join([*imports, code]), re.M) else []
+    imported = "\n".join([*imports, code])
+    untyped = [
+        line for packages, line in UNTYPED.items() if re.search(rf"^from ({packages})\b", imported, re.MULTILINE)
+    ]
     head = [
         *untyped,
         "from typing import Any",
@@ -384,10 +397,14 @@ PYRIGHT = {
         False,
     ),
 }
-#: Celery, APScheduler and Django have no types.
-UNTYPED = "# pyright: reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false, " + ", ".join(
-    f"reportUnknown{what}Type=false" for what in ["Argument", "Member", "Variable"]
-)
+#: Packages without types. What Django's `atomic` returns depends on its arguments.
+UNTYPED = {
+    "celery|apscheduler|django|django_celery_beat": (
+        "# pyright: reportMissingTypeStubs=false, reportUntypedFunctionDecorator=false, "
+        + ", ".join(f"reportUnknown{what}Type=false" for what in ["Argument", "Member", "Variable"])
+    ),
+    "django": "# pyright: reportGeneralTypeIssues=false",
+}
 CHECKERS = {
     "mypy": [
         "--strict",

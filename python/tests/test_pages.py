@@ -18,6 +18,7 @@ import pytest
 
 import quorlock
 import quorlock.aio
+from programs import accounts, set_up_django
 from quorlock.testing import Servers
 from test_docs import FENCING, Given, blocks
 
@@ -153,10 +154,7 @@ def test_a_task_of_celery_tries_again_while_another_process_runs_it(shown: Shown
 
 def test_a_command_of_django_runs_on_one_host_at_a_time(shown: Shown, q: quorlock.Coordinator) -> None:
     management = pytest.importorskip("django.core.management")
-    from django.conf import settings
-
-    if not settings.configured:
-        settings.configure()
+    set_up_django()
     ran: list[int] = []
     command = shown("docs/python.md", "BaseCommand", order=None, store=lambda order, fence: ran.append(fence))[
         "Command"
@@ -167,6 +165,35 @@ def test_a_command_of_django_runs_on_one_host_at_a_time(shown: Shown, q: quorloc
         management.call_command(command())
     assert raised.value.returncode == 75
     assert len(ran) == 1
+
+
+def test_a_transaction_of_django_ends_before_its_lock(shown: Shown, q: quorlock.Coordinator) -> None:
+    pytest.importorskip("django")
+    model = accounts()
+    from django.db import connection, transaction
+
+    pay = shown("docs/python.md", "transaction.atomic", q=q, Account=model)["pay"]
+    model.objects.create(pk=7, balance=10)
+    held: list[bool] = []
+
+    def note(execute: Callable[..., Any], sql: str, *others: Any) -> Any:
+        if sql.startswith("UPDATE"):
+            transaction.on_commit(lambda: held.append(q.lock("accounts/7").inspect().holder is not None))
+        return execute(sql, *others)
+
+    with connection.execute_wrapper(note):
+        pay(7, 3)
+    assert held == [True], "the lock was released before the commit"
+    assert q.lock("accounts/7").inspect().holder is None
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic():
+        pay(7, 3)
+    paid = model.objects.get(pk=7)
+    assert (paid.balance, paid.fencing_token > 0) == (7, True)
+    model.objects.update(fencing_token=2**62)
+    for number in [7, 8]:
+        with pytest.raises(RuntimeError, match="later holder"):
+            pay(number, 3)
+    assert model.objects.get(pk=7).balance == 7
 
 
 _LOST = """
