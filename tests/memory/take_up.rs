@@ -126,7 +126,7 @@ fn read_answers(nodes: &[Unread]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn o12_an_offer_is_taken_up_by_a_renewal_after_an_eighth_of_what_is_left() {
+async fn o12_an_offer_is_taken_up_by_a_renewal_after_a_thirtieth_of_what_is_left() {
     let bench = bench(5);
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
@@ -177,7 +177,7 @@ async fn o12_a_lease_that_is_released_before_its_offer_is_taken_up_is_never_rene
     let bench = bench(5);
     let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
     let lease = offered_to(&bench, &clock, &nodes).await;
-    bench.pass(50 * MS).await;
+    bench.pass(8 * MS).await;
     lease.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!((bench.keys(), unread_renewals(&nodes)), (0, 0));

@@ -442,9 +442,9 @@ fn o5_an_offer_is_accepted_with_enough_time_to_renew() {
 }
 
 #[test]
-fn o12_an_offer_is_taken_up_after_an_eighth_of_what_is_left_and_immediately_if_that_is_little() {
-    let waits = [1_200, 400, 392, 100].map(|left| take_up_after(Duration::from_millis(left)));
-    assert_eq!(waits, [150, 50, 0, 0].map(Duration::from_millis));
+fn o12_an_offer_is_taken_up_after_a_thirtieth_of_what_is_left_and_immediately_if_that_is_little() {
+    let waits = [1_200, 300, 299, 100].map(|left| take_up_after(Duration::from_millis(left)));
+    assert_eq!(waits, [40, 10, 0, 0].map(Duration::from_millis));
 }
 
 #[test]
