@@ -98,7 +98,11 @@ fn cancel(claim: &Arc<Claim>) -> Request {
 }
 
 fn inspect() -> Request {
-    Request::inspect("orders/42")
+    inspect_at("orders/42")
+}
+
+fn inspect_at(key: &str) -> Request {
+    Request::inspect(key)
 }
 
 /// A request that a stalled node refuses.

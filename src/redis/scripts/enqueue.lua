@@ -13,8 +13,8 @@ call('SET', mark, '1', 'PX', ARGV[3])
 if ARGV[7] ~= '0' then call('SET', mark .. ':others', '1', 'PX', ARGV[7]) end
 call('ZADD', order, string.format('%.0f', time[1] * 1000000 + time[2] - ARGV[2]), name)
 
--- No command writes and returns a place: the first nine are taken out and put back.
-local front, back, ahead = call('ZPOPMIN', order, 9), {}, 8
+-- No command writes and returns a place: the first eight are taken out and put back.
+local front, back, ahead = call('ZPOPMIN', order, 8), {}, 8
 for at = 1, #front, 2 do
   back[at], back[at + 1] = front[at + 1], front[at]
   if front[at] == name then ahead = (at - 1) / 2 end
@@ -41,8 +41,8 @@ elseif call('SETRANGE', KEYS[1], 0, '') > 0 then
   call('GET', KEYS[2])
   return {'queued', ahead}
 end
+-- If it was missing, it is 0 until it is stored below.
 local since = call('INCRBY', told, 0)
-if since == 0 then call('DEL', told) end
 -- The first may be one that cannot take the lock yet, and asks in each turn to keep it free (rule W-9).
 if math.abs(now - since) >= ARGV[4] * (ahead > 0 and 2 or 1) then
   call('ZREM', order, name)

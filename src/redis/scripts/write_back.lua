@@ -4,7 +4,8 @@
 for place = 1, #KEYS do
   local holder = call('GET', KEYS[place])
   if not holder then
-    untrack(KEYS[place])
+    -- The others as well: some servers track all declared keys.
+    for other = place, #KEYS do untrack(KEYS[other]) end
     return {'free'}
   end
   if ARGV[3] ~= '' and holder == marker then

@@ -2,14 +2,18 @@
 //! two replies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::server::Server;
-use super::{HintLog, LONG, claim, enqueue_at, vote};
-use crate::node::{Node, Request, Vote};
+use super::{
+    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, inspect_at, release, renew, vote, write_back,
+};
+use crate::node::{Node, Request, Vote, ask};
 use crate::redis::promotion;
 use crate::redis::scripts;
 use crate::runtime::clock::{Clock, SystemClock};
-use quorlock_protocol::{WaiterId, fence_counter};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId, fence_counter, want_mark};
+use quorlock_testkit::until;
 
 /// A clock that was set back causes a note from the future, which would make a fresh master old.
 #[tokio::test]
@@ -54,13 +58,7 @@ async fn a_waiter_of_a_free_lock_leaves_nothing_tracked() {
     let node = server.node();
     node.listen(Arc::new(HintLog::default()));
     node.ready().await.unwrap();
-    let tracked = || {
-        let stats = server.cli(&["info", "stats"]);
-        stats
-            .lines()
-            .find_map(|line| line.strip_prefix("tracking_total_keys:"))
-            .map(|keys| keys.trim().to_owned())
-    };
+    let tracked = || tracked_by(&server);
     let before = tracked();
     let [first, second] = [1, 2].map(WaiterId::new);
     assert_eq!(vote(&node, enqueue_at("orders/42", first, LONG)).await, Vote::Free);
@@ -72,4 +70,185 @@ async fn a_waiter_of_a_free_lock_leaves_nothing_tracked() {
         Vote::Granted
     );
     assert_eq!(tracked(), before, "it waits no longer");
+    let [first, second, third] = [(3, 30), (4, 20), (5, 10)].map(|(id, seconds)| waits(id, seconds));
+    assert!(matches!(vote(&node, first).await, Vote::Queued(_)));
+    let of_first = tracked();
+    for waiter in [&second, &third] {
+        assert!(matches!(vote(&node, waiter.clone()).await, Vote::Queued(_)));
+    }
+    assert_eq!(tracked(), of_first + 2, "the turns of the others");
+    server.cli(&["set", &format!("{}:told", want_mark("orders/42")), "1", "px", "6000"]);
+    assert_eq!(vote(&node, second).await, Vote::Free);
+    assert_eq!(tracked(), of_first, "neither its turn nor the lock, but the turn of the third");
+}
+
+/// The request of a waiter that has waited for this long.
+fn waits(id: u64, seconds: u64) -> Request {
+    Request::enqueue("orders/42".into(), WaiterId::new(id), Duration::from_secs(seconds), LONG, LONG)
+}
+
+#[tokio::test]
+async fn w5_a_lock_is_reserved_for_one_turn_and_twice_as_long_for_those_ahead() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [first, second, third] = [(1, 30), (2, 20), (3, 10)];
+    let ask = async |(id, seconds)| vote(&node, waits(id, seconds)).await;
+    let holder = claim("orders/42", 1);
+    assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
+    for (waiter, ahead) in [first, second, third].into_iter().zip(0..) {
+        let Vote::Queued(queued) = ask(waiter).await else { panic!("it is held") };
+        assert_eq!(
+            (queued.ahead, queued.holding.is_some()),
+            (ahead, ahead < 2),
+            "the first two learn the holder"
+        );
+    }
+    server.cli(&["del", "orders/42"]);
+    let told = format!("{}:told", want_mark("orders/42"));
+    let notified = |seconds: u64| {
+        let then = (clock_of(&server) / 1000 - seconds * 1000).to_string();
+        server.cli(&["set", &told, &then, "px", "6000"]);
+        then
+    };
+    for (waiter, seconds, is_free) in
+        [(third, 90, false), (second, 90, false), (first, 30, false), (first, 90, true), (third, 150, true)]
+    {
+        let then = notified(seconds);
+        let vote = ask(waiter).await;
+        assert_eq!(vote == Vote::Free, is_free, "{waiter:?} {seconds} s after the last turn began: {vote:?}");
+        assert_eq!(server.cli(&["get", &told]) != then, is_free, "a new turn");
+        let left = server.cli(&["pttl", &told]).parse::<i64>().unwrap();
+        assert!((1..=6_000).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn o9_that_another_program_was_seen_is_forgotten() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut request = enqueue_at("orders/42", WaiterId::new(1), LONG);
+    let Request::Enqueue { others_seen, .. } = &mut request else { unreachable!() };
+    *others_seen = true;
+    vote(&server.node(), request).await;
+    let seen = format!("{}:others", want_mark("orders/42"));
+    assert!(server.cli(&["pttl", &seen]).parse::<i64>().unwrap() > 0, "it would stay forever");
+}
+
+/// Returns how many keys the server tracks for clients.
+fn tracked_by(server: &Server) -> u32 {
+    let stats = server.cli(&["info", "stats"]);
+    let keys = stats.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
+    keys.map_or(0, |keys| keys.trim().parse().unwrap())
+}
+
+/// A missing key that a request has read may never change, and would be tracked forever.
+#[tokio::test]
+async fn a_request_for_a_missing_lock_leaves_nothing_tracked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    node.listen(Arc::new(HintLog::default()));
+    node.ready().await.unwrap();
+    let before = tracked_by(&server);
+    let shared = Arc::new(Claim::clone(&claim("shared", 2)).shared());
+    let several = Arc::new(Claim::clone(&claim("{a}1", 3)).and(["{a}2", "{a}3"].map(Arc::from).into()));
+    for ours in [claim("orders/42", 1), shared, several] {
+        // After the cancellation a renewal stores nothing.
+        for request in [release(&ours), write_back(&ours), cancel(&ours), renew(&ours)] {
+            assert_eq!(vote(&node, request.clone()).await, Vote::Free, "{request:?}");
+            assert_eq!(tracked_by(&server), before, "{request:?}");
+        }
+    }
+}
+
+/// The clock of the server, in microseconds.
+fn clock_of(server: &Server) -> u64 {
+    let time = server.cli(&["time"]);
+    let (seconds, micros) = time.split_once('\n').unwrap();
+    seconds.parse::<u64>().unwrap() * 1_000_000 + micros.parse::<u64>().unwrap()
+}
+
+#[tokio::test]
+async fn f7_a_hint_within_the_lead_counts_and_the_clock_of_the_server_takes_the_place_of_another() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (ours, counter) = (claim("orders/42", 1), fence_counter("", "orders/42"));
+    let token = str::from_utf8(ours.token().as_bytes()).unwrap();
+    server.cli(&["set", "orders/42", token, "px", "60000"]);
+    let draw = |hint: u64, lead: &str| {
+        let hint = hint.to_string();
+        let said =
+            server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, &hint, lead]);
+        said.strip_prefix("granted\n").unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(draw(0, "0"), 1, "the first number");
+    let hint = clock_of(&server) + 30_000_000;
+    assert_eq!(draw(hint, "60000000"), hint + 1);
+    server.cli(&["del", &counter]);
+    let before = clock_of(&server);
+    let drawn = draw(before + 120_000_000, "60000000");
+    assert!(before < drawn && drawn <= clock_of(&server) + 1, "{before}, {drawn}");
+}
+
+/// Otherwise an inspection would return what other locks of the slot have raised the counter to since.
+#[tokio::test]
+async fn a_number_is_noted_unless_its_token_has_it_and_the_last_notes_are_kept() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let noted = || server.cli(&["zcard", &fence_counter("", "{a}0")]);
+    let fence_hint = FenceHint::at(SystemClock.wall(), Some(FencingToken::ZERO), LONG);
+    let usual = Claim::new("{a}0".into(), Token::numbered(1, fence_hint.usual(), "tests:1"));
+    let request = Request::Acquire { claim: usual.into(), ttl: LONG, fence_hint: Some(fence_hint) };
+    assert_eq!(ask(&node, request).await.unwrap().fencing_token, Some(fence_hint.usual()));
+    assert_eq!(noted(), "1", "nothing but the counter");
+    let mut drawn = Vec::new();
+    for random in 2..22_u8 {
+        let token = Token::numbered(random.into(), FencingToken::new(1).unwrap(), "tests:1");
+        let ours = Arc::new(Claim::new(format!("{{a}}{random}").into(), token));
+        let answer = ask(&node, contend(&ours)).await.unwrap();
+        drawn.push((ours.key().to_owned(), answer.fencing_token));
+    }
+    assert_eq!(noted(), "8");
+    for (key, number) in &drawn[drawn.len() - 7..] {
+        assert_eq!(ask(&node, inspect_at(key)).await.unwrap().fencing_token, *number, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn f4_a_write_back_of_an_expired_share_or_by_no_reader_changes_nothing() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [mine, theirs] = [1, 2].map(|random| Arc::new(Claim::clone(&claim("orders/42", random)).shared()));
+    assert_eq!(vote(&node, acquire(&theirs)).await, Vote::Granted);
+    let (ttl, fence_hint) = (Duration::from_millis(50), None);
+    let request = Request::Acquire { claim: Arc::clone(&mine), ttl, fence_hint };
+    assert_eq!(vote(&node, request).await, Vote::Granted);
+    until("the share has expired", async || vote(&node, write_back(&mine)).await == Vote::Free).await;
+    let refused = async |ours| {
+        let answer = ask(&node, write_back(ours)).await.unwrap();
+        let Vote::Held(holding) = answer.vote else { panic!("{:?}", answer.vote) };
+        assert_eq!((answer.fencing_token, holding.depth), (None, None));
+        holding.token
+    };
+    let stranger = claim("orders/42", 3);
+    assert!(refused(&stranger).await.is_marker());
+    assert_eq!(vote(&node, release(&theirs)).await, Vote::Granted);
+    let writer = claim("orders/42", 4);
+    assert_eq!(vote(&node, acquire(&writer)).await, Vote::Granted);
+    assert_eq!(refused(&mine).await, *writer.token());
+}
+
+#[tokio::test]
+async fn a_transfer_asked_again_prolongs_and_says_if_the_lock_was_free() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let asked = async |from: u128, to: u128, ttl| {
+        let [from, to] = [from, to].map(|random| claim("orders/42", random));
+        ask(&node, Request::Transfer { from, to, ttl, fence_hint: None }).await.unwrap()
+    };
+    let answer = asked(1, 2, LONG / 10).await;
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Restored, None));
+    let answer = asked(1, 2, LONG).await;
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, None));
+    let left = server.cli(&["pttl", "orders/42"]).parse::<u128>().unwrap();
+    assert!(left > (LONG / 2).as_millis(), "{left}");
+    let answer = asked(3, 4, LONG).await;
+    assert!(matches!(answer.vote, Vote::Held(_)) && answer.fencing_token.is_none(), "{answer:?}");
 }
