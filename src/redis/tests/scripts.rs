@@ -1,18 +1,24 @@
 //! Tests of scripts that the contract suite does not reach: they are run once for a connection, or between
 //! two replies.
 
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::server::Server;
 use super::{
-    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, inspect_at, release, renew, vote, write_back,
+    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, inspect_at, release, renew, settings, vote,
+    write_back,
 };
+use crate::address::Address;
 use crate::node::{Node, Request, Vote, ask};
-use crate::redis::promotion;
-use crate::redis::scripts;
+use crate::redis::error::RIGHTS;
+use crate::redis::{RedisNode, promotion, scripts};
 use crate::runtime::clock::{Clock, SystemClock};
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId, fence_counter, want_mark};
+use quorlock_protocol::{
+    Claim, FenceHint, FencingToken, InboxId, NextWaiter, OfferTerms, Token, WaiterId, fence_counter,
+    turn_key, want_mark,
+};
 use quorlock_testkit::until;
 
 /// A clock that was set back causes a note from the future, which would make a fresh master old.
@@ -251,4 +257,113 @@ async fn a_transfer_asked_again_prolongs_and_says_if_the_lock_was_free() {
     assert!(left > (LONG / 2).as_millis(), "{left}");
     let answer = asked(3, 4, LONG).await;
     assert!(matches!(answer.vote, Vote::Held(_)) && answer.fencing_token.is_none(), "{answer:?}");
+}
+
+const INBOX: InboxId = InboxId::new(7);
+
+/// A client that listens on the inbox, of a server that can prove its messages.
+struct Ear(Child);
+
+impl Ear {
+    async fn open(server: &Server) -> Ear {
+        server.cli(&["set", &InboxId::secret_key(""), "a secret"]);
+        let (port, channel) = (server.port.to_string(), INBOX.channel(""));
+        let mut listening = Command::new("redis-cli");
+        listening.args(["-p", &port, "subscribe", &channel]).stdin(Stdio::null()).stdout(Stdio::null());
+        let ear = Ear(listening.spawn().unwrap());
+        let listens = async || server.cli(&["pubsub", "numsub", &channel]).ends_with('1');
+        until("it listens", listens).await;
+        ear
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn terms(token: &Token) -> Arc<OfferTerms> {
+    let (life, token) = (Duration::from_secs(30), token.clone());
+    Arc::new(OfferTerms { inbox: INBOX, prefix_len: 0, life, fenced: false, token })
+}
+
+/// The same for one that accepts an offer.
+fn waits_for_offer(id: u64, seconds: u64) -> Request {
+    let mut request = waits(id, seconds);
+    let Request::Enqueue { terms: accepted, .. } = &mut request else { unreachable!() };
+    *accepted = Some(terms(&Token::new(id.into(), "tests:1")));
+    request
+}
+
+/// Who is next is found by taking out the first two.
+#[tokio::test]
+async fn w3_saying_who_is_next_leaves_the_queue_as_it_is() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (node, _ear) = (server.node(), Ear::open(&server).await);
+    let order = format!("{}:order", want_mark("orders/42"));
+    let mut random = 100;
+    assert_eq!(vote(&node, acquire(&claim("orders/42", random))).await, Vote::Granted);
+    let mut is_left = async |waiters: &[u64]| {
+        assert_eq!(vote(&node, release(&claim("orders/42", random))).await, Vote::Notified);
+        let names: Vec<_> = waiters.iter().map(|id| WaiterId::new(*id).to_string()).collect();
+        assert_eq!(server.cli(&["zrange", &order, "0", "-1"]), names.join("\n"));
+        for key in [&order, &format!("{}:told", want_mark("orders/42")), &want_mark("orders/42")] {
+            let left = server.cli(&["pttl", key]).parse::<i64>().unwrap();
+            assert!((1..=6_000).contains(&left), "{key}: {left}");
+        }
+        random += 1;
+        assert_eq!(vote(&node, acquire(&claim("orders/42", random))).await, Vote::Granted);
+    };
+    for request in [waits_for_offer(1, 40), waits_for_offer(2, 30), waits(3, 20), waits_for_offer(4, 10)] {
+        assert!(matches!(vote(&node, request).await, Vote::Queued(_)));
+    }
+    is_left(&[2, 3, 4]).await;
+    // A message that cannot be proved is not sent.
+    server.cli(&["del", &InboxId::secret_key("")]);
+    is_left(&[3, 4]).await;
+    is_left(&[4]).await;
+    assert!(matches!(vote(&node, waits(5, 5)).await, Vote::Queued(_)));
+    is_left(&[5]).await;
+}
+
+#[tokio::test]
+async fn o1_an_offer_that_cannot_be_heard_or_was_withdrawn_is_a_release() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (node, _ear) = (server.node(), Ear::open(&server).await);
+    let rights = RIGHTS.split(' ').chain(["resetchannels"]);
+    server.cli(&["acl", "setuser", "anna", "on", ">pw", "~*"].into_iter().chain(rights).collect::<Vec<_>>());
+    let address = format!("redis://anna:pw@127.0.0.1:{}", server.port);
+    let mute = RedisNode::with(Address::parse(&address).unwrap(), settings());
+    let offered = async |to: &RedisNode, random| {
+        let (holder, next) = (claim("orders/42", random), claim("orders/42", random + 1));
+        assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
+        let next = NextWaiter { waiter: WaiterId::new(1), terms: OfferTerms::clone(&terms(next.token())) };
+        let request = Request::Offer { claim: holder, next: next.into(), queued: true, fence_hint: None };
+        (vote(to, request).await, server.cli(&["exists", "orders/42"]))
+    };
+    let a_release = (Vote::Granted, "0".to_owned());
+    assert_eq!(offered(&mute, 1).await, a_release, "it may not publish there");
+    assert_eq!(vote(&node, cancel(&claim("orders/42", 12))).await, Vote::Free);
+    assert_eq!(offered(&node, 11).await, a_release, "the next token was withdrawn");
+    assert!(matches!(vote(&node, waits_for_offer(1, 10)).await, Vote::Free | Vote::Queued(_)));
+    assert_eq!(offered(&node, 21).await, (Vote::Notified, "1".to_owned()));
+    assert_eq!(server.cli(&["exists", &turn_key("orders/42", WaiterId::new(1))]), "0");
+    assert_eq!(vote(&node, release(&claim("orders/42", 22))).await, Vote::ReleasedContended);
+    server.cli(&["del", &InboxId::secret_key(""), &want_mark("orders/42")]);
+    assert_eq!(offered(&node, 31).await, a_release, "its message would prove nothing");
+}
+
+#[tokio::test]
+async fn a_lock_is_released_also_where_its_mark_may_not_be_accessed() {
+    let Some(server) = Server::start(&[]) else { return };
+    let ours = claim("orders/42", 1);
+    let token = str::from_utf8(ours.token().as_bytes()).unwrap();
+    server.cli(&["acl", "setuser", "anna", "on", ">pw", "+@all", "~orders/42"]);
+    server.cli(&["set", "orders/42", token, "px", "60000"]);
+    let login = ["--user", "anna", "--pass", "pw", "--no-auth-warning"];
+    let call = ["eval", scripts::RELEASE.text(), "1", "orders/42", token, &want_mark("orders/42")];
+    assert_eq!(server.cli(&[&login[..], &call].concat()), "granted");
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
