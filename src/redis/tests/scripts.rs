@@ -1,7 +1,8 @@
 //! Tests of scripts that the contract suite does not reach: they are run once for a connection, or between
 //! two replies.
 
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -262,30 +263,42 @@ async fn a_transfer_asked_again_prolongs_and_says_if_the_lock_was_free() {
 const INBOX: InboxId = InboxId::new(7);
 
 /// A client that listens on the inbox, of a server that can prove its messages.
-struct Ear(Child);
+struct Ear {
+    listening: Child,
+    heard: BufReader<ChildStdout>,
+}
 
 impl Ear {
     async fn open(server: &Server) -> Ear {
         server.cli(&["set", &InboxId::secret_key(""), "a secret"]);
         let (port, channel) = (server.port.to_string(), INBOX.channel(""));
         let mut listening = Command::new("redis-cli");
-        listening.args(["-p", &port, "subscribe", &channel]).stdin(Stdio::null()).stdout(Stdio::null());
-        let ear = Ear(listening.spawn().unwrap());
+        listening.args(["-p", &port, "subscribe", &channel]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut listening = listening.spawn().unwrap();
+        let heard = BufReader::new(listening.stdout.take().unwrap());
+        let ear = Ear { listening, heard };
         let listens = async || server.cli(&["pubsub", "numsub", &channel]).ends_with('1');
         until("it listens", listens).await;
         ear
+    }
+
+    /// Returns the lines that it has heard since the last call.
+    fn heard(&mut self, server: &Server) -> Vec<String> {
+        server.cli(&["publish", &INBOX.channel(""), "the end"]);
+        let lines = (&mut self.heard).lines().map(Result::unwrap);
+        lines.take_while(|line| line != "the end").collect()
     }
 }
 
 impl Drop for Ear {
     fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
+        drop(self.listening.kill());
+        drop(self.listening.wait());
     }
 }
 
 fn terms(token: &Token) -> Arc<OfferTerms> {
-    let (life, token) = (Duration::from_secs(30), token.clone());
+    let (life, token) = (Duration::from_secs(3_000), token.clone());
     Arc::new(OfferTerms { inbox: INBOX, prefix_len: 0, life, fenced: false, token })
 }
 
@@ -326,6 +339,30 @@ async fn w3_saying_who_is_next_leaves_the_queue_as_it_is() {
     is_left(&[4]).await;
     assert!(matches!(vote(&node, waits(5, 5)).await, Vote::Queued(_)));
     is_left(&[5]).await;
+}
+
+/// An offer counts from its waiter's last request, and would expire soon.
+#[tokio::test]
+async fn the_second_is_asked_to_ask_again_after_an_eighth_of_the_life_of_an_offer() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (node, mut ear) = (server.node(), Ear::open(&server).await);
+    for (random, seconds, warned) in [(100, 350, false), (101, 400, true)] {
+        let holder = claim("orders/42", random);
+        assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
+        for request in [waits_for_offer(1, 30), waits_for_offer(2, 20), waits_for_offer(3, 10)] {
+            assert!(matches!(vote(&node, request).await, Vote::Queued(_)));
+        }
+        let turn = turn_key("orders/42", WaiterId::new(3));
+        let entry = server.cli(&["get", &turn]);
+        let (_, entry) = entry.split_once(' ').unwrap();
+        let asked = clock_of(&server) / 1000 - seconds * 1000;
+        server.cli(&["set", &turn, &format!("{asked} {entry}"), "px", "60000"]);
+        ear.heard(&server);
+        assert_eq!(vote(&node, release(&holder)).await, Vote::Notified);
+        let heard = ear.heard(&server);
+        let is_warning = |line: &String| line.ends_with(" s 00000000000000000000000000000003");
+        assert_eq!(heard.iter().any(is_warning), warned, "{seconds} s: {heard:?}");
+    }
 }
 
 #[tokio::test]
