@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::server::Server;
 use super::{
-    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, inspect_at, release, renew, settings, vote,
-    write_back,
+    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, inspect_at, plain, release, renew, settings,
+    vote, write_back,
 };
 use crate::address::Address;
 use crate::node::{Node, Request, Vote, ask};
@@ -110,13 +110,16 @@ async fn w5_a_lock_is_reserved_for_one_turn_and_twice_as_long_for_those_ahead() 
             "the first two learn the holder"
         );
     }
-    server.cli(&["del", "orders/42"]);
     let told = format!("{}:told", want_mark("orders/42"));
     let notified = |seconds: u64| {
         let then = (clock_of(&server) / 1000 - seconds * 1000).to_string();
         server.cli(&["set", &told, &then, "px", "6000"]);
         then
     };
+    notified(150);
+    server.cli(&["set", "orders/42", "x", "px", "60000"]);
+    assert!(matches!(ask(third).await, Vote::Queued(_)), "another program holds it");
+    server.cli(&["del", "orders/42"]);
     for (waiter, seconds, is_free) in
         [(third, 90, false), (second, 90, false), (first, 30, false), (first, 90, true), (third, 150, true)]
     {
@@ -403,4 +406,47 @@ async fn a_lock_is_released_also_where_its_mark_may_not_be_accessed() {
     let call = ["eval", scripts::RELEASE.text(), "1", "orders/42", token, &want_mark("orders/42")];
     assert_eq!(server.cli(&[&login[..], &call].concat()), "granted");
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+}
+
+#[tokio::test]
+async fn a_lock_without_a_number_is_taken_once_and_not_after_its_cancellation() {
+    let Some(server) = Server::start(&[]) else { return };
+    let [ours, theirs] = [1, 2].map(|random| claim("orders/42", random));
+    let take = |ours: &Claim| {
+        let token = str::from_utf8(ours.token().as_bytes()).unwrap();
+        server.cli(&["eval", scripts::TAKE.text(), "1", "orders/42", token, "60000", &ours.tombstone()])
+    };
+    assert_eq!(take(&ours), "granted");
+    let left = server.cli(&["pttl", "orders/42"]).parse::<i64>().unwrap();
+    assert!((30_000..=60_000).contains(&left), "{left}");
+    assert!(take(&theirs).starts_with("held\n00000000000000000000000000000001"), "{}", take(&theirs));
+    server.cli(&["del", "orders/42"]);
+    server.cli(&["set", &ours.tombstone(), "1"]);
+    assert_eq!(take(&ours), "free");
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+}
+
+#[tokio::test]
+async fn a_refused_reader_learns_the_number_and_leaves_its_mark_for_some_seconds() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let drawn = ask(&node, contend(&claim("orders/42", 1))).await.unwrap().fencing_token;
+    let reader = Arc::new(Claim::clone(&claim("orders/42", 2)).shared());
+    for (request, number) in [(acquire(&reader), drawn), (plain(&reader), None)] {
+        let answer = ask(&node, request).await.unwrap();
+        assert!(matches!(answer.vote, Vote::Held(_)), "{answer:?}");
+        assert_eq!(answer.fencing_token, number);
+        let left = server.cli(&["pttl", &want_mark("orders/42")]).parse::<i64>().unwrap();
+        assert!((1_000..=6_000).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_back_of_several_changes_no_lock_of_another() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let several = Arc::new(Claim::clone(&claim("{a}1", 1)).and(["{a}2".into()].into()));
+    server.cli(&["set", "{a}2", "x", "px", "60000"]);
+    assert_eq!(vote(&node, write_back(&several)).await, Vote::Free);
+    assert_eq!(server.cli(&["get", "{a}2"]), "x");
 }
