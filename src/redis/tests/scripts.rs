@@ -18,7 +18,7 @@ use crate::redis::{RedisNode, promotion, scripts};
 use crate::runtime::clock::{Clock, SystemClock};
 use quorlock_protocol::{
     Claim, FenceHint, FencingToken, InboxId, NextWaiter, OfferTerms, Token, WaiterId, fence_counter,
-    turn_key, want_mark,
+    intents_key, readers_key, turn_key, want_mark,
 };
 use quorlock_testkit::until;
 
@@ -449,4 +449,64 @@ async fn a_write_back_of_several_changes_no_lock_of_another() {
     server.cli(&["set", "{a}2", "x", "px", "60000"]);
     assert_eq!(vote(&node, write_back(&several)).await, Vote::Free);
     assert_eq!(server.cli(&["get", "{a}2"]), "x");
+}
+
+#[tokio::test]
+async fn s2_a_share_ends_at_its_own_time_by_the_servers_clock() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [mine, theirs] = [1, 2].map(|random| Arc::new(Claim::clone(&claim("orders/42", random)).shared()));
+    let readers = readers_key("orders/42");
+    let token = str::from_utf8(mine.token().as_bytes()).unwrap();
+    let ends = || server.cli(&["zscore", &readers, token]).parse::<u64>().unwrap();
+    let ttl = u64::try_from(LONG.as_millis()).unwrap();
+    assert_eq!(vote(&node, acquire(&theirs)).await, Vote::Granted);
+    // The second time, its earlier share has expired.
+    for _ in 0..2 {
+        let before = clock_of(&server) / 1000;
+        let answer = ask(&node, plain(&mine)).await.unwrap();
+        assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, None));
+        let (ends, after) = (ends(), clock_of(&server) / 1000);
+        assert!((before + ttl..=after + ttl).contains(&ends), "{before}, {ends}, {after}");
+        assert!(server.cli(&["pttl", &readers]).parse::<i64>().unwrap() > 0, "it would stay forever");
+        server.cli(&["zadd", &readers, "2", token]);
+    }
+    assert_eq!(vote(&node, renew(&mine)).await, Vote::Restored);
+    assert_eq!(vote(&node, release(&mine)).await, Vote::Granted);
+    assert!(server.cli(&["pttl", &readers]).parse::<i64>().unwrap() > 0, "it would stay forever");
+    // The last whose share has not expired frees the lock.
+    assert_eq!(vote(&node, acquire(&mine)).await, Vote::Granted);
+    let theirs = str::from_utf8(theirs.token().as_bytes()).unwrap();
+    server.cli(&["zadd", &readers, "2", theirs]);
+    assert!(matches!(vote(&node, waits(1, 10)).await, Vote::Queued(_)));
+    assert_eq!(vote(&node, release(&mine)).await, Vote::Notified);
+}
+
+#[tokio::test]
+async fn s5_a_reader_behind_a_writer_learns_the_number_and_does_not_end_the_intent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [first, refused] = [1, 2].map(|random| Arc::new(Claim::clone(&claim("orders/42", random)).shared()));
+    let drawn = ask(&node, acquire(&first)).await.unwrap().fencing_token;
+    let (key, waiter) = (Arc::from("orders/42"), WaiterId::new(1));
+    let announced = Request::AnnounceWriter { key, waiter, patience: LONG };
+    assert_eq!(vote(&node, announced).await, Vote::Granted);
+    for (request, number) in [(acquire(&refused), drawn), (plain(&refused), None)] {
+        let answer = ask(&node, request).await.unwrap();
+        assert_eq!((answer.vote, answer.fencing_token), (Vote::NotYourTurn, number));
+        let left = server.cli(&["pttl", &intents_key("orders/42")]).parse::<i64>().unwrap();
+        assert!((30_000..=60_000).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_cannot_be_stored_leaves_no_marker() {
+    let Some(server) = Server::start(&[]) else { return };
+    server.cli(&["acl", "setuser", "anna", "on", ">pw", "+@all", "-pexpireat", "~*", "&*"]);
+    let address = format!("redis://anna:pw@127.0.0.1:{}", server.port);
+    let node = RedisNode::with(Address::parse(&address).unwrap(), settings());
+    let reader = Arc::new(Claim::clone(&claim("orders/42", 1)).shared());
+    let error = ask(&node, acquire(&reader)).await.unwrap_err();
+    assert!(error.is_permanent(), "{error}");
+    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
