@@ -12,7 +12,7 @@ use super::{
     vote, write_back,
 };
 use crate::address::Address;
-use crate::node::{Node, Request, Vote, ask};
+use crate::node::{HintListener, Node, Request, Vote, ask};
 use crate::redis::error::RIGHTS;
 use crate::redis::{RedisNode, promotion, scripts};
 use crate::runtime::clock::{Clock, SystemClock};
@@ -166,7 +166,14 @@ async fn a_request_for_a_missing_lock_leaves_nothing_tracked() {
             assert_eq!(vote(&node, request.clone()).await, Vote::Free, "{request:?}");
             assert_eq!(tracked_by(&server), before, "{request:?}");
         }
+        let left = server.cli(&["pttl", &ours.tombstone()]).parse::<i64>().unwrap();
+        assert!(left > 0, "its tombstone would stay forever: {left}");
     }
+    let (key, waiter) = (Arc::from("shared"), WaiterId::new(1));
+    let announced = Request::AnnounceWriter { key: Arc::clone(&key), waiter, patience: LONG };
+    assert_eq!(vote(&node, announced).await, Vote::Granted);
+    assert_eq!(vote(&node, Request::WithdrawWriter { key, waiter }).await, Vote::Granted);
+    assert_eq!(tracked_by(&server), before, "no reader is to be notified");
 }
 
 /// The clock of the server, in microseconds.
@@ -497,6 +504,12 @@ async fn s5_a_reader_behind_a_writer_learns_the_number_and_does_not_end_the_inte
         let left = server.cli(&["pttl", &intents_key("orders/42")]).parse::<i64>().unwrap();
         assert!((30_000..=60_000).contains(&left), "{left}");
     }
+    let (hearing, hints) = (server.node(), Arc::new(HintLog::default()));
+    hearing.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
+    assert_eq!(vote(&hearing, plain(&refused)).await, Vote::NotYourTurn);
+    hints.heard();
+    assert_eq!(vote(&node, Request::WithdrawWriter { key: "orders/42".into(), waiter }).await, Vote::Granted);
+    until("it is notified", async || hints.heard().contains(&"orders/42".to_owned())).await;
 }
 
 #[tokio::test]
@@ -509,4 +522,49 @@ async fn a_reader_that_cannot_be_stored_leaves_no_marker() {
     let error = ask(&node, acquire(&reader)).await.unwrap_err();
     assert!(error.is_permanent(), "{error}");
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
+}
+
+#[tokio::test]
+async fn a_refused_claim_of_several_learns_the_number_and_leaves_its_mark_for_some_seconds() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [holder, other] =
+        [1, 2].map(|random| Arc::new(Claim::clone(&claim("{a}1", random)).and(["{a}2".into()].into())));
+    let answer = ask(&node, plain(&holder)).await.unwrap();
+    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, None));
+    let drawn = ask(&node, acquire(&holder)).await.unwrap().fencing_token;
+    assert!(drawn.is_some());
+    for (request, number) in [(acquire(&other), drawn), (plain(&other), None)] {
+        let answer = ask(&node, request).await.unwrap();
+        assert!(matches!(answer.vote, Vote::Held(_)), "{answer:?}");
+        assert_eq!(answer.fencing_token, number);
+        let left = server.cli(&["pttl", &want_mark("{a}1")]).parse::<i64>().unwrap();
+        assert!((1_000..=6_000).contains(&left), "{left}");
+    }
+    server.cli(&["del", "{a}1", "{a}2"]);
+    let request = Request::Renew { claim: Arc::clone(&holder), ttl: LONG, fencing_token: None };
+    assert_eq!(vote(&node, request).await, Vote::Restored);
+    server.cli(&["del", "{a}1"]);
+    assert_eq!(vote(&node, renew(&holder)).await, Vote::Restored);
+    assert_eq!(server.cli(&["keys", "[0-9]*"]), "", "nothing is named like another argument");
+}
+
+/// A client that is refused several is not in a queue: the locks are released openly for it.
+#[tokio::test]
+async fn a_release_of_several_says_the_most_that_it_has_found() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [told, wanted] = ["{a}1", "{a}2"];
+    for (second, expected) in [(wanted, Vote::ReleasedContended), ("{a}3", Vote::Notified)] {
+        for [first, last] in [[told, second], [second, told]] {
+            let holder = Arc::new(Claim::clone(&claim(first, 1)).and([last.into()].into()));
+            assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
+            let waiter = enqueue_at(told, WaiterId::new(1), LONG);
+            assert!(matches!(vote(&node, waiter).await, Vote::Queued(_)));
+            if second == wanted {
+                server.cli(&["set", &want_mark(wanted), "1", "px", "60000"]);
+            }
+            assert_eq!(vote(&node, release(&holder)).await, expected, "{first}, {last}");
+        }
+    }
 }
