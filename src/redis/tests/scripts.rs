@@ -498,11 +498,12 @@ async fn s5_a_reader_behind_a_writer_learns_the_number_and_does_not_end_the_inte
     let (key, waiter) = (Arc::from("orders/42"), WaiterId::new(1));
     let announced = Request::AnnounceWriter { key, waiter, patience: LONG };
     assert_eq!(vote(&node, announced).await, Vote::Granted);
+    let left = || server.cli(&["pttl", &intents_key("orders/42")]).parse::<i64>().unwrap();
+    assert!((30_000..=60_000).contains(&left()), "{}", left());
     for (request, number) in [(acquire(&refused), drawn), (plain(&refused), None)] {
         let answer = ask(&node, request).await.unwrap();
         assert_eq!((answer.vote, answer.fencing_token), (Vote::NotYourTurn, number));
-        let left = server.cli(&["pttl", &intents_key("orders/42")]).parse::<i64>().unwrap();
-        assert!((30_000..=60_000).contains(&left), "{left}");
+        assert!((30_000..=60_000).contains(&left()), "{}", left());
     }
     let (hearing, hints) = (server.node(), Arc::new(HintLog::default()));
     hearing.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
