@@ -24,7 +24,7 @@ local function entry_at(key)
   local value = read(key)
   if not value then return false end
   local asked, entry = string.match(value, '^(%d+) (.*)$')
-  return entry or false, tonumber(asked)
+  return entry, tonumber(asked)
 end
 -- Returns the terms on which it accepts an offer, if it does.
 local function terms_of(entry)
