@@ -57,7 +57,7 @@ async fn f1_no_number_is_issued_for_a_missing_token() {
     assert_eq!(fence_hint(), format!("granted\n{}", now + 1));
 }
 
-/// A waiter that is told that the lock is free may win by other nodes, and then nothing changes the key here: servers that
+/// A waiter that learns that the lock is free may win by other nodes, and then nothing changes the key here: servers that
 /// delete by a command of their own run no script that would end it.
 #[tokio::test]
 async fn a_waiter_of_a_free_lock_leaves_nothing_tracked() {
@@ -110,10 +110,10 @@ async fn w5_a_lock_is_reserved_for_one_turn_and_twice_as_long_for_those_ahead() 
             "the first two learn the holder"
         );
     }
-    let told = format!("{}:told", want_mark("orders/42"));
+    let turn = format!("{}:told", want_mark("orders/42"));
     let notified = |seconds: u64| {
         let then = (clock_of(&server) / 1000 - seconds * 1000).to_string();
-        server.cli(&["set", &told, &then, "px", "6000"]);
+        server.cli(&["set", &turn, &then, "px", "6000"]);
         then
     };
     notified(150);
@@ -126,8 +126,8 @@ async fn w5_a_lock_is_reserved_for_one_turn_and_twice_as_long_for_those_ahead() 
         let then = notified(seconds);
         let vote = ask(waiter).await;
         assert_eq!(vote == Vote::Free, is_free, "{waiter:?} {seconds} s after the last turn began: {vote:?}");
-        assert_eq!(server.cli(&["get", &told]) != then, is_free, "a new turn");
-        let left = server.cli(&["pttl", &told]).parse::<i64>().unwrap();
+        assert_eq!(server.cli(&["get", &turn]) != then, is_free, "a new turn");
+        let left = server.cli(&["pttl", &turn]).parse::<i64>().unwrap();
         assert!((1..=6_000).contains(&left), "{left}");
     }
 }
@@ -191,9 +191,9 @@ async fn f7_a_hint_within_the_lead_counts_and_the_clock_of_the_server_takes_the_
     server.cli(&["set", "orders/42", token, "px", "60000"]);
     let draw = |hint: u64, lead: &str| {
         let hint = hint.to_string();
-        let said =
+        let output =
             server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, &hint, lead]);
-        said.strip_prefix("granted\n").unwrap().parse::<u64>().unwrap()
+        output.strip_prefix("granted\n").unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(draw(0, "0"), 1, "the first number");
     let hint = clock_of(&server) + 30_000_000;
@@ -556,12 +556,12 @@ async fn a_refused_claim_of_several_learns_the_number_and_leaves_its_mark_for_so
 async fn a_release_of_several_says_the_most_that_it_has_found() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let [told, wanted] = ["{a}1", "{a}2"];
+    let [notified, wanted] = ["{a}1", "{a}2"];
     for (second, expected) in [(wanted, Vote::ReleasedContended), ("{a}3", Vote::Notified)] {
-        for [first, last] in [[told, second], [second, told]] {
+        for [first, last] in [[notified, second], [second, notified]] {
             let holder = Arc::new(Claim::clone(&claim(first, 1)).and([last.into()].into()));
             assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
-            let waiter = enqueue_at(told, WaiterId::new(1), LONG);
+            let waiter = enqueue_at(notified, WaiterId::new(1), LONG);
             assert!(matches!(vote(&node, waiter).await, Vote::Queued(_)));
             if second == wanted {
                 server.cli(&["set", &want_mark(wanted), "1", "px", "60000"]);
