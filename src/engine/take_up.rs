@@ -47,22 +47,23 @@ pub(super) fn take_up_in_time(lease: &Arc<LeaseState>, due: Moment) {
     }) else {
         return;
     };
-    untaken.leases.push((Arc::downgrade(lease), due));
     let here = process::id();
-    match &mut untaken.watcher {
-        Some(watcher) if watcher.process == here => {
-            if watcher.is_idle {
-                watcher.is_idle = false;
-                watcher.thread.unpark();
-            }
+    if untaken.watcher.as_ref().is_some_and(|watcher| watcher.process != here) {
+        // The leases are the parent's, as their sockets are.
+        (untaken.leases, untaken.watcher) = (Vec::new(), None);
+    }
+    untaken.leases.push((Arc::downgrade(lease), due));
+    if let Some(watcher) = &mut untaken.watcher {
+        if watcher.is_idle {
+            watcher.is_idle = false;
+            watcher.thread.unpark();
         }
-        watcher => {
-            let started = thread::Builder::new().name("quorlock offers".into()).spawn(watch);
-            *watcher = started.ok().map(|started| {
-                let thread = started.thread().clone();
-                Watcher { process: here, thread, is_idle: false }
-            });
-        }
+    } else {
+        let started = thread::Builder::new().name("quorlock offers".into()).spawn(watch);
+        untaken.watcher = started.ok().map(|started| {
+            let thread = started.thread().clone();
+            Watcher { process: here, thread, is_idle: false }
+        });
     }
 }
 
