@@ -9,7 +9,7 @@ mod tls;
 
 pub use dial::{Dial, SystemDial};
 pub(crate) use quorlock_protocol::node::TlsFailure;
-pub(crate) use socket::{is_past_the_runtime, past_the_runtime};
+pub(crate) use socket::{go_past_the_runtime, is_past_the_runtime};
 pub use stream::Stream;
 pub(crate) use thread::on_thread;
 #[cfg(feature = "tls")]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::lease_state::LeaseState;
 use crate::runtime::Mutex;
-use crate::transport::past_the_runtime;
+use crate::transport::go_past_the_runtime;
 use quorlock_protocol::Moment;
 
 /// How often it looks: several times before the shortest lease ends.
@@ -69,27 +69,26 @@ pub(super) fn take_up_in_time(lease: &Arc<LeaseState>, due: Moment) {
 
 /// Looks after the leases until none has come for a while.
 fn watch() {
-    past_the_runtime(|| {
-        loop {
-            thread::park_timeout(EVERY);
-            let mut leases = std::mem::take(&mut UNTAKEN.lock().leases);
-            leases.retain(|(lease, due)| lease.upgrade().is_some_and(|lease| look_after(&lease, *due)));
-            let mut untaken = UNTAKEN.lock();
-            untaken.leases.append(&mut leases);
-            if !untaken.leases.is_empty() {
-                continue;
-            }
-            set_idle(&mut untaken, true);
-            drop(untaken);
-            thread::park_timeout(IDLE);
-            let mut untaken = UNTAKEN.lock();
-            set_idle(&mut untaken, false);
-            if untaken.leases.is_empty() {
-                untaken.watcher = None;
-                return;
-            }
+    go_past_the_runtime();
+    loop {
+        thread::park_timeout(EVERY);
+        let mut leases = std::mem::take(&mut UNTAKEN.lock().leases);
+        leases.retain(|(lease, due)| lease.upgrade().is_some_and(|lease| look_after(&lease, *due)));
+        let mut untaken = UNTAKEN.lock();
+        untaken.leases.append(&mut leases);
+        if !untaken.leases.is_empty() {
+            continue;
         }
-    });
+        set_idle(&mut untaken, true);
+        drop(untaken);
+        thread::park_timeout(IDLE);
+        let mut untaken = UNTAKEN.lock();
+        set_idle(&mut untaken, false);
+        if untaken.leases.is_empty() {
+            untaken.watcher = None;
+            return;
+        }
+    }
 }
 
 fn set_idle(untaken: &mut Untaken, is_idle: bool) {

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `begin` | if there is no work, starts it, and spawns its driver on the caller's runtime. Otherwise one atomic load |
 //! | `wake` | also starts a probe, if the work runs on another runtime. A round calls it for nodes that are silent |
-//! | `poll_here` | polls the work on the caller's thread, in place of its driver, for a caller that may block the driver's thread |
+//! | `poll_here` | polls the work on the caller's thread, in place of its driver, for the thread that stands in for a runtime that may be blocked (O-12) |
 //! | the probe | wakes the driver, and waits for a poll. If none comes, drops the work and starts it on its own runtime |
 //! | the work panics | logs it, drops the work, and starts it in the same driver, which then waits as for a node that is down (I-31) |
 //! | the driver is dropped | the work is over, or its runtime has shut down: drops the work and reports `ended`. The next call starts it again |

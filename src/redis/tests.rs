@@ -98,11 +98,7 @@ fn cancel(claim: &Arc<Claim>) -> Request {
 }
 
 fn inspect() -> Request {
-    inspect_at("orders/42")
-}
-
-fn inspect_at(key: &str) -> Request {
-    Request::inspect(key)
+    Request::inspect("orders/42")
 }
 
 /// A request that a stalled node refuses.

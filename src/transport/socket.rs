@@ -14,26 +14,17 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A socket of Tokio. That knows of data only after its runtime has polled the operating system, which it cannot do while
-/// a task blocks its thread. [Past the runtime](past_the_runtime) the socket itself is read.
+/// a task blocks its thread. [Past the runtime](go_past_the_runtime) the socket itself is read.
 pub(super) struct Socket<S>(pub(super) S);
 
 thread_local! {
     static PAST_THE_RUNTIME: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets `work` stand in for runtimes that may be blocked: it polls the tasks of nodes itself, and reads what has arrived at
-/// sockets that a runtime takes for idle.
-pub(crate) fn past_the_runtime<T>(work: impl FnOnce() -> T) -> T {
-    struct Before(bool);
-
-    impl Drop for Before {
-        fn drop(&mut self) {
-            PAST_THE_RUNTIME.set(self.0);
-        }
-    }
-
-    let _before = Before(PAST_THE_RUNTIME.replace(true));
-    work()
+/// Lets this thread stand in for runtimes that may be blocked, until it ends: it polls the tasks of nodes itself, and reads
+/// what has arrived at sockets that a runtime takes for idle.
+pub(crate) fn go_past_the_runtime() {
+    PAST_THE_RUNTIME.set(true);
 }
 
 /// Whether this thread stands in for runtimes.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::server::Server;
 use super::{
-    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, inspect_at, plain, release, renew, settings,
-    vote, write_back,
+    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, plain, release, renew, settings, vote,
+    write_back,
 };
 use crate::address::Address;
 use crate::node::{HintListener, Node, Request, Vote, ask};
@@ -224,7 +224,7 @@ async fn a_number_is_noted_unless_its_token_has_it_and_the_last_notes_are_kept()
     }
     assert_eq!(noted(), "8");
     for (key, number) in &drawn[drawn.len() - 7..] {
-        assert_eq!(ask(&node, inspect_at(key)).await.unwrap().fencing_token, *number, "{key}");
+        assert_eq!(ask(&node, Request::inspect(key.as_str())).await.unwrap().fencing_token, *number, "{key}");
     }
 }
 
