@@ -91,6 +91,7 @@ pub(crate) async fn costs_no_lock(coordinator: &Coordinator, rotate: impl AsyncF
 
 /// Asserts that a client with the first password is refused.
 pub(crate) async fn is_refused(stale: &Coordinator) {
-    let refused = stale.lock("jobs/a").wait(Wait::Never).acquire().await.unwrap_err().to_string();
+    let lock = stale.lock("jobs/a").wait(Wait::UpTo(patience()));
+    let refused = lock.acquire().await.unwrap_err().to_string();
     assert!(refused.contains("password"), "{refused}");
 }

@@ -248,8 +248,16 @@ impl EtcdCluster {
     ///
     /// If it cannot be started.
     pub fn ctl(&self, arguments: &[&str]) -> io::Result<Output> {
+        self.ctl_command(arguments).output()
+    }
+
+    /// Returns a call of `etcdctl` on the whole cluster, which waits for a busy machine.
+    #[must_use]
+    pub fn ctl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.programs.program("etcdctl"));
-        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.endpoints()).args(arguments).output()
+        command.env("ETCDCTL_API", "3").args(["--dial-timeout=1m", "--command-timeout=1m", "--endpoints"]);
+        command.arg(self.endpoints()).args(arguments);
+        command
     }
 
     /// Returns the member that leads.
