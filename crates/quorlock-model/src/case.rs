@@ -60,14 +60,42 @@ impl Case {
     }
 }
 
-/// Defines `all`, which returns cases: what is expected, how that is searched, the name, and the model.
+/// Runs the case of this name as a test does: with the same walks each time, while the nightly run takes others.
+#[cfg(test)]
+pub(crate) fn confirm(cases: Vec<Case>, name: &str) {
+    let case = cases.into_iter().find(|case| case.name == name).unwrap();
+    let report = (case.run)(1);
+    println!("{name}: {}, in {:?}", report.seen, report.took);
+    if let Some(story) = &report.broken {
+        println!("{story}");
+    }
+    assert!(
+        case.is_as_expected(&report),
+        "{name}: expected {:?}, but violated: {:?}, never met: {:?}",
+        case.expected,
+        report.broken.as_ref().map(|story| story.property),
+        report.missing,
+    );
+}
+
+/// Defines `all`, which returns cases: what is expected, how that is searched, the name, and the model. Each that takes seconds
+/// is a test of its name.
 macro_rules! cases {
     ($($expected:ident $search:ident $(($walks:expr))? $name:ident: $model:expr;)+) => {
+        $(cases!(@test $expected $name);)+
+
         /// Returns all cases.
         pub(crate) fn all() -> Vec<$crate::case::Case> {
             vec![$($crate::case::$expected(stringify!($name), |_seed| {
                 cases!(@$expected $search, $model, _seed $(, $walks)?)
             })),+]
+        }
+    };
+    (@test nightly $name:ident) => {};
+    (@test $expected:ident $name:ident) => {
+        #[test]
+        fn $name() {
+            $crate::case::confirm(all(), stringify!($name));
         }
     };
     (@nightly prove, $model:expr, $seed:ident) => { $crate::explore::prove($model, 2) };

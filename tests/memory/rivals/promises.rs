@@ -1,4 +1,4 @@
-//! Each promise in `docs/trust.md` has a page and tests that exist.
+//! Each promise in `docs/trust.md` has a page and tests that exist, and each assumption has tests in which it is broken.
 
 use std::fs;
 
@@ -61,6 +61,24 @@ fn every_promise_has_a_page_that_exists_and_tests_that_exist() {
         }
     }
     assert!(wrong.is_empty(), "{PAGE}:\n{}", wrong.join("\n"));
+}
+
+/// Whether there is a test or a scenario of `quorlock-chaos` of this name.
+fn breaks(name: &str) -> bool {
+    let scenario =
+        name.strip_prefix("chaos::").map(|file| format!("crates/quorlock-chaos/scenarios/{file}.toml"));
+    scenario.is_some_and(|file| {
+        fs::read_to_string(root().join(file)).is_ok_and(|text| text.contains("violations = [\""))
+    }) || exists(name)
+}
+
+#[test]
+fn every_test_of_a_broken_assumption_exists() {
+    let rows = rows_in(PAGE, "What it rests on");
+    let named: Vec<_> = rows.iter().flat_map(|row| names(row.last().unwrap())).collect();
+    assert!(named.len() > 15, "{} were read", named.len());
+    let missing: Vec<_> = named.iter().filter(|name| !breaks(name)).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
 }
 
 /// The bold text at the beginning of each entry.

@@ -79,6 +79,12 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
             candidates.push((folder.join(format!("{module}.rs")), rest.to_owned()));
         }
     }
+    // `model::lock::f` is a case of the model `lock`.
+    if let ("model", Some((module, case))) = (target, rest.split_once("::")) {
+        let model = root().join("crates/quorlock-model/src").join(module);
+        candidates.push((model.with_extension("rs"), case.to_owned()));
+        candidates.push((model.join("cases.rs"), case.to_owned()));
+    }
     // A unit test of the library or its protocol crate, by its module path.
     if let Some((modules, test)) = name.rsplit_once("::") {
         for folder in [root().join("src"), root().join("crates/quorlock-protocol/src")] {
@@ -94,16 +100,18 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
     candidates
 }
 
-/// The functions in a source that are tests, checks of the contract suite, or declared as a case of the model.
+/// The tests in a source, checks of the contract suite, and cases of a model.
 fn tests(source: &str) -> Vec<String> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let mut found = Vec::new();
     for (index, line) in lines.iter().enumerate() {
+        if line.starts_with("holds ") || line.starts_with("violated ") {
+            found.extend(line.split(' ').find_map(|word| word.strip_suffix(':')).map(str::to_owned));
+        }
         let Some((before, after)) = line.split_once("fn ") else { continue };
         let attributes = lines[..index].iter().rev().take_while(|above| above.starts_with("#["));
         let is_test = attributes.into_iter().any(|above| above.contains("test]") || above.contains("test("));
-        let is_case = before.is_empty() && after.ends_with("();");
-        if is_test || is_case || before.starts_with("pub(super)") {
+        if is_test || before.starts_with("pub(super)") {
             found.extend(after.split(['(', '<']).next().map(str::to_owned));
         }
     }

@@ -17,7 +17,6 @@ mod masters;
 mod nightly;
 mod questions;
 mod snippets;
-mod trust;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
