@@ -463,7 +463,7 @@ fn other_permits(resource: &Resource, found: &str, asked: &str) -> String {
     let were = if asked == "1" { "was" } else { "were" };
     format!(
         "the semaphore `{resource}` has {found} {permits}, and {asked} {were} asked for: all programs must ask for the \
-         same number; another number can be used when no permit has been held for one TTL"
+         same number; another number can be used when no permit has been held for one TTL, and the time is over for which any was left taken"
     )
 }
 
@@ -583,7 +583,7 @@ pub enum RetainError {
         report: Box<VoteReport>,
     },
     /// This lease cannot be retained, and was released.
-    #[error("`{resource}` cannot be retained: {reason}; it was released")]
+    #[error("`{resource}` cannot be retained: {reason}; this lease was released")]
     Unsupported {
         /// The locked resource.
         resource: Resource,

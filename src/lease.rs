@@ -284,7 +284,7 @@ impl<F> Lease<Single, F> {
     /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked repeatedly until the end
     /// of the lease: others may get the lock early. [`RetainError::Unsupported`] for a lease that is
     /// [shared](crate::Lock::shared) or held more than once by its [owner](crate::Owner), for a longer time than ten
-    /// years, and where a node cannot [replace a token](crate::node::Capability::Transfer); the lock is released.
+    /// years, and where a node cannot [replace a token](crate::node::Capability::Transfer); this lease is released.
     ///
     /// # Cancel safety
     ///

@@ -111,7 +111,7 @@ impl<F> Lock<Single, F> {
     ///
     /// A reader cannot become a writer: two that tried would wait for each other forever. Start as a
     /// writer, and [downgrade](Lease::downgrade). A reader that acquires the same lock as a writer waits
-    /// for itself. Readers do not wait in a queue, and their leases are not handed off.
+    /// for itself. A lease of a reader is not handed off.
     ///
     /// # Examples
     ///

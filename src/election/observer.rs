@@ -27,8 +27,8 @@ pub struct Observer {
 pub enum Observed {
     /// A quorum of nodes stores this leader.
     Leader(Leader),
-    /// Too many nodes store no leader, or different ones, for anyone to have a quorum. A leader whose keys were lost
-    /// may still lead until its validity ends.
+    /// Too many nodes store no leader, or different ones, for anyone to have a quorum; or the lock was left taken, or is shared.
+    /// A leader whose keys were lost may still lead until its validity ends.
     NoLeader,
     /// Too few nodes answer. The report says why.
     Unknown(Box<VoteReport>),
@@ -92,13 +92,15 @@ impl Observed {
     pub(crate) fn of(report: VoteReport) -> Observed {
         let count = Count::of(&report);
         match report.holder() {
-            // Readers of a shared lock of that name do not lead.
-            Some(holder) if count.leads() && !holder.token.is_marker() => Observed::Leader(Leader {
-                value: value_of(&holder.token),
-                token: holder.token,
-                fencing_token: holder.fencing_token,
-                remaining: holder.remaining,
-            }),
+            // Neither do readers of a shared lock of that name lead, nor does a lock that was left taken.
+            Some(holder) if count.leads() && !holder.token.is_marker() && !holder.token.is_retained() => {
+                Observed::Leader(Leader {
+                    value: value_of(&holder.token),
+                    token: holder.token,
+                    fencing_token: holder.fencing_token,
+                    remaining: holder.remaining,
+                })
+            }
             _ if count.is_unknown() => Observed::Unknown(Box::new(report)),
             _ => Observed::NoLeader,
         }

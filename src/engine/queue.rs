@@ -241,21 +241,21 @@ impl WaitQueues {
     }
 
     /// Makes this process pause before it acquires the key again, until the given moment.
-    pub(crate) fn set_cooldown(&self, key: &Arc<str>, until: Moment) {
+    pub(crate) fn set_cooldown(&self, key: &Arc<str>, (now, until): (Moment, Moment)) {
         self.contended.store(true, Ordering::Relaxed);
-        self.inside.lock().cooldowns.insert(key.clone(), until);
+        let mut inside = self.inside.lock();
+        inside.cooldowns.retain(|_, until| now < *until);
+        inside.cooldowns.insert(key.clone(), until);
     }
 
-    /// Whether this process must pause before it acquires the key. Also purges expired entries.
-    /// Costs nothing if no other client ever wanted a lock.
+    /// Whether this process must pause before it acquires the key. Costs nothing if no other client ever wanted a lock.
     pub(crate) fn take_cooldown(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
         if !self.contended.load(Ordering::Relaxed) {
             return false;
         }
         let now = now();
         let mut inside = self.inside.lock();
-        inside.cooldowns.retain(|_, until| now < *until);
-        inside.cooldowns.remove(key).is_some()
+        inside.cooldowns.remove(key).is_some_and(|until| now < until)
     }
 
     /// Records that other clients want the key.

@@ -146,6 +146,17 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_stays_taken_after_its_lease_has_no_leader() {
+    let bench = bench(5);
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+    let leadership = elsewhere(&bench).campaign("first").await.unwrap();
+    assert_eq!(next_leader(&mut observer).await, "first");
+    leadership.into_lease().retain(TTL, "note").await.unwrap();
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
     let bench = bench(5);
     // As real servers, which do not notify the client that made a change.

@@ -196,7 +196,7 @@ async fn a_lease_that_others_depend_on_is_released() {
     let refused = |outcome: Result<(), RetainError>| {
         let error = outcome.unwrap_err();
         assert!(matches!(error, RetainError::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains("it was released"), "{error}");
+        assert!(error.to_string().contains("this lease was released"), "{error}");
     };
     refused(bench.lock().shared().acquire().await.unwrap().retain(HOUR, "").await);
     bench.settle().await;

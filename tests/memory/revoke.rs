@@ -43,6 +43,18 @@ async fn those_who_watch_on_the_coordinator_that_revokes_learn_of_it_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_holder_that_has_renewed_learns_that_its_own_coordinator_has_revoked_the_lock() {
+    let bench = bench(5);
+    let nodes = bench.nodes.iter().cloned().map(without_hints);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let lease = client.lock("r").acquire().await.unwrap();
+    lease.renew().await.unwrap();
+    client.lock("r").revoke(lease.token()).await.unwrap();
+    bench.pass(Duration::from_millis(50)).await;
+    assert!(lease.check().is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revoked_holder_learns_of_it_at_its_next_renewal() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, another, bench};
+use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, another, bench, without_hints};
 use futures::future::join_all;
 use quorlock::protocol::WaiterId;
 use quorlock::{
-    AcquireError, ConfigError, DowngradeError, Fencing, LossReason, Owner, Renewal, Wait,
+    AcquireError, ConfigError, Coordinator, DowngradeError, Fencing, LossReason, Owner, Renewal, Wait,
     node::{Request, ask},
     protocol::Mode,
 };
@@ -247,6 +247,30 @@ async fn s6_a_downgrade_admits_readers_and_never_a_writer() {
     let lease = bench.lock().acquire().await.unwrap().downgrade().await.unwrap();
     let ben = bench.reader().try_acquire().await.unwrap().expect("no writer waits, so readers may come");
     assert!(ben.fencing_token() > lease.fencing_token(), "late writes of the writer can be refused");
+}
+
+/// Nodes do not notify the connection that made a change.
+#[tokio::test(start_paused = true)]
+async fn readers_of_the_same_process_hear_of_a_downgrade_and_of_a_writer_that_gives_up() {
+    let bench = bench(5);
+    let nodes = bench.nodes.iter().cloned().map(without_hints);
+    let client =
+        Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+    let soon = SECOND / 20;
+    let lease = client.lock("r").acquire().await.unwrap();
+    let reader = acquiring(client.lock("r").shared().wait(Wait::Forever));
+    bench.pass(SECOND).await;
+    let lease = lease.downgrade().await.unwrap();
+    bench.pass(soon).await;
+    assert!(reader.is_finished(), "it has heard of the downgrade");
+    let writer = acquiring(client.lock("r").wait(Wait::UpTo(SECOND)));
+    bench.pass(SECOND / 2).await;
+    let next = acquiring(client.lock("r").shared().wait(Wait::Forever));
+    bench.pass(SECOND / 2 - soon).await;
+    assert!(!next.is_finished(), "the writer goes first");
+    bench.pass(soon * 2).await;
+    assert!(writer.await.unwrap().is_err() && next.is_finished(), "it has heard that the writer gave up");
+    drop((lease, reader, next));
 }
 
 /// The counter-example to a downgrade that leaves the lease as it was when it fails: two nodes have

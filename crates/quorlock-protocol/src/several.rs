@@ -109,7 +109,7 @@ impl Keys {
     }
 
     /// Returns each of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         iter::once(&self.first).chain(self.together.iter().flat_map(|together| together.others.iter()))
     }
 

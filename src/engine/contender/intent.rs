@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Contender;
 use crate::engine::options::AcquireRequest;
+use crate::engine::queue::HolderMode;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::votes::VoteReport;
@@ -23,7 +24,7 @@ impl Contender {
         }
         for request in self.intent.refused(votes, self.queue.waiter(), now) {
             if matches!(request, Request::WithdrawWriter { .. }) {
-                self.ask_all_in_background(acquisition, request);
+                self.withdraw(acquisition, request);
                 continue;
             }
             let request = SharedRequest::from(request);
@@ -38,12 +39,15 @@ impl Contender {
         if !self.intent.is_none()
             && let Some(request) = self.intent.withdraw(self.queue.waiter())
         {
-            self.ask_all_in_background(acquisition, request);
+            self.withdraw(acquisition, request);
         }
     }
 
-    fn ask_all_in_background(&self, acquisition: &AcquireRequest, request: Request) {
+    /// Asks all nodes to forget the writer. Readers of this process that were refused may ask again: nodes do not notify the
+    /// connection that made a change.
+    fn withdraw(&self, acquisition: &AcquireRequest, request: Request) {
         let request = SharedRequest::from(request);
         self.engine.ask_in_background(acquisition.ttl, |_| Some(request.clone()));
+        self.engine.queues_of(Mode::Shared).given_back(&self.keys.iter(), HolderMode::Other);
     }
 }

@@ -41,7 +41,8 @@ impl Keeper {
             }
             let is_lost = cleanup.came_too_late(valid_until).await;
             if cleanup.is_wanted() {
-                self.engine.queues.set_cooldown(&self.queue_key, self.engine.now() + COOLDOWN);
+                let now = self.engine.now();
+                self.engine.queues.set_cooldown(&self.queue_key, (now, now + COOLDOWN));
             }
             cleanup.leave(self.runtime.clone());
             self.log(hold, if is_lost { HoldEnd::QuorumLost } else { HoldEnd::Released });

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::{Keeper, LastRound};
 use crate::engine::commands::{Ended, Event, RenewReply};
 use crate::engine::offer_inbox::Time;
+use crate::engine::queue::HolderMode;
 use crate::engine::take_up::take_up_in_time;
 use crate::engine::throttle::InFlight;
 use crate::error::{LossReason, RenewError};
@@ -208,6 +209,8 @@ impl Keeper {
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
         self.renew_anew(asked_by);
+        // Nodes do not notify the connection that made a change.
+        self.engine.queues_of(Mode::Shared).given_back(&self.claim.keys(), HolderMode::Other);
         // The waiters wait for readers now, of which this lease is one.
         drop(self.take_successor());
     }

@@ -46,6 +46,14 @@ impl WaitQueues {
         }
     }
 
+    /// Notifies the lease of this process that hears of changes of this key, if there is one.
+    pub(crate) fn hint_lease(&self, key: &str) {
+        let lease = self.inside.lock().leases.get(key).and_then(Weak::upgrade);
+        if let Some(lease) = lease {
+            lease.handle(Event::Hint);
+        }
+    }
+
     /// Hints to the observers in this process that it has acquired these keys, for the same reason. Costs nothing where
     /// there was never one.
     pub(crate) fn acquired<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
