@@ -125,6 +125,8 @@ pub(crate) struct Keeper {
     held: Held,
     /// When the hold of the present holder began.
     since: Moment,
+    /// When its validity ends, or has ended: the state forgets the deadline once it is seen to have passed.
+    until: Moment,
     streak: Streak,
 }
 
@@ -170,6 +172,7 @@ impl Keeper {
         let state =
             LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
         let mut keeper = Keeper {
+            until: state.deadline().unwrap_or(deadline),
             state,
             claim,
             queue_key: acquisition.queue_key().clone(),

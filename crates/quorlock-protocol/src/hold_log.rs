@@ -40,7 +40,8 @@ pub struct LoggedHold {
     pub fencing_token: Option<FencingToken>,
     /// When the lock was acquired, since 1970, by the wall clock of the holder.
     pub acquired: Duration,
-    /// For how long it was held, by the monotonic clock of the holder.
+    /// For how long it was held, by the monotonic clock of the holder: to the end of its validity at most, however late the
+    /// holder noticed that.
     pub held_for: Duration,
     /// How the hold ended.
     pub end: HoldEnd,

@@ -311,6 +311,8 @@ impl Keeper {
     pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
         self.hear();
         self.state.set_untaken(false);
+        let (_, hold_until) = self.state.term();
+        self.until = self.until.max(hold_until.min(deadline));
         let timing = self.engine.timing(self.ttl());
         if self.keep.confirmed(&*self.engine.nodes, &timing, deadline, now) {
             let (resource, left) = (&self.state.resource, deadline.since(now));

@@ -180,6 +180,7 @@ impl Keeper {
             hold_until,
             lease_env(&self.engine),
         );
+        self.until = self.state.deadline().unwrap_or(end);
         match last_round {
             LastRound::InFlight(round) => {
                 self.follow(round);
