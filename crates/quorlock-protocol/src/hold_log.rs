@@ -51,11 +51,11 @@ pub struct LoggedHold {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum HoldEnd {
-    /// The holder released the lock.
+    /// The holder released the lock, or no quorum has confirmed that it was left taken.
     Released,
     /// The holder gave it up, and the next waiter of its process got it without another client in between.
     PassedOn,
-    /// The holder ended, and left the lock taken.
+    /// The holder ended, and left the lock taken, as a quorum has confirmed.
     Retained,
     /// The lease was lost: its validity ended before a quorum had renewed it.
     Expired,
