@@ -22,7 +22,7 @@
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal, by the response that makes it certain, or by a task where nodes are silent (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
-//! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it. |
+//! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it, on the runtime that it has. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
 //! | the holder renews | As if a renewal were due; joins one in flight. |
 //! | the holder extends it | Renews for a longer TTL, also from then on. A renewal in flight has asked for less, and is not counted. |
@@ -31,7 +31,7 @@
 //! | the holder retains the lock | Replaces the token by one that no process holds (`retaining`). |
 //! | the deadline passes | The lease is lost, and its keys are cleaned up. |
 //! | the coordinator closes | The same. |
-//! | the runtime of its timer has shut down | The keeper moves to one that is driven. |
+//! | the runtime of its timer has shut down | The keeper moves to one that is driven. So it does if a call of the program finds that the timer is late; what a node reports may come on the runtime of its connection, and moves nothing. |
 //!
 //! # Invariants
 //!
@@ -252,6 +252,13 @@ impl Keeper {
         self.engine.tasks.spawn(adopt, &self.runtime);
     }
 
+    /// Has a task set the timer, on the runtime that it has: another one may only have the connection (I-32).
+    fn set_timer_in_task(&self) {
+        let (state, runtime) = (self.state.clone(), self.runtime.clone());
+        let adopt = async move { state.handle(Event::Adopt(runtime)) };
+        self.engine.tasks.spawn(adopt, &self.runtime);
+    }
+
     /// Does what is due at `now`. Returns whether anything was.
     fn look(&mut self, now: Moment) -> Result<bool, LossReason> {
         if self.engine.closing.is_cancelled() {
@@ -297,7 +304,8 @@ impl LeaseKeeper for Keeper {
             return None;
         }
         let now = self.engine.now();
-        if now.back(LATE) >= self.wake(now)
+        if !event.is_of_a_node()
+            && now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
         {
             // Nothing woke it in time, so its runtime is not driven.
@@ -331,7 +339,7 @@ impl LeaseKeeper for Keeper {
             }
             Event::Hint => {
                 if self.keep.handle_hint(&*self.engine.nodes, now) {
-                    self.move_to_task();
+                    self.set_timer_in_task();
                 }
                 return None;
             }
