@@ -83,10 +83,14 @@ impl Untaken {
             }
             return;
         }
-        self.watcher = start().ok().map(|started| {
-            let thread = started.thread().clone();
-            Watcher { process: here, thread, is_idle: false }
-        });
+        match start() {
+            Ok(started) => {
+                let thread = started.thread().clone();
+                self.watcher = Some(Watcher { process: here, thread, is_idle: false });
+            }
+            // The system has no more threads. No other would remove them.
+            Err(_) => self.leases = Vec::new(),
+        }
     }
 
     /// Returns how long the thread may sleep.
@@ -159,5 +163,16 @@ mod tests {
                 assert!(done <= left / 2, "{done:?} of {left:?}");
             }
         }
+    }
+
+    #[test]
+    fn without_a_thread_no_lease_is_kept() {
+        let lease = |every| UntakenLease { state: Weak::new(), due: Moment::ORIGIN, every };
+        let mut untaken = Untaken { leases: Vec::new(), watcher: None };
+        untaken.add(lease(EVERY), || Err(io::ErrorKind::WouldBlock.into()));
+        assert!(untaken.leases.is_empty() && untaken.watcher.is_none());
+        untaken.add(lease(EVERY), || thread::Builder::new().spawn(|| ()));
+        untaken.add(lease(MS), || panic!("there is one"));
+        assert_eq!((untaken.leases.len(), untaken.pause()), (2, MS));
     }
 }
