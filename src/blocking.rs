@@ -34,7 +34,10 @@
 //! It never keeps a process from exiting: locks that are held then expire with their TTL.
 //! [`Coordinator::close`] releases them before.
 //!
-//! The thread does not survive `fork`: a child process that continues without `exec` cannot use anything that
+//! A process that another one has handed a lock has a second thread, `quorlock offers`, until ten seconds after the last
+//! such lock: it renews that lock for the first time if the background thread is late, as where a listener blocks it.
+//!
+//! The threads do not survive `fork`: a child process that continues without `exec` cannot use anything that
 //! its parent made here, and must not drop it, which would act on the parent's sockets. A coordinator that it makes
 //! itself gets a thread of its own.
 //!

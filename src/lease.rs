@@ -93,10 +93,10 @@ impl<K, F> Lease<K, F> {
 
     /// Returns for how much longer the lease is valid if it is not renewed; zero once it is over.
     ///
-    /// Where another process has handed the lock off, this is less than the TTL at first, since it counts from the
-    /// waiter's last request: at least half of the TTL, or a quarter of [`max_ttl`](crate::Builder::max_ttl) if that is
-    /// shorter. With the defaults those are 7.5 s, and usually 12 s or more. A third of that later it is renewed to the
-    /// TTL. A lease with [`Renewal::Manual`](crate::Renewal::Manual) begins with its TTL.
+    /// Where another process has handed the lock off, this is less than the TTL at first: 0.3 to 1.2 s, or less if the TTL
+    /// or half of [`max_ttl`](crate::Builder::max_ttl) is shorter than 1.2 s. A thirtieth of that later, up to 40 ms, it is
+    /// renewed to the TTL, also while the work blocks its thread. A lease with
+    /// [`Renewal::Manual`](crate::Renewal::Manual) begins with its TTL.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.watch.remaining()

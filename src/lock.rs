@@ -203,9 +203,10 @@ impl<K, F> Lock<K, F> {
     /// [`ttl`](crate::Builder::ttl): long enough to ride out a network failover, short enough to wait for
     /// after a crash. At most the deployment's [`max_ttl`](crate::Builder::max_ttl).
     ///
-    /// Work that blocks its thread keeps the lease from being renewed. It may do so for a quarter of `max_ttl`, or half
-    /// of the TTL if that is shorter: a lease that another process has handed off begins with
-    /// [less than the TTL](crate::Lease::remaining).
+    /// Work that blocks its thread keeps the lease from being renewed. It may do so for half of the TTL, as long as a
+    /// renewal leaves at least, but for less on etcd and ZooKeeper, and with a
+    /// [renewal interval](Lock::renewal) of more than a third of the TTL. That a lease which another process has handed off
+    /// begins with [less than the TTL](crate::Lease::remaining) changes nothing: a thread of the library renews it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options().ttl = ttl;
         self

@@ -201,7 +201,7 @@ class LoggedHold:
     context: str
     #: When the lock was acquired, in UTC, by the clock of the holder's host.
     acquired: datetime
-    #: For how many seconds it was held.
+    #: For how many seconds it was held: to the end of its validity at most, however late the holder noticed that.
     held_for: float
     #: How that ended: as `Lost.reason`, or `passed_on` to the next caller of the same process, or `retained`.
     ended: Ended

@@ -14,6 +14,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusRecorder;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
+use quorlock::redis::scripts::make_all;
 use quorlock::runtime::Mutex;
 
 use crate::events::{Called, Events, LeftOut, LogRecord};
@@ -84,11 +85,13 @@ pub(crate) fn notice_fork(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Stops the background thread where it holds no lock, so that the child finds none that is locked for ever.
+/// Stops the background thread where it holds no lock, so that the child finds none that is locked for ever. The thread that
+/// stands in for it while it is late (rule O-12) is not stopped: of what the child shares with it, scripts are made before.
 #[pyfunction]
 pub(crate) fn before_fork() {
     let here = Process::here();
     let Some(background) = here.background.get() else { return };
+    make_all();
     let (parked, wait_until_parked) = channel();
     let (go_on, wait_for_fork) = channel::<()>();
     background.spawn(async move {

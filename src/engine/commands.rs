@@ -42,6 +42,13 @@ pub(crate) enum Event {
     End(Ended),
 }
 
+impl Event {
+    /// Whether a node reports it, on the runtime of its connection.
+    pub(crate) fn is_of_a_node(&self) -> bool {
+        matches!(self, Event::Hint | Event::Decided | Event::Settled)
+    }
+}
+
 /// How a lease ends.
 pub(crate) enum Ended {
     /// The holder released the lock, and may wait for confirmation.

@@ -22,7 +22,7 @@
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal, by the response that makes it certain, or by a task where nodes are silent (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
-//! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it. |
+//! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it, on the runtime that it has. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
 //! | the holder renews | As if a renewal were due; joins one in flight. |
 //! | the holder extends it | Renews for a longer TTL, also from then on. A renewal in flight has asked for less, and is not counted. |
@@ -31,7 +31,7 @@
 //! | the holder retains the lock | Replaces the token by one that no process holds (`retaining`). |
 //! | the deadline passes | The lease is lost, and its keys are cleaned up. |
 //! | the coordinator closes | The same. |
-//! | the runtime of its timer has shut down | The keeper moves to one that is driven. |
+//! | the runtime of its timer has shut down | The keeper moves to one that is driven. So it does if a call of the program finds that the timer is late; what a node reports may come on the runtime of its connection, and moves nothing. |
 //!
 //! # Invariants
 //!
@@ -125,6 +125,8 @@ pub(crate) struct Keeper {
     held: Held,
     /// When the hold of the present holder began.
     since: Moment,
+    /// When its validity ends, or has ended: the state forgets the deadline once it is seen to have passed.
+    until: Moment,
     streak: Streak,
 }
 
@@ -170,6 +172,7 @@ impl Keeper {
         let state =
             LeaseState::new(&acquisition.resource, &claim, numbers, deadline, hold_until, lease_env(engine));
         let mut keeper = Keeper {
+            until: state.deadline().unwrap_or(deadline),
             state,
             claim,
             queue_key: acquisition.queue_key().clone(),
@@ -249,6 +252,13 @@ impl Keeper {
         self.engine.tasks.spawn(adopt, &self.runtime);
     }
 
+    /// Has a task set the timer, on the runtime that it has: another one may only have the connection (I-32).
+    fn set_timer_in_task(&self) {
+        let (state, runtime) = (self.state.clone(), self.runtime.clone());
+        let adopt = async move { state.handle(Event::Adopt(runtime)) };
+        self.engine.tasks.spawn(adopt, &self.runtime);
+    }
+
     /// Does what is due at `now`. Returns whether anything was.
     fn look(&mut self, now: Moment) -> Result<bool, LossReason> {
         if self.engine.closing.is_cancelled() {
@@ -294,7 +304,8 @@ impl LeaseKeeper for Keeper {
             return None;
         }
         let now = self.engine.now();
-        if now.back(LATE) >= self.wake(now)
+        if !event.is_of_a_node()
+            && now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
         {
             // Nothing woke it in time, so its runtime is not driven.
@@ -328,7 +339,7 @@ impl LeaseKeeper for Keeper {
             }
             Event::Hint => {
                 if self.keep.handle_hint(&*self.engine.nodes, now) {
-                    self.move_to_task();
+                    self.set_timer_in_task();
                 }
                 return None;
             }

@@ -18,7 +18,7 @@
 //! | event | what it does |
 //! |---|---|
 //! | `begin` | if there is no work, starts it, and spawns its driver on the caller's runtime. Otherwise one atomic load |
-//! | `wake` | also starts a probe, if the work runs on another runtime. A round calls it for nodes that are silent |
+//! | `wake` | also starts a probe, if the work runs on another runtime. A round calls it for nodes that are silent. Not on the thread that stands in for a runtime: the probe would wait there while that is blocked, and keep others out |
 //! | `poll_here` | polls the work on the caller's thread, in place of its driver, for the thread that stands in for a runtime that may be blocked (O-12) |
 //! | the probe | wakes the driver, and waits for a poll. If none comes, drops the work and starts it on its own runtime |
 //! | the work panics | logs it, drops the work, and starts it in the same driver, which then waits as for a node that is down (I-31) |
@@ -60,6 +60,7 @@ use tracing::{debug, error};
 use super::catch_panic::words;
 use crate::node::NodeError;
 use crate::runtime::{Mutex, clock::Clock};
+use crate::transport::is_past_the_runtime;
 
 /// How long a task may ignore a wake-up before another runtime takes over its work. A driven task reacts
 /// within microseconds. Together with the time that a round waits before it wakes a silent node, this leaves
@@ -148,6 +149,9 @@ impl Home {
     /// Like [`begin`](Home::begin); if the work runs on another runtime, also checks that it is driven.
     pub(super) fn wake(self: &Arc<Self>) -> Result<(), NodeError> {
         self.begin()?;
+        if is_past_the_runtime() {
+            return Ok(());
+        }
         let here = runtime()?;
         let mut place = self.place.lock();
         if place.probed || place.runtime.is_none_or(|runtime| runtime == here.id()) {

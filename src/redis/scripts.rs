@@ -168,6 +168,27 @@ pub fn all() -> [&'static Script; 25] {
     ]
 }
 
+/// Makes each script that was not used yet. A process that is forked while another of its threads makes one leaves the child a
+/// script that is never made, for which it would wait for ever.
+pub fn make_all() {
+    let _ = all();
+    for script in [
+        &GATE,
+        &MAX_TTL,
+        &NODE_LISTS,
+        &REDISSON_ACQUIRE,
+        &REDISSON_TRANSFER,
+        &REDISSON_RENEW,
+        &REDISSON_RELEASE,
+        &REDISSON_CANCEL,
+        &REDISSON_WRITE_BACK,
+        &REDISSON_INSPECT,
+        &REDISSON_IS_LOCK,
+    ] {
+        LazyLock::force(script);
+    }
+}
+
 impl Script {
     pub(super) fn new(number: u8, parts: &[&str]) -> Script {
         // Without comments: the server would parse them with every request.

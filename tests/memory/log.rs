@@ -1,13 +1,15 @@
 //! The log of the holds that have ended.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorlock::lock::SeenHold;
-use quorlock::node::{Capabilities, Capability};
+use quorlock::node::{Capabilities, Capability, Node as _, Request};
 use quorlock::protocol::{HoldEnd, LOG_EXPIRY, MOST_LOGGED};
-use quorlock::runtime::Clock as _;
-use quorlock::{ConfigError, Coordinator, Fencing, Lock, Renewal, Wait};
-use quorlock_testkit::MemoryNode;
+use quorlock::runtime::Clock;
+use quorlock::{ConfigError, Coordinator, Fencing, Lock, LossReason, Renewal, RetainError, Wait};
+use quorlock_testkit::{MemoryNode, SkewedClock, WrappedNode};
 
 use crate::common::{Bench, TTL, VALIDITY, another, asked, bench, bench_with};
 
@@ -80,6 +82,94 @@ async fn it_says_how_a_hold_ended() {
         ends(&bench).await,
         [HoldEnd::Expired, HoldEnd::MaxHold, HoldEnd::QuorumLost, HoldEnd::Retained]
     );
+}
+
+/// A clock of a client, which the test may set forward as if the process had been stopped.
+fn stoppable(bench: &Bench) -> (Arc<SkewedClock>, Arc<dyn Clock>) {
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    (clock.clone(), clock)
+}
+
+/// Others may hold the lock by the time that its former holder notices.
+#[tokio::test(start_paused = true)]
+async fn a_lost_hold_ends_with_its_validity_however_late_that_is_noticed() {
+    for (is_renewed, is_handed_over, longest) in [
+        (false, false, None),
+        (false, false, Some(2 * SECOND)),
+        (true, false, None),
+        (true, false, Some(6 * SECOND)),
+        (true, true, None),
+        (true, true, Some(2 * SECOND)),
+    ] {
+        let case = format!("renewed: {is_renewed}, handed over: {is_handed_over}, at most {longest:?}");
+        let bench = bench(5);
+        let (clock, its) = stoppable(&bench);
+        let client = another(&its, &bench.nodes, |builder| builder.log(10));
+        let unlimited = client.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off);
+        let lock = longest.into_iter().fold(unlimited.clone(), Lock::max_hold);
+        let mut begun = clock.now();
+        let mut lease = if is_handed_over { unlimited } else { lock.clone() }.acquire().await.unwrap();
+        if is_renewed {
+            bench.pass(TTL / 2).await;
+        }
+        if is_handed_over {
+            let next = bench.waiting(lock).await;
+            begun = clock.now();
+            lease.release().await.unwrap();
+            lease = next.await.unwrap().unwrap();
+        }
+        let (held, asked) = (clock.now().since(begun) + lease.remaining(), asked(&bench.nodes));
+        clock.jump_forward(10 * TTL);
+        bench.pass(2 * SECOND).await;
+        let (reason, end) = match longest {
+            Some(_) => (LossReason::MaxHold, HoldEnd::MaxHold),
+            None => (LossReason::Expired, HoldEnd::Expired),
+        };
+        assert_eq!(lease.check().unwrap_err().reason, reason, "{case}");
+        assert!(asked > 5 || !is_renewed, "it was not renewed, {case}");
+        let holds = log(&client).await;
+        let SeenHold { hold, .. } = holds.last().unwrap();
+        assert_eq!((hold.end, hold.held_for), (end, held), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_left_taken_by_the_log_only_if_a_quorum_has_confirmed_that() {
+    let bench = logging(10);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[..3].iter().for_each(MemoryNode::disconnect);
+    let error = lease.retain(60 * SECOND, "done").await.unwrap_err();
+    assert!(matches!(error, RetainError::Unconfirmed { .. }), "{error}");
+    assert_eq!(ends(&bench).await, [HoldEnd::Released]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_passed_on_by_the_log_only_if_the_next_holder_got_it_in_time() {
+    let bench = bench(5);
+    let (clock, its) = stoppable(&bench);
+    let transfers = Arc::new(AtomicUsize::new(0));
+    // The process is stopped after all nodes have answered, and before it reads the time.
+    let stops = bench.nodes.iter().map(|node| {
+        let (clock, transfers) = (clock.clone(), transfers.clone());
+        WrappedNode::new(node.clone()).on_request(move |request, responder, inner| {
+            let transfer = matches!(*request, Request::Transfer { .. });
+            inner.ask(request, responder);
+            if transfer && transfers.fetch_add(1, Ordering::Relaxed) == 4 {
+                clock.jump_forward(2 * TTL);
+            }
+        })
+    });
+    let client = Coordinator::builder().custom_nodes(stops.collect::<Vec<_>>()).clock(its).log(10);
+    let client = client.ttl(TTL).build().unwrap();
+    let lock = client.lock("r").wait(Wait::Forever);
+    let first = lock.acquire().await.unwrap();
+    let next = bench.waiting(lock).await;
+    first.release().await.unwrap();
+    let next = next.await.unwrap().unwrap();
+    bench.settle().await;
+    assert_eq!(transfers.load(Ordering::Relaxed), 5);
+    assert_eq!(log(&client).await.iter().map(|seen| seen.hold.end).collect::<Vec<_>>(), [HoldEnd::Released]);
+    assert_eq!(next.check(), Ok(()));
 }
 
 /// Acquires in turn in one process, so that the lock is passed on there.

@@ -267,6 +267,45 @@ fn i32_a_lease_that_its_holder_renews_from_another_runtime_lives_there_if_its_ow
     }
 }
 
+/// The connections may belong to another runtime, which may be blocked soon.
+#[test]
+fn i32_a_lease_stays_in_the_runtime_of_its_holder_when_a_node_says_elsewhere_that_its_key_has_changed() {
+    let bench = bench();
+    let (one, two) = (runtime(), runtime());
+    let lease = one.block_on(async {
+        let lease = bench.coordinator.lock("r").acquire().await.unwrap();
+        bench.clock.pass(TTL / 2).await;
+        lease
+    });
+    two.block_on(async {
+        bench.nodes[0].remove("r");
+        settle().await;
+    });
+    one.block_on(async {
+        settle().await;
+        assert!(bench.nodes[0].holder("r").is_some(), "it was renewed early");
+        is_renewed(&bench, lease, "hinted".into()).await;
+    });
+    assert_free(&bench.nodes);
+}
+
+#[test]
+fn i32_a_lease_stays_in_the_runtime_of_its_holder_when_nodes_answer_elsewhere_while_that_is_busy() {
+    let bench = bench();
+    let (one, two) = (runtime(), runtime());
+    let lease = one.block_on(bench.coordinator.lock("r").acquire()).unwrap();
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    one.block_on(bench.clock.pass(TTL / 3));
+    two.block_on(async {
+        bench.clock.pass(Duration::from_millis(500)).await;
+        bench.nodes.iter().for_each(MemoryNode::resume);
+        settle().await;
+    });
+    assert!(lease.remaining() > TTL / 2, "it was renewed, and its runtime has seen nothing of that");
+    one.block_on(is_renewed(&bench, lease, "busy".into()));
+    assert_free(&bench.nodes);
+}
+
 /// Nothing drives the task that waits for the verdict: neither its runtime, nor a coordinator that knows of another one.
 #[test]
 fn a_renewal_whose_task_has_gone_is_joined_by_the_next_one_and_loses_no_caller() {

@@ -74,7 +74,7 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
         held = next.await.unwrap();
         assert!(held.fencing_token() > before, "{} after {before}", held.fencing_token());
     }
-    // It was renewed: an offered key lives for half of `max_ttl`.
+    // It was renewed: an offered key lives for 1.2 s, or half of `max_ttl`.
     pause(TTL).await;
     assert_eq!(held.check(), Ok(()));
     held.release().await.unwrap();

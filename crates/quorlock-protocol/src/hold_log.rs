@@ -40,7 +40,8 @@ pub struct LoggedHold {
     pub fencing_token: Option<FencingToken>,
     /// When the lock was acquired, since 1970, by the wall clock of the holder.
     pub acquired: Duration,
-    /// For how long it was held, by the monotonic clock of the holder.
+    /// For how long it was held, by the monotonic clock of the holder: to the end of its validity at most, however late the
+    /// holder noticed that.
     pub held_for: Duration,
     /// How the hold ended.
     pub end: HoldEnd,
@@ -50,11 +51,11 @@ pub struct LoggedHold {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum HoldEnd {
-    /// The holder released the lock.
+    /// The holder released the lock, or no quorum has confirmed that it was left taken.
     Released,
     /// The holder gave it up, and the next waiter of its process got it without another client in between.
     PassedOn,
-    /// The holder ended, and left the lock taken.
+    /// The holder ended, and left the lock taken, as a quorum has confirmed.
     Retained,
     /// The lease was lost: its validity ended before a quorum had renewed it.
     Expired,

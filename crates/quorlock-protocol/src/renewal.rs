@@ -14,6 +14,15 @@ pub fn renewal_backoff(ttl: Duration) -> Backoff {
     Backoff::new(ttl / 100, ttl / 10)
 }
 
+/// What such a pause may be however little is left, unless a hundredth of the TTL is less: a few round trips.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Returns the next of these `pauses` for a lease that has this much `left`: no longer than a tenth of that, since a lease from
+/// an offer begins with little of its TTL, or than a few round trips if those are more.
+pub(crate) fn pause_within(pauses: &mut Backoff, ttl: Duration, left: Duration, random: u64) -> Duration {
+    pauses.next(random).min((left / 10).max(SHORT_PAUSE.min(ttl / 100)))
+}
+
 /// The most by which a renewal is postponed in total, as a fraction of the TTL, however many are in
 /// flight: 1 s of 30, where it is due after 10 s and the lease expires after 30.
 const LONGEST_DELAY: u32 = 30;
@@ -152,13 +161,13 @@ impl RenewalSchedule {
         self.retry.as_mut().is_some_and(|retry| !mem::replace(&mut retry.reported, true))
     }
 
-    /// Schedules a retry of an unconfirmed renewal, for a lease that has this much `left`: within a tenth of that, or a
-    /// hundredth of the TTL if that is more, as a lease from an offer may begin with little. One that the holder asked for is not retried automatically.
+    /// Schedules a retry of an unconfirmed renewal, for a lease that has this much `left`: within a tenth of that, or within
+    /// 10 ms, or a hundredth of the TTL if that is less. A lease that its holder renews is not renewed automatically.
     #[inline]
     pub fn fail(&mut self, now: Moment, left: Duration, random: u64) {
         let begin = || Box::new(Retries { pauses: renewal_backoff(self.ttl), reported: false });
         let retry = self.retry.get_or_insert_with(begin);
-        let pause = retry.pauses.next(random).min((left / 10).max(self.ttl / 100));
+        let pause = pause_within(&mut retry.pauses, self.ttl, left, random);
         self.due = self.due.map(|_| now + pause);
     }
 
@@ -262,6 +271,24 @@ mod tests {
         confirm(&mut schedule, second(112), second(112));
         assert!(!schedule.is_failing());
         assert_eq!(schedule.due(), Some(second(122)));
+    }
+
+    #[test]
+    fn a_failed_renewal_of_a_lease_from_an_offer_is_retried_before_that_ends_however_long_the_ttl() {
+        for seconds in [2, 30, 300, 3_600] {
+            let ttl = Duration::from_secs(seconds);
+            let (begun, left) = (second(100), Duration::from_secs(1));
+            let mut schedule = RenewalSchedule::new(Some(ttl / 3), ttl, begun);
+            schedule.begin_at(begun);
+            let (mut now, mut tries) = (begun, 0);
+            while now < begun + left {
+                schedule.fail(now, (begun + left).since(now), u64::MAX);
+                let due = schedule.due().unwrap();
+                assert!(due.since(now) <= left / 10, "{due:?} after {now:?}, with a TTL of {ttl:?}");
+                (now, tries) = (due, tries + 1);
+            }
+            assert!((20..100).contains(&tries), "{tries} tries with a TTL of {ttl:?}");
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Keeper {
         self.clear_held();
         let hold = self.hold();
         let reason = self.state.end(reason).reason;
-        self.held.lost(counted(reason), || self.engine.now());
+        self.held.lost(counted(reason), || self.until.min(self.engine.now()));
         let (resource, token) = (&self.state.resource, || self.state.token().short());
         if reason == LossReason::Closed {
             // Closing the coordinator is the program's own decision.

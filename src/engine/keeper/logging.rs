@@ -8,13 +8,15 @@ use crate::error::LossReason;
 use quorlock_protocol::{HoldEnd, LoggedHold};
 
 impl Keeper {
-    /// Returns the hold that ends now, if holds are logged. How it has ended may be known only later.
+    /// Returns the hold that ends now, or has ended with its validity, if holds are logged: the next holder may have begun
+    /// since. How it has ended may be known only later.
     pub(super) fn hold(&self) -> Option<LoggedHold> {
         if self.engine.logged == 0 {
             return None;
         }
-        let held = self.engine.now().since(self.since);
-        let acquired = self.engine.nodes.clock.wall().saturating_sub(held);
+        let now = self.engine.now();
+        let acquired = self.engine.nodes.clock.wall().saturating_sub(now.since(self.since));
+        let held = now.min(self.until).since(self.since);
         let entry = LoggedHold::new(&self.claim, acquired, held, HoldEnd::Released);
         Some(entry.with_fencing_token(self.state.fence))
     }

@@ -45,11 +45,12 @@ impl Keeper {
     pub(super) fn plan_take_up(&mut self, now: Moment, deadline: Moment) {
         self.keep.stop_repairs();
         self.wants_repair = false;
-        let due = now + take_up_after(deadline.since(now));
+        let left = deadline.since(now);
+        let due = now + take_up_after(left);
         self.keep.schedule_mut().begin_at(due);
         self.state.set_untaken(true);
         if self.engine.offers.as_ref().is_some_and(|offers| offers.time == Time::Real) {
-            take_up_in_time(&self.state, due);
+            take_up_in_time(&self.state, due, left);
         }
     }
 
@@ -314,6 +315,8 @@ impl Keeper {
     pub(super) fn confirmed(&mut self, deadline: Moment, now: Moment) {
         self.hear();
         self.state.set_untaken(false);
+        let (_, hold_until) = self.state.term();
+        self.until = self.until.max(hold_until.min(deadline));
         let timing = self.engine.timing(self.ttl());
         if self.keep.confirmed(&*self.engine.nodes, &timing, deadline, now) {
             let (resource, left) = (&self.state.resource, deadline.since(now));

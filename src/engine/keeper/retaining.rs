@@ -38,7 +38,7 @@ impl Keeper {
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         self.notify_other_queues();
-        self.log(hold, HoldEnd::Retained);
+        self.log(hold, if outcome.is_ok() { HoldEnd::Retained } else { HoldEnd::Released });
         wanted.reply(outcome);
     }
 

@@ -180,6 +180,7 @@ impl Keeper {
             hold_until,
             lease_env(&self.engine),
         );
+        self.until = self.state.deadline().unwrap_or(end);
         match last_round {
             LastRound::InFlight(round) => {
                 self.follow(round);
@@ -227,7 +228,8 @@ impl Keeper {
                 self.not_confirmed(round.report());
             }
             self.report_release(reply, replaced, &round, valid_until);
-            self.log(hold, if verdict == Verdict::Won { HoldEnd::PassedOn } else { HoldEnd::Released });
+            let is_passed_on = verdict == Verdict::Won && is_in_time(&self.engine, &round, now);
+            self.log(hold, if is_passed_on { HoldEnd::PassedOn } else { HoldEnd::Released });
             // A node without the new token may still have the old one.
             let rest = {
                 let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
@@ -245,7 +247,7 @@ impl Keeper {
                 }
             };
             self.engine.tasks.spawn(rest, &self.runtime);
-            if verdict == Verdict::Won && is_in_time(&self.engine, &round, now) {
+            if is_passed_on {
                 next.meter.passed(Passed::ByRound);
                 let (rounds, fence) = round.with(|round, _| (round.rounds(), round.number()));
                 debug!(resource = %next.resource, token = %to.token().short(), "passed on");

@@ -16,10 +16,11 @@ use crate::node::{
     Collect, ConnectionState, Hint, HintListener, Node, NodeError, NodeErrorKind, Request, Responder,
     Response, StatusListener, ask,
 };
+use crate::redis::home::{Home, Work};
 use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, Sleep};
 use crate::runtime::entropy::Entropy;
-use crate::transport::{Dial, Stream};
+use crate::transport::{Dial, Stream, go_past_the_runtime};
 use quorlock_protocol::Moment;
 use quorlock_testkit::until;
 
@@ -145,6 +146,44 @@ fn a_node_reconnects_after_its_runtime_has_ended() {
             assert!(format!("{error:#}").contains("refused"), "it was dialled: {error:#}");
         });
     }
+}
+
+/// Work that waits for ever, and counts how often it was begun.
+struct Waits(Arc<AtomicUsize>);
+
+impl Work for Waits {
+    fn begin(&self, _: Option<&str>) -> Option<BoxFuture<'static, ()>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Some(Box::pin(std::future::pending()))
+    }
+
+    fn ended(&self) {}
+}
+
+#[test]
+fn i30_a_thread_that_stands_in_for_a_blocked_runtime_keeps_no_other_from_taking_a_connection_over() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let home = Home::new("node".into(), Arc::new(Virtual), Box::new(Waits(Arc::clone(&begun))));
+    let (blocked, still, driven) = (runtime(), runtime(), runtime());
+    still.block_on(async {
+        home.begin().unwrap();
+        tokio::task::yield_now().await;
+    });
+    // The lease is one of a runtime that is blocked, the connection is another one's.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            go_past_the_runtime();
+            let _entered = blocked.enter();
+            home.poll_here();
+            home.wake().unwrap();
+        });
+    });
+    driven.block_on(async {
+        home.wake().unwrap();
+        until("the work is taken over", async || begun.load(Ordering::Relaxed) == 2).await;
+    });
 }
 
 /// Panics a few times, and forwards to the other transport after that.

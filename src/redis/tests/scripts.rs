@@ -57,6 +57,21 @@ async fn f1_no_number_is_issued_for_a_missing_token() {
     assert_eq!(fence_hint(), format!("granted\n{}", now + 1));
 }
 
+/// A child would wait for ever for one that another thread of its parent was about to make.
+#[test]
+fn each_script_is_made_before_a_fork() {
+    scripts::make_all();
+    let text = include_str!("../scripts.rs");
+    let (_, made) = text.split_once("pub fn all()").unwrap();
+    let (made, _) = made.split_once("\nimpl Script").unwrap();
+    let names: Vec<_> =
+        text.split("static ").filter_map(|rest| rest.split_once(": LazyLock<Script>")).collect();
+    assert!(names.len() > 30, "{}", names.len());
+    for (name, _) in names {
+        assert!(made.contains(&format!("&{name},")), "{name} is made at its first use only");
+    }
+}
+
 /// A waiter that learns that the lock is free may win by other nodes, and then nothing changes the key here: servers that
 /// delete by a command of their own run no script that would end it.
 #[tokio::test]

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use super::{Deployment, Keep, KeyStates, Round, was_lost};
 use crate::node::Vote;
+use crate::renewal::pause_within;
 use crate::{Backoff, KeyState, Moment, Verdict, renewal_backoff};
 
 /// The smallest unit in which servers count.
@@ -151,6 +152,7 @@ pub struct Retention {
     until: Moment,
     /// When the lease would have ended.
     end: Moment,
+    ttl: Duration,
     pauses: Backoff,
 }
 
@@ -170,7 +172,7 @@ impl Retention {
     /// Retains the lock of a lease with this TTL that goes on until `end`. Returns `None` if no time is left to retain it.
     #[must_use]
     pub fn new(ttl: Duration, until: Moment, (now, end): (Moment, Moment)) -> Option<Retention> {
-        (until.since(now) >= LEAST).then(|| Retention { until, end, pauses: renewal_backoff(ttl) })
+        (until.since(now) >= LEAST).then(|| Retention { until, end, ttl, pauses: renewal_backoff(ttl) })
     }
 
     /// Returns for how long the nodes store the new token if they are asked at `now`: only the remaining time each time, as
@@ -191,8 +193,9 @@ impl Retention {
         if verdict == Verdict::Won && now < self.end {
             return Retained::Confirmed;
         }
-        let again = now + self.pauses.next(random());
-        let is_in_vain = verdict == Verdict::Contended || is_closing || again >= self.end.min(self.until);
+        let end = self.end.min(self.until);
+        let again = now + pause_within(&mut self.pauses, self.ttl, end.since(now), random());
+        let is_in_vain = verdict == Verdict::Contended || is_closing || again >= end;
         if is_in_vain { Retained::Unconfirmed } else { Retained::Again(again) }
     }
 }
@@ -305,5 +308,13 @@ mod tests {
         assert_eq!(retention.count(Verdict::Contended, closing, at(1), || 0), Retained::Unconfirmed);
         let mut short = begin(at(2)).unwrap();
         assert_eq!(short.count(unavailable, closing, at(2), || 0), Retained::Unconfirmed, "the time is over");
+    }
+
+    #[test]
+    fn r11_a_lock_whose_lease_ends_soon_is_retained_by_another_request_before_that_end() {
+        let hour = Duration::from_secs(3_600);
+        let mut retention = Retention::new(hour, at(60), (at(0), at(1))).unwrap();
+        let again = retention.count(Verdict::Unavailable, false, at(0), || u64::MAX);
+        assert_eq!(again, Retained::Again(at(0) + Duration::from_millis(100)));
     }
 }
