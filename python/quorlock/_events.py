@@ -121,8 +121,9 @@ def after_closing(work: Callable[[], object]) -> None:
     _after_closing.append(work)
 
 
-def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
-    """Calls `callback` with the reason when the lease is over."""
+def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None], exit_code: int | None = None) -> None:
+    """Calls `callback` with the reason when the lease is over. With an `exit_code` a loss ends the process soon after,
+    whatever the thread of the callbacks does."""
     with _state.lock:
         _state.number += 1
         number, first = _state.number, not _state.callbacks
@@ -132,7 +133,7 @@ def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
     if first:
         # From now on it looks for a callback that blocks.
         _quorlock.wake_events()
-    lease.notify_lost(number)
+    lease.notify_lost(number, exit_code)
 
 
 def new_number() -> int:
