@@ -43,7 +43,13 @@ fn make(
         set(&arguments)?;
         let class = py.import("quorlock.errors")?.getattr(class)?;
         let message = for_python(message.to_owned());
-        Ok(PyErr::from_value(class.call((message,), Some(&arguments))?))
+        let made = PyErr::from_value(class.call((message,), Some(&arguments))?);
+        // As `raise` does: one that is raised in an `except` or a `finally` does not hide what happened before.
+        let handled = py.import("sys")?.call_method0("exc_info")?.get_item(1)?;
+        if !handled.is_none() {
+            made.set_context(py, Some(PyErr::from_value(handled)));
+        }
+        Ok(made)
     };
     made().unwrap_or_else(|error| error)
 }

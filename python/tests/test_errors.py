@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import quorlock
+from programs import Face, eventually
 from quorlock import errors, redis_lock
 from quorlock.errors import ConfigError
 from quorlock.testing import Servers
@@ -88,6 +90,42 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
     ]:
         with pytest.raises(ConfigError, match=words):
             connect(**{"nodes": "redis://a", **settings})
+
+
+def test_an_exception_in_a_handler_has_what_was_handled_as_its_context(face: Face) -> None:
+    """As every exception of Python has: that of the work is in the traceback."""
+    q, done = face
+    name = f"in context {type(q).__module__}"
+    held = done(q.lock(name).acquire())
+    lost = done(q.lock(f"{name}, lost", max_hold=0.05).acquire())
+    eventually("the end of the lease", lost.lost.is_set)
+    calls: dict[type[Exception], Callable[[], Any]] = {
+        errors.Lost: lambda: done(lost.release()),
+        errors.Held: lambda: done(q.lock(name, wait=0).acquire()),
+        errors.ConfigError: lambda: q.lock(""),
+    }
+    for kind, call in calls.items():
+        assert isinstance(context(kind, call), KeyError), kind
+    done(held.release())
+    done(q.close())
+    assert isinstance(context(errors.Closed, lambda: q.lock(name)), KeyError)
+    with pytest.raises(errors.Closed) as alone:
+        q.lock(name)
+    assert alone.value.__context__ is None
+
+
+def context(kind: type[Exception], call: Callable[[], Any]) -> BaseException | None:
+    """The context of what the call raises while a `KeyError` is handled."""
+    with pytest.raises(kind) as raised:
+        try:
+            raise KeyError("the work")
+        finally:
+            call()
+    found = raised.value.__context__
+    # What an event loop handles in between, such as its `Runner`, has the same.
+    while found is not None and not isinstance(found, KeyError):
+        found = found.__context__
+    return found
 
 
 def test_what_is_missing_for_tls_is_named_as_python_names_it(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
