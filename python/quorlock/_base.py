@@ -102,7 +102,9 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         _habits.refuse("once", options.keys() - OnceOptions.__optional_keys__)
         if not (period := seconds(every, "every")):
             raise ConfigError(f"every={every!r}: give the time in which the function is called once")
-        return self.lock(name, **options), period
+        lock: Any = self.lock(name, **options)
+        lock._lock.validate_retention(period)
+        return lock, period
 
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> _E:
         """An election, of which one candidate is the leader. The options are `ttl`, `max_hold`, `wait` and `on_wait`,

@@ -138,6 +138,7 @@ class Connection:
 
 @final
 class Lock:
+    def validate_retention(self, seconds: float) -> None: ...
     @property
     def names(self) -> list[str]: ...
     @property

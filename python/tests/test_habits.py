@@ -234,6 +234,17 @@ time.sleep(60)
         assert "`lost` is lost (expired)" in ended.stderr
 
 
+def test_a_job_whose_lock_cannot_stay_taken_never_runs(face: Face) -> None:
+    q, _ = face
+    with pytest.raises(quorlock.ConfigError, match="cannot stay taken after the work: .* ten years at most"):
+        q.once("for ever", every=timedelta(days=36500))
+    q.once("for a decade", every=timedelta(days=3650))
+    # Its keys end with a session. It contacts no node before.
+    of_sessions = (quorlock if type(q) is quorlock.Coordinator else quorlock.aio).connect("zookeeper://127.0.0.1:1/a")
+    with pytest.raises(quorlock.ConfigError, match="not all of its nodes can replace a lock's token"):
+        of_sessions.once("job", every=60)
+
+
 #: What may hold up the thread of callbacks, when the lease is lost.
 HINDRANCES = {
     "a handler of logging that raises": """
