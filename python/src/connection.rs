@@ -97,8 +97,7 @@ impl Connection {
         match self.connected().map_err(|error| error::config(py, &error))? {
             Some((live, false)) => Ok(live),
             Some((live, true)) => {
-                // The thread that logs is the parent's.
-                py.import("quorlock._events")?.call_method0("follow_logging")?;
+                py.import("quorlock._events")?.call_method0("begin_in_child")?;
                 Ok(live)
             }
             None => Err(error::closed(py)),
