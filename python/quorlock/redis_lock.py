@@ -343,7 +343,8 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         lease = self._held("release")
         self.local.lease = None
         try:
-            lease.release()
+            # That of the extension module: whatever interrupts it, the lock is given back.
+            lease._lease.release()
         except QuorlockError as error:
             raise self._failed("release", error) from error
         self._released(lease)
