@@ -16,7 +16,7 @@ use quorlock_config::{Layer, Warn};
 use tokio::sync::watch;
 
 use crate::election::Election;
-use crate::error::{self, duration};
+use crate::error::{self, duration, with_causes};
 use crate::keywords::for_python;
 use crate::lease::release_kept;
 use crate::lock::{Kind, Lock, Options, Owner};
@@ -57,7 +57,7 @@ impl Settings {
             builder = builder.connect_timeout(timeout);
         }
         let coordinator = builder.build().map_err(|error| self.refusal(&error))?;
-        let background = Background::beside(&coordinator).map_err(|error| error.to_string())?;
+        let background = Background::beside(&coordinator).map_err(|error| with_causes(&error))?;
         drop(Process::here().background.set(background.clone()));
         Ok(Live { coordinator, background, closed: watch::Sender::new(false) })
     }
@@ -65,7 +65,8 @@ impl Settings {
     /// What is wrong with the settings together, and where they are from, unless the call has them all.
     fn refusal(&self, error: &ConfigError) -> String {
         let sources = self.shared.given().sources.beside_caller().join(", ");
-        if sources.is_empty() { error.to_string() } else { format!("{error} (settings of {sources})") }
+        let problem = with_causes(error);
+        if sources.is_empty() { problem } else { format!("{problem} (settings of {sources})") }
     }
 }
 

@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
                 make(settings)
             assert len(str(raised.value)) < 200
     for permits in [-1, 0, 2.5, True, 10**30]:
-        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number"):
+        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number "):
             q.semaphore("n", permits)
     for names in ["abc", b"abc"]:
         with pytest.raises(ConfigError, match="give a list of names"):
@@ -126,6 +127,20 @@ def context(kind: type[Exception], call: Callable[[], Any]) -> BaseException | N
     while found is not None and not isinstance(found, KeyError):
         found = found.__context__
     return found
+
+
+@pytest.mark.parametrize("aio", [False, True])
+def test_a_file_that_cannot_be_used_is_refused_with_the_cause(aio: bool, tmp_path: Path) -> None:
+    absent, nonsense = tmp_path / "absent.pem", tmp_path / "nonsense.pem"
+    nonsense.write_text("nonsense")
+    connect: Any = quorlock.aio.connect if aio else quorlock.connect
+    causes = []
+    for file in [absent, nonsense]:
+        with pytest.raises(ConfigError, match=f"{file} cannot be used as the file of a certificate: ") as refused:
+            connect("rediss://a", tls_ca=str(file))
+        causes.append(str(refused.value).partition("certificate: ")[2])
+    assert causes[0].startswith("No such file or directory")
+    assert causes[1] != causes[0]
 
 
 def test_what_is_missing_for_tls_is_named_as_python_names_it(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
