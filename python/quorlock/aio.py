@@ -487,7 +487,8 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
 
     async def close(self, timeout: Duration = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""
-        await _run(lambda reactor: self._connection.close(seconds(timeout) or 0.0, reactor), abandon=False)
+        longest = seconds(timeout, "timeout") or 0.0
+        await _run(lambda reactor: self._connection.close(longest, reactor), abandon=False)
 
     async def __aenter__(self) -> Coordinator:
         return self

@@ -360,17 +360,15 @@ impl Connection {
             warn_of_loop(py)?;
         }
         let live = self.take();
-        let background = match &live {
-            Some(live) => live.background.clone(),
-            // It is closed already, or this is a child that has not used what it inherited.
-            None if reactor.is_none() => return Ok(py.None()),
-            None => self.settings.connect(&in_silence).map_err(|error| error::config(py, &error))?.background,
+        // Otherwise it is closed already, or this is a child that has not used what it inherited.
+        let Some(live) = live else {
+            return match reactor {
+                None => Ok(py.None()),
+                Some(reactor) => reactor.add_done(py, |py| Ok(py.None())),
+            };
         };
-        let close = async move {
-            if let Some(live) = live {
-                live.coordinator.close(timeout).await;
-            }
-        };
+        let background = live.background.clone();
+        let close = async move { live.coordinator.close(timeout).await };
         match reactor {
             None => wait(py, &background, close).map(|()| py.None()),
             Some(_) => dispatch(py, &background, reactor, async move {

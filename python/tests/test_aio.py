@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,35 @@ def test_the_readme_s_example_works(nodes: Servers) -> None:
             assert lease.lost.reason == "released"
 
     asyncio.run(main())
+
+
+def test_a_second_close_does_nothing(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret")
+
+    async def main() -> None:
+        q = aio.connect("redis://127.0.0.1:1", password_file=str(password))
+        await q.close()
+        # What only a new coordinator would read.
+        password.unlink()
+        await asyncio.gather(q.close(), q.close())
+        assert len(aio._reactors[asyncio.get_running_loop()]._futures) == 0
+
+    asyncio.run(main())
+
+
+def test_a_child_closes_what_it_has_not_used(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q = aio_connect()
+if (child := os.fork()) == 0:
+    asyncio.run(q.close())
+    os._exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+    )
+    assert ended.stdout == "3\n", ended.stderr
 
 
 def lose(nodes: Servers) -> None:
