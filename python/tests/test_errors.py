@@ -87,6 +87,7 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
     for settings, words in [
         ({"quorum": -1}, "quorum=-1: give a whole number"),
         ({"node_timeout": -1}, "node_timeout=-1"),
+        ({"label": "x" * 201}, "a label of 201 bytes is longer than the 200 allowed"),
         ({"nodes": b"redis://a"}, "an address is a bytes: give a str"),
     ]:
         with pytest.raises(ConfigError, match=words):
