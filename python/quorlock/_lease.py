@@ -40,7 +40,7 @@ class LostEvent(BaseLostEvent):
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Waits until the lease is over, for at most `timeout`. Returns whether it is."""
-        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout)) is not None
+        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout, "timeout")) is not None
 
 
 class BaseLease(Habits):
@@ -156,7 +156,7 @@ class Lease(BaseLease, _quorlock.LeaseContext):
     def retain(self, time: Duration, note: str = "") -> None:
         """Ends the lease, and keeps the lock taken for `time`, held by no process: for jobs that must not run again too
         soon. `note` is what others see."""
-        self._lease.retain(seconds(time) or 0.0, note)
+        self._lease.retain(seconds(time, "time") or 0.0, note)
 
 
 def _exit(resource: str, code: int, reason: str) -> None:

@@ -91,6 +91,31 @@ def test_a_loss_cancels_the_body_before_its_validity_ends_and_raises_lost() -> N
     asyncio.run(main())
 
 
+def test_a_body_that_was_cancelled_raises_lost_though_a_loss_is_only_logged(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            with pytest.raises(quorlock.Lost):
+                async with q.lock("cancelled", max_hold=0.3, on_lost="warn"):
+                    await asyncio.sleep(SOON)
+            assert_not_cancelled()
+            async with q.lock("cancelled at the end", max_hold=0.3, on_lost="warn") as lease:
+                # It lets the loop run no more.
+                eventually("the loss", lease.lost.is_set)
+
+    asyncio.run(main())
+
+
+def test_a_wait_for_another_leader_ends_with_its_timeout(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            observer = q.election("without a leader").observe()
+            await observer.changed(timeout=SOON)
+            with pytest.raises(TimeoutError):
+                await observer.changed(timeout=0.05)
+
+    asyncio.run(main())
+
+
 def test_a_notice_longer_than_the_ttl_does_not_cancel_a_lock_that_is_renewed(nodes: Servers) -> None:
     async def main() -> None:
         async with nodes.aio_connect() as q, q.lock("long notice", ttl=2, notice=30) as lease:

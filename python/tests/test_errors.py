@@ -78,8 +78,10 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
                 make(settings)
             assert len(str(raised.value)) < 200
     for permits in [-1, 0, 2.5, True, 10**30]:
-        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number "):
+        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number from 1 to 64$"):
             q.semaphore("n", permits)
+    with pytest.raises(ConfigError, match="handoff=-1: give a whole number from 0 to 1000000$"):
+        q.lock("n", handoff=-1)
     for names in ["abc", b"abc"]:
         with pytest.raises(ConfigError, match="give a list of names"):
             q.lock_all(names)
@@ -87,6 +89,7 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
     for settings, words in [
         ({"quorum": -1}, "quorum=-1: give a whole number"),
         ({"node_timeout": -1}, "node_timeout=-1"),
+        ({"log": -1}, "log=-1: give a whole number from 0 to 200$"),
         ({"label": "x" * 201}, "a label of 201 bytes is longer than the 200 allowed"),
         ({"nodes": b"redis://a"}, "an address is a bytes: give a str"),
     ]:
