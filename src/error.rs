@@ -220,6 +220,12 @@ pub enum ConfigError {
         /// Which node.
         node: Arc<str>,
     },
+    /// A lock that cannot be [retained](crate::Lease::retain) as it should be.
+    #[error("the lock cannot stay taken after the work: {reason}")]
+    NoRetention {
+        /// Why not.
+        reason: &'static str,
+    },
     /// A TTL for which a node cannot keep a key.
     #[error("a TTL of {} is too short for the node {node}, which keeps keys for at least {}", duration::format(*.ttl), duration::format(*.least))]
     TtlTooShortForNode {

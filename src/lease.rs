@@ -13,7 +13,7 @@ use crate::engine::hold::{Hold, HoldGuard};
 use crate::engine::lease_state::Releasing;
 use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
-use crate::node::Capability;
+use crate::node::{Capabilities, Capability};
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 mod kind;
@@ -262,6 +262,23 @@ impl<K> From<Lease<K>> for Lease<K, Fencing> {
     }
 }
 
+/// Why a lease of this mode, on nodes with these capabilities, cannot be retained for `time`.
+pub(crate) fn why_not_retained(
+    mode: Mode,
+    capabilities: Capabilities,
+    time: Duration,
+) -> Option<&'static str> {
+    if mode == Mode::Shared {
+        Some("it is shared with others")
+    } else if !capabilities.has(Capability::Transfer) {
+        Some("not all of its nodes can replace a lock's token")
+    } else if time > TEN_YEARS {
+        Some("it can be retained for ten years at most")
+    } else {
+        None
+    }
+}
+
 impl<F> Lease<Single, F> {
     /// Ends the lease and keeps the lock taken for `time`, held by no process: for work that is to be done
     /// once in that time, although it takes less.
@@ -276,7 +293,8 @@ impl<F> Lease<Single, F> {
     /// another client needs for a quorum.
     ///
     /// Waiters, of this process and others, go on waiting. [`Lock::revoke`](crate::Lock::revoke) frees the
-    /// lock early.
+    /// lock early. Before the work, [`Lock::validate_retention`](crate::Lock::validate_retention) says whether it will be
+    /// possible.
     ///
     /// # Errors
     ///
@@ -291,15 +309,7 @@ impl<F> Lease<Single, F> {
     /// It continues when the future is dropped.
     pub async fn retain(mut self, time: Duration, note: &str) -> Result<(), RetainError> {
         self.watch.check()?;
-        let reason = if self.mode() == Mode::Shared {
-            Some("it is shared with others")
-        } else if !self.watch.state.capabilities.has(Capability::Transfer) {
-            Some("not all of its nodes can replace a lock's token")
-        } else if time > TEN_YEARS {
-            Some("it can be retained for ten years at most")
-        } else {
-            None
-        };
+        let reason = why_not_retained(self.mode(), self.watch.state.capabilities, time);
         let state = if reason.is_none() { self.guard.give_up_alone() } else { None };
         let Some(state) = state else {
             let reason = reason.unwrap_or("its owner holds it once more");

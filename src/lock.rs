@@ -17,7 +17,7 @@ pub use crate::engine::wait::Waiting;
 use crate::engine::wait::{Handoff, Wait};
 use crate::error::{AcquireError, ConfigError, Lost};
 pub use crate::lease::{Fenced, Multi, Single, Unfenced};
-use crate::lease::{Lease, LeaseWatch};
+use crate::lease::{Lease, LeaseWatch, why_not_retained};
 pub use crate::node::{QueueListing, QueuedWaiter};
 use acquire::Got;
 use quorlock_protocol::votes::VoteReport;
@@ -178,6 +178,21 @@ impl<F> Lock<Single, F> {
     pub fn handoff(mut self, handoff: Handoff) -> Self {
         self.options().handoff = handoff;
         self
+    }
+
+    /// Checks as [`validate`](Lock::validate), and that a lease of it can be [retained](Lease::retain) for `time`: for
+    /// work that must not begin otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`NoRetention`](ConfigError::NoRetention) for a [shared](Lock::shared) lock, for a longer time than
+    /// ten years, and where a node cannot [replace a token](crate::node::Capability::Transfer).
+    pub fn validate_retention(&self, time: Duration) -> Result<(), ConfigError> {
+        self.validate()?;
+        match why_not_retained(self.options.mode, self.engine.nodes.capabilities, time) {
+            Some(reason) => Err(ConfigError::NoRetention { reason }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -231,6 +231,16 @@ impl<F> Semaphore<F> {
         self.slot(self.permits - 1).validate()
     }
 
+    /// As [`Lock::validate_retention`], for the lease of a permit.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn validate_retention(&self, time: Duration) -> Result<(), ConfigError> {
+        self.validate()?;
+        self.slot(self.permits - 1).validate_retention(time)
+    }
+
     /// Waits until a permit is free, and acquires it. It does not poll: one task of the process contends for each
     /// permit, as for a lock, and the waiters of a process are served in the order in which they called.
     ///

@@ -290,7 +290,8 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
         and longer than the time by which they can differ. After a crash halfway the next call runs it again.
 
         The options are `ttl`, `max_hold` and `label`, as of `lock`. Raises `NoQuorum` if too few nodes answer, and
-        `Lost` if the lock was lost meanwhile: the function may run elsewhere then.
+        `Lost` if the lock was lost meanwhile: the function may run elsewhere then. `once` itself raises `ConfigError`
+        if the lock could not stay taken: for longer than ten years, or on nodes where it ends with its process.
         """
         lock, period = self._once(name, every, options)
         return lambda function: _decorated.once_of_threads(lock, period, function)

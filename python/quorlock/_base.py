@@ -56,7 +56,8 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         is for readers. `renew=False` leaves the renewal to `lease.renew()`; a duration sets how often, at most every
         10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token. `label` is what others
         see of this client, and `metrics_class` names a group of locks in the metrics. `on_lost` is for `with`: with
-        "raise", the default, a loss while the body ran raises `Lost` at its end, and with "warn" it is only logged.
+        "raise", the default, a loss while the body ran raises `Lost` at its end, and with "warn" it is only logged;
+        with either, a body that `quorlock.aio` has cancelled raises `Lost`.
 
         `on_wait` is called with a `Waiting` when this client, while it waits, learns which client of another
         coordinator holds the lock: on the thread of `lease.on_lost`, so it must be short. `owner` may acquire the lock
@@ -102,7 +103,9 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         _habits.refuse("once", options.keys() - OnceOptions.__optional_keys__)
         if not (period := seconds(every, "every")):
             raise ConfigError(f"every={every!r}: give the time in which the function is called once")
-        return self.lock(name, **options), period
+        lock: Any = self.lock(name, **options)
+        lock._lock.validate_retention(period)
+        return lock, period
 
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> _E:
         """An election, of which one candidate is the leader. The options are `ttl`, `max_hold`, `wait` and `on_wait`,

@@ -6,7 +6,13 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from functools import partial, wraps
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -111,10 +117,11 @@ def once_of_threads(lock: Lock, every: float, function: Callable[..., Any]) -> C
 
     @wraps(function)
     def once(*arguments: Any, **keywords: Any) -> Any:
-        if (lease := lock.try_acquire()) is None:
-            return None
-        ends = time.monotonic() + every
-        with lease:
+        # In one line, since the handler of a signal may raise after a call.
+        with lock.try_acquire() or nullcontext() as lease:
+            if lease is None:
+                return None
+            ends = time.monotonic() + every
             try:
                 return call(*arguments, **keywords)
             finally:
@@ -144,10 +151,10 @@ def once_of_tasks(lock: aio.Lock, every: float, function: Callable[..., Any]) ->
 
     @wraps(function)
     async def once(*arguments: Any, **keywords: Any) -> Any:
-        if (lease := await lock.try_acquire()) is None:
-            return None
-        ends = time.monotonic() + every
-        async with lease:
+        async with await lock.try_acquire() or nullcontext() as lease:
+            if lease is None:
+                return None
+            ends = time.monotonic() + every
             try:
                 return await call(*arguments, **keywords)
             finally:

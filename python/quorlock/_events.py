@@ -111,6 +111,13 @@ def follow_logging() -> None:
         _start()
 
 
+def begin_in_child() -> None:
+    """Starts the threads that the parent has, once a child uses what it has inherited."""
+    follow_logging()
+    if _waits:
+        _start("losses")
+
+
 def register(connection: _quorlock.Connection) -> None:
     """Closes it at exit."""
     _connections.add(connection)
@@ -121,8 +128,9 @@ def after_closing(work: Callable[[], object]) -> None:
     _after_closing.append(work)
 
 
-def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
-    """Calls `callback` with the reason when the lease is over."""
+def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None], exit_code: int | None = None) -> None:
+    """Calls `callback` with the reason when the lease is over. With an `exit_code` a loss ends the process soon after,
+    whatever the thread of the callbacks does."""
     with _state.lock:
         _state.number += 1
         number, first = _state.number, not _state.callbacks
@@ -132,7 +140,7 @@ def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
     if first:
         # From now on it looks for a callback that blocks.
         _quorlock.wake_events()
-    lease.notify_lost(number)
+    lease.notify_lost(number, exit_code)
 
 
 def new_number() -> int:
@@ -145,6 +153,8 @@ def on_wait(number: int, lock: Any) -> None:
     _waits[number] = lock
     _start("losses")
     _start("records")
+    # From now on it looks for a callback that blocks.
+    _quorlock.wake_events()
 
 
 def enable_metrics() -> None:
@@ -201,7 +211,7 @@ def say(what: str, error: BaseException | None = None) -> None:
 def _log_records(state: _State) -> None:
     said: object = None
     while True:
-        busy = state.now_and_then or state.callbacks or state.runs
+        busy = state.now_and_then or state.callbacks or state.runs or _waits
         records = _quorlock.next_records(_NOW_AND_THEN_SECONDS if busy else 3600.0)
         if records is None:
             return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from quorlock import _events, _quorlock
 from quorlock._habits import Habits
 from quorlock._settings import Duration, seconds
-from quorlock.errors import Lost
+from quorlock.errors import ConfigError, Lost
 
 _LOG = logging.getLogger("quorlock")
 
@@ -40,7 +40,7 @@ class LostEvent(BaseLostEvent):
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Waits until the lease is over, for at most `timeout`. Returns whether it is."""
-        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout)) is not None
+        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout, "timeout")) is not None
 
 
 class BaseLease(Habits):
@@ -104,9 +104,13 @@ class BaseLease(Habits):
         _events.on_lost(self._lease, callback)
 
     def exit_on_lost(self, code: int) -> None:
-        """Ends the process with this exit code as soon as the lease is lost, whatever it does then, and without
-        cleaning up, as `os._exit`. Its release, and the end of the coordinator, are no loss."""
-        self.on_lost(functools.partial(_exit, self.resource, code))
+        """Ends the process with this exit code, 0 to 255, as soon as the lease is lost, whatever it does then, and
+        without cleaning up, as `os._exit`. Its release, and the end of the coordinator, are no loss. The loss is logged
+        first; if that takes longer than a quarter of a second, or another callback still runs, the process ends without
+        it."""
+        if isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255:
+            raise ConfigError(f"code={code!r}: give an exit code, a whole number from 0 to 255")
+        _events.on_lost(self._lease, functools.partial(_exit, self.resource, code), code)
 
     def __repr__(self) -> str:
         state = self._lease.loss or f"{self.remaining:.1f} s left"
@@ -152,13 +156,16 @@ class Lease(BaseLease, _quorlock.LeaseContext):
     def retain(self, time: Duration, note: str = "") -> None:
         """Ends the lease, and keeps the lock taken for `time`, held by no process: for jobs that must not run again too
         soon. `note` is what others see."""
-        self._lease.retain(seconds(time) or 0.0, note)
+        self._lease.retain(seconds(time, "time") or 0.0, note)
 
 
 def _exit(resource: str, code: int, reason: str) -> None:
     if reason not in {"released", "closed"}:
-        _LOG.error("`%s` is lost (%s): this process ends with %d", _quorlock.printable(resource), reason, code)
-        os._exit(code)
+        try:
+            _LOG.error("`%s` is lost (%s): this process ends with %d", _quorlock.printable(resource), reason, code)
+        finally:
+            # Whatever a handler of logging does.
+            os._exit(code)
 
 
 def report(lost: Lost) -> None:

@@ -125,6 +125,9 @@ class ConnectSettings(TypedDict, total=False):
 #: Longer than any TTL or wait, and short enough for every type of number.
 _MOST_SECONDS = 1e10
 
+#: More than there is of anything, and small enough for every type of number.
+_MOST = 1_000_000
+
 
 def seconds(duration: Duration | None, name: str = "a duration") -> float | None:
     """The seconds of a duration. It refuses what is none, and what is negative or beyond three centuries."""
@@ -146,19 +149,20 @@ def seconds(duration: Duration | None, name: str = "a duration") -> float | None
     return number
 
 
-def whole(number: int | None, name: str) -> int | None:
-    """A number of things. It refuses what is none, and what no one can have."""
+def whole(number: int | None, name: str, least: int = 1, most: int = _MOST) -> int | None:
+    """A number of things. It refuses what is none, and what no one can have. The library refuses what is above `most`,
+    and says why."""
     if number is None:
         return None
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 1_000_000:
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= _MOST:
         shown = number if not isinstance(number, int) or abs(number) < 10**18 else "a huge number"
-        raise ConfigError(f"{name}={shown}: give a whole number from 1 to 1000000")
+        raise ConfigError(f"{name}={shown}: give a whole number from {least} to {most}")
     return number
 
 
 def permits(number: int) -> int:
     """The permits of a semaphore."""
-    return whole(number, "permits") or 0
+    return whole(number, "permits", most=64) or 0
 
 
 def raises(on_lost: OnLost) -> bool:
@@ -213,9 +217,8 @@ def following(on_wait: Callable[[Waiting], object] | None) -> int | None:
 
 def handing_on(given: SemaphoreOptions) -> RawHandoff:
     """How often, and for how long, a lease is handed on within this process."""
-    times = given.get("handoff")
     return {
-        "handoff": 0 if times == 0 and not isinstance(times, bool) else whole(times, "handoff"),
+        "handoff": whole(given.get("handoff"), "handoff", least=0),
         "handoff_within": seconds(given.get("handoff_within"), "handoff_within"),
     }
 
@@ -247,7 +250,7 @@ def connect(nodes: str | Iterable[str] | None, given: ConnectSettings) -> _quorl
     for name in checked.keys() & {"config", "password_file", "tls_ca", "tls_cert", "tls_key"}:
         checked[name] = None if checked[name] is None else os.fspath(checked[name])
     checked["quorum"] = whole(given.get("quorum"), "quorum")
-    checked["log"] = 0 if given.get("log") == 0 else whole(given.get("log"), "log")
+    checked["log"] = 0 if given.get("log") == 0 else whole(given.get("log"), "log", least=0, most=200)
     if (password := given.get("password")) is not None:
         unicode("the password", password)
     if nodes is None:

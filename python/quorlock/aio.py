@@ -224,7 +224,7 @@ class Lease(BaseLease):
 
     async def retain(self, time: Duration, note: str = "") -> None:
         """As `quorlock.Lease.retain`."""
-        await _run(lambda reactor: self._lease.retain(seconds(time) or 0.0, note, reactor), abandon=False)
+        await _run(lambda reactor: self._lease.retain(seconds(time, "time") or 0.0, note, reactor), abandon=False)
 
     async def __aenter__(self) -> Lease:
         if self._guard is not None:
@@ -426,9 +426,10 @@ class Observer:
     def __init__(self, observer: _quorlock.Observer) -> None:
         self._observer = observer
 
-    async def changed(self) -> Observed:
-        """Waits until the leader is another than last time; the first call returns the current one."""
-        observed: Observed = await _run(lambda reactor: self._observer.changed(None, reactor))
+    async def changed(self, timeout: Duration | None = None) -> Observed:
+        """As `quorlock.Observer.changed`."""
+        longest = seconds(timeout, "timeout")
+        observed: Observed = await _run(lambda reactor: self._observer.changed(longest, reactor))
         return observed
 
     def __aiter__(self) -> Observer:
@@ -487,7 +488,8 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
 
     async def close(self, timeout: Duration = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""
-        await _run(lambda reactor: self._connection.close(seconds(timeout) or 0.0, reactor), abandon=False)
+        longest = seconds(timeout, "timeout") or 0.0
+        await _run(lambda reactor: self._connection.close(longest, reactor), abandon=False)
 
     async def __aenter__(self) -> Coordinator:
         return self

@@ -108,7 +108,8 @@ class Lost(QuorlockError):
 
     #: The name of the lock.
     resource: str
-    #: `expired`, `quorum_lost`, `max_hold`, `released`, `closed`, or `forked` in a child of the holder.
+    #: `expired`, `quorum_lost`, `max_hold`, `released`, `closed`, or `forked` in a child of the holder. Of a body that
+    #: asyncio has cancelled before the end, `expired` also for the end of `max_hold`.
     reason: str
 
     def __init__(self, message: str, *, resource: str = "", reason: str = "") -> None:

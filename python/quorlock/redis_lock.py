@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import quorlock
 from quorlock import _quorlock, aio
-from quorlock._settings import LockOptions, unicode
+from quorlock._settings import LockOptions, seconds, unicode
 from quorlock._settings import options as lock_options
 from quorlock.errors import ConfigError, Held, Lost, Misconfigured, NoQuorum, QuorlockError, Unconfirmed
 
@@ -225,7 +225,7 @@ class _Base(Generic[_L]):
         if not (self.blocking if blocking is None else blocking):
             return {"wait": 0, **self._options}
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        return {"wait": None if wait is None else max(wait, 0), **self._options}
+        return {"wait": None if wait is None else seconds(max(wait, 0), "blocking_timeout"), **self._options}
 
     def _wait(self, wanted: LockOptions) -> _quorlock.Lock:
         """A wait that redis-py ends in an outage, although it has no end otherwise."""
@@ -343,7 +343,8 @@ class Lock(_Base[quorlock.Lease], _quorlock.Steps):
         lease = self._held("release")
         self.local.lease = None
         try:
-            lease.release()
+            # That of the extension module: whatever interrupts it, the lock is given back.
+            lease._lease.release()
         except QuorlockError as error:
             raise self._failed("release", error) from error
         self._released(lease)

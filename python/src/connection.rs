@@ -16,7 +16,7 @@ use quorlock_config::{Layer, Warn};
 use tokio::sync::watch;
 
 use crate::election::Election;
-use crate::error::{self, duration};
+use crate::error::{self, duration, with_causes};
 use crate::keywords::for_python;
 use crate::lease::release_kept;
 use crate::lock::{Kind, Lock, Options, Owner};
@@ -57,7 +57,7 @@ impl Settings {
             builder = builder.connect_timeout(timeout);
         }
         let coordinator = builder.build().map_err(|error| self.refusal(&error))?;
-        let background = Background::beside(&coordinator).map_err(|error| error.to_string())?;
+        let background = Background::beside(&coordinator).map_err(|error| with_causes(&error))?;
         drop(Process::here().background.set(background.clone()));
         Ok(Live { coordinator, background, closed: watch::Sender::new(false) })
     }
@@ -65,7 +65,8 @@ impl Settings {
     /// What is wrong with the settings together, and where they are from, unless the call has them all.
     fn refusal(&self, error: &ConfigError) -> String {
         let sources = self.shared.given().sources.beside_caller().join(", ");
-        if sources.is_empty() { error.to_string() } else { format!("{error} (settings of {sources})") }
+        let problem = with_causes(error);
+        if sources.is_empty() { problem } else { format!("{problem} (settings of {sources})") }
     }
 }
 
@@ -97,8 +98,7 @@ impl Connection {
         match self.connected().map_err(|error| error::config(py, &error))? {
             Some((live, false)) => Ok(live),
             Some((live, true)) => {
-                // The thread that logs is the parent's.
-                py.import("quorlock._events")?.call_method0("follow_logging")?;
+                py.import("quorlock._events")?.call_method0("begin_in_child")?;
                 Ok(live)
             }
             None => Err(error::closed(py)),
@@ -360,17 +360,15 @@ impl Connection {
             warn_of_loop(py)?;
         }
         let live = self.take();
-        let background = match &live {
-            Some(live) => live.background.clone(),
-            // It is closed already, or this is a child that has not used what it inherited.
-            None if reactor.is_none() => return Ok(py.None()),
-            None => self.settings.connect(&in_silence).map_err(|error| error::config(py, &error))?.background,
+        // Otherwise it is closed already, or this is a child that has not used what it inherited.
+        let Some(live) = live else {
+            return match reactor {
+                None => Ok(py.None()),
+                Some(reactor) => reactor.add_done(py, |py| Ok(py.None())),
+            };
         };
-        let close = async move {
-            if let Some(live) = live {
-                live.coordinator.close(timeout).await;
-            }
-        };
+        let background = live.background.clone();
+        let close = async move { live.coordinator.close(timeout).await };
         match reactor {
             None => wait(py, &background, close).map(|()| py.None()),
             Some(_) => dispatch(py, &background, reactor, async move {

@@ -215,21 +215,11 @@ impl Steps {
         slf.getattr("local")?.getattr("lease")
     }
 
-    /// Does one step. If it fails, what is held then, and was not `before`, is given back.
-    fn step<'py>(
-        slf: &Bound<'py, Self>,
-        what: &str,
-        before: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        slf.call_method0(what).inspect_err(|_| {
-            let Ok(held) = Steps::lease(slf) else { return };
-            if before.is_some_and(|before| held.is(before)) {
-                return;
-            }
-            if let Ok(raw) = held.getattr("_lease").and_then(|raw| Ok(raw.cast_into::<Lease>()?)) {
-                raw.get().give_back();
-            }
-        })
+    /// Gives `held` back, if that is a lease.
+    fn give_back(held: &Bound<'_, PyAny>) {
+        if let Ok(raw) = held.getattr("_lease").and_then(|raw| Ok(raw.cast_into::<Lease>()?)) {
+            raw.get().give_back();
+        }
     }
 }
 
@@ -243,11 +233,20 @@ impl Steps {
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let before = Steps::lease(slf)?;
-        Steps::step(slf, "_enter", Some(&before))
+        slf.call_method0("_enter").inspect_err(|_| {
+            // What was held before is not of this context.
+            if let Ok(held) = Steps::lease(slf)
+                && !held.is(&before)
+            {
+                Steps::give_back(&held);
+            }
+        })
     }
 
     #[pyo3(signature = (*_raised))]
     fn __exit__(slf: &Bound<'_, Self>, _raised: &Bound<'_, PyTuple>) -> PyResult<()> {
-        Steps::step(slf, "_leave", None).map(drop)
+        // The object may have forgotten it before the release was interrupted.
+        let held = Steps::lease(slf)?;
+        slf.call_method0("_leave").map(drop).inspect_err(|_| Steps::give_back(&held))
     }
 }

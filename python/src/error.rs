@@ -1,5 +1,6 @@
 //! The exceptions of `quorlock.errors`, made from the library's errors.
 
+use std::error::Error;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -43,7 +44,13 @@ fn make(
         set(&arguments)?;
         let class = py.import("quorlock.errors")?.getattr(class)?;
         let message = for_python(message.to_owned());
-        Ok(PyErr::from_value(class.call((message,), Some(&arguments))?))
+        let made = PyErr::from_value(class.call((message,), Some(&arguments))?);
+        // As `raise` does: one that is raised in an `except` or a `finally` does not hide what happened before.
+        let handled = py.import("sys")?.call_method0("exc_info")?.get_item(1)?;
+        if !handled.is_none() {
+            made.set_context(py, Some(PyErr::from_value(handled)));
+        }
+        Ok(made)
     };
     made().unwrap_or_else(|error| error)
 }
@@ -53,7 +60,18 @@ pub(crate) fn config(py: Python<'_>, message: &str) -> PyErr {
 }
 
 pub(crate) fn of_config(py: Python<'_>, error: &ConfigError) -> PyErr {
-    config(py, &error.to_string())
+    config(py, &with_causes(error))
+}
+
+/// The message with its causes, such as the error of the system.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// An exception with the votes of all nodes.

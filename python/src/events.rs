@@ -119,6 +119,10 @@ struct Alike {
 }
 
 impl Alike {
+    fn has_ended(&self, now: Moment) -> bool {
+        now.since(self.since) >= WINDOW
+    }
+
     fn summary(self) -> Option<LogRecord> {
         let more = self.count.checked_sub(ALIKE).filter(|more| *more > 0)?;
         let text = format!("{more} more records like this one were left out: {}", self.message);
@@ -142,12 +146,14 @@ impl LeftOut {
         if *level < WARNING {
             return true;
         }
-        if let Some(seen) = alike.iter_mut().find(|seen| seen.kind == kind) {
+        let now = SystemClock::default().now();
+        // A window that has ended stays until its summary is logged.
+        if let Some(seen) = alike.iter_mut().find(|seen| seen.kind == kind && !seen.has_ended(now)) {
             seen.count += 1;
             seen.message.clone_from(message);
             return seen.count <= ALIKE;
         }
-        let since = SystemClock::default().now();
+        let since = now;
         alike.push(Alike { kind, since, count: 1, level: *level, target, message: message.clone() });
         true
     }
@@ -157,7 +163,7 @@ impl LeftOut {
         let mut state = self.state.lock();
         let (alike, dropped) = &mut *state;
         let now = SystemClock::default().now();
-        let ended = alike.extract_if(.., |seen| all || now.since(seen.since) >= WINDOW);
+        let ended = alike.extract_if(.., |seen| all || seen.has_ended(now));
         let mut summaries: Vec<LogRecord> = ended.filter_map(Alike::summary).collect();
         if mem::take(dropped) > 0 {
             summaries.push((WARNING, "quorlock", "log records were dropped: too many".to_owned()));
@@ -165,8 +171,9 @@ impl LeftOut {
         summaries
     }
 
-    fn any(&self) -> bool {
-        self.state.lock().0.iter().any(|seen| seen.count > ALIKE)
+    /// Whether a window is to be ended in time: the next warning of its kind is left out, and wakes no one.
+    fn is_full(&self) -> bool {
+        self.state.lock().0.iter().any(|seen| seen.count >= ALIKE)
     }
 }
 
@@ -176,7 +183,7 @@ pub(crate) fn next_records(py: Python<'_>, timeout: f64) -> Option<Vec<LogRecord
     let here = Process::here();
     py.detach(|| {
         let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-        let timeout = if here.left_out.any() { timeout.min(WINDOW) } else { timeout };
+        let timeout = if here.left_out.is_full() { timeout.min(WINDOW) } else { timeout };
         let records = here.records.next(timeout);
         let left_out = here.left_out.summaries(records.is_none());
         if records.is_none() && left_out.is_empty() {

@@ -2,8 +2,10 @@
 
 use std::ffi::CString;
 use std::mem;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -15,6 +17,7 @@ use quorlock::lock::{Multi, Single};
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Fencing, LossReason, Lost, RenewError, RetainError};
+use rustix::process::{Signal, getpid, kill_process};
 
 type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
@@ -249,13 +252,20 @@ impl Lease {
         })
     }
 
-    /// Puts `number` into the queue of events once the lease is over.
-    fn notify_lost(&self, py: Python<'_>, number: u64) -> PyResult<()> {
+    /// Puts `number` into the queue of events once the lease is over. If it is lost, and `exit_code` is given, the callback
+    /// of that number ends the process; this does, if the callback has not within [`CALLBACK_TIME`].
+    #[pyo3(signature = (number, exit_code=None))]
+    fn notify_lost(&self, py: Python<'_>, number: u64, exit_code: Option<i32>) -> PyResult<()> {
         let held = self.lasting(py)?;
         let watch = held.watch.clone();
         held.background.spawn(async move {
             let lost = watch.lost().await;
             Process::here().called.push(Called::Lost(number, error::reason(lost.reason)));
+            if let Some(code) = exit_code
+                && !matches!(lost.reason, LossReason::Released | LossReason::Closed)
+            {
+                end_process(code).await;
+            }
         });
         Ok(())
     }
@@ -342,6 +352,20 @@ impl Lease {
             }
         })
     }
+}
+
+/// How long the callback that ends the process has until it is ended without it: other callbacks may hold their thread, or
+/// what writes the log may block.
+const CALLBACK_TIME: Duration = Duration::from_millis(250);
+
+/// Ends the process without the interpreter, which code of other modules may hold.
+async fn end_process(code: i32) {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + CALLBACK_TIME).await;
+    // What other libraries have registered for the exit runs now, and may block.
+    thread::spawn(move || process::exit(code));
+    clock.sleep_until(clock.now() + CALLBACK_TIME).await;
+    let _ = kill_process(getpid(), Signal::KILL);
 }
 
 /// Keeps a lease until it is over.

@@ -370,6 +370,13 @@ fn wanted(
 
 #[pymethods]
 impl Lock {
+    /// Refuses a lock that could not be retained for this many seconds.
+    fn validate_retention(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let time = duration("every", Some(seconds))?.unwrap_or_default();
+        let lock = self.single(py, "every")?;
+        lock.validate_retention(time).map_err(|error| error::of_config(py, &error))
+    }
+
     #[getter]
     fn names(&self) -> Vec<String> {
         self.names.clone()

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
+use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -50,7 +51,7 @@ where
         }
         Some(reactor) => {
             let outcome = async move { Some(Box::new(work.await) as Outcome) };
-            Ok(reactor.add(outcome)?.into_pyobject(py)?.into_any().unbind())
+            reactor.add(outcome)?.into_py_any(py)
         }
     }
 }
@@ -254,6 +255,21 @@ impl Reactor {
         state.running.insert(number, abort);
         state.waiting.push(Abortable::new(work, registration));
         Ok(number)
+    }
+
+    /// Adds work that is done, and returns its number. A process without a background thread may do so, too.
+    pub(crate) fn add_done(
+        &self,
+        py: Python<'_>,
+        outcome: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        let queue = self.queue.get().ok_or_else(forked)?;
+        let mut state = queue.state.lock();
+        state.last += 1;
+        let number = state.last;
+        drop(state);
+        queue.end(number, Some(Box::new(outcome)));
+        number.into_py_any(py)
     }
 }
 

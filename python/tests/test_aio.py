@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,35 @@ def test_the_readme_s_example_works(nodes: Servers) -> None:
             assert lease.lost.reason == "released"
 
     asyncio.run(main())
+
+
+def test_a_second_close_does_nothing(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret")
+
+    async def main() -> None:
+        q = aio.connect("redis://127.0.0.1:1", password_file=str(password))
+        await q.close()
+        # What only a new coordinator would read.
+        password.unlink()
+        await asyncio.gather(q.close(), q.close())
+        assert len(aio._reactors[asyncio.get_running_loop()]._futures) == 0
+
+    asyncio.run(main())
+
+
+def test_a_child_closes_what_it_has_not_used(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q = aio_connect()
+if (child := os.fork()) == 0:
+    asyncio.run(q.close())
+    os._exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+    )
+    assert ended.stdout == "3\n", ended.stderr
 
 
 def lose(nodes: Servers) -> None:
@@ -57,6 +87,31 @@ def test_a_loss_cancels_the_body_before_its_validity_ends_and_raises_lost() -> N
                 assert lost.value.reason == "expired"
                 assert isinstance(lost.value.__cause__, asyncio.CancelledError)
                 assert_not_cancelled()
+
+    asyncio.run(main())
+
+
+def test_a_body_that_was_cancelled_raises_lost_though_a_loss_is_only_logged(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            with pytest.raises(quorlock.Lost):
+                async with q.lock("cancelled", max_hold=0.3, on_lost="warn"):
+                    await asyncio.sleep(SOON)
+            assert_not_cancelled()
+            async with q.lock("cancelled at the end", max_hold=0.3, on_lost="warn") as lease:
+                # It lets the loop run no more.
+                eventually("the loss", lease.lost.is_set)
+
+    asyncio.run(main())
+
+
+def test_a_wait_for_another_leader_ends_with_its_timeout(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            observer = q.election("without a leader").observe()
+            await observer.changed(timeout=SOON)
+            with pytest.raises(TimeoutError):
+                await observer.changed(timeout=0.05)
 
     asyncio.run(main())
 

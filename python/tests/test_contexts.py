@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import linecache
 import logging
 import os
 import queue
@@ -418,7 +419,7 @@ def test_no_frame_holds_a_lease_after_a_cancellation(nodes: Servers, what: str) 
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("use", ["with", "lease", "redis-py"])
+@pytest.mark.parametrize("use", ["with", "lease", "once", "redis-py"])
 def test_an_exception_at_any_line_of_the_package_leaves_no_lock_held(nodes: Servers, use: str) -> None:
     """As the handler of a signal raises it: between an acquisition and the body, and before the release."""
 
@@ -426,30 +427,48 @@ def test_an_exception_at_any_line_of_the_package_leaves_no_lock_held(nodes: Serv
 
     with nodes.connect() as q, nodes.connect() as other:
         lock, drop_in = q.lock("interrupted"), redis_lock.Lock(q, "interrupted")
+        once = q.once("interrupted", every=0.001)(lambda: None)
 
         def used() -> None:
+            if use == "once":
+                once()
+                return
             with drop_in if use == "redis-py" else lock if use == "with" else lock.acquire():
                 pass
 
         left = 0
+        seen: set[tuple[str, int]] = set()
 
         def trace(frame: FrameType, event: str, argument: object) -> object:
             nonlocal left
             if not frame.f_code.co_filename.startswith(FOLDER) or threading.current_thread().name != "MainThread":
                 return None
+            line = (frame.f_code.co_filename, frame.f_lineno)
+            # No handler runs at these: a `try`, and a `with` again, before its end.
+            if event == "line" and use == "once" and (line in seen or linecache.getline(*line).strip() == "try:"):
+                return trace
+            seen.add(line)
             left -= 1
             if left == -1:
+                # The traceback has this frame, too.
+                del argument
                 raise Limit
             return trace
 
         for number in itertools.count():
             left = number
+            seen.clear()
             sys.settrace(trace)
-            with contextlib.suppress(Limit):
+            kept: list[Limit] = []
+            try:
                 used()
+            except Limit as error:
+                # As an error reporter does, and with it the frames that have a lease.
+                kept.append(error)
             sys.settrace(None)
             with other.lock("interrupted", wait=10):
                 pass
+            kept.clear()
             if left >= 0:
                 # The other lines do not run.
                 break

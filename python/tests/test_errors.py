@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import quorlock
+from programs import Face, eventually
 from quorlock import errors, redis_lock
 from quorlock.errors import ConfigError
 from quorlock.testing import Servers
@@ -75,8 +78,10 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
                 make(settings)
             assert len(str(raised.value)) < 200
     for permits in [-1, 0, 2.5, True, 10**30]:
-        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number"):
+        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number from 1 to 64$"):
             q.semaphore("n", permits)
+    with pytest.raises(ConfigError, match="handoff=-1: give a whole number from 0 to 1000000$"):
+        q.lock("n", handoff=-1)
     for names in ["abc", b"abc"]:
         with pytest.raises(ConfigError, match="give a list of names"):
             q.lock_all(names)
@@ -84,10 +89,62 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
     for settings, words in [
         ({"quorum": -1}, "quorum=-1: give a whole number"),
         ({"node_timeout": -1}, "node_timeout=-1"),
+        ({"log": -1}, "log=-1: give a whole number from 0 to 200$"),
+        ({"label": "x" * 201}, "a label of 201 bytes is longer than the 200 allowed"),
         ({"nodes": b"redis://a"}, "an address is a bytes: give a str"),
     ]:
         with pytest.raises(ConfigError, match=words):
             connect(**{"nodes": "redis://a", **settings})
+
+
+def test_an_exception_in_a_handler_has_what_was_handled_as_its_context(face: Face) -> None:
+    """As every exception of Python has: that of the work is in the traceback."""
+    q, done = face
+    name = f"in context {type(q).__module__}"
+    held = done(q.lock(name).acquire())
+    lost = done(q.lock(f"{name}, lost", max_hold=0.05).acquire())
+    eventually("the end of the lease", lost.lost.is_set)
+    calls: dict[type[Exception], Callable[[], Any]] = {
+        errors.Lost: lambda: done(lost.release()),
+        errors.Held: lambda: done(q.lock(name, wait=0).acquire()),
+        errors.ConfigError: lambda: q.lock(""),
+    }
+    for kind, call in calls.items():
+        assert isinstance(context(kind, call), KeyError), kind
+    done(held.release())
+    done(q.close())
+    assert isinstance(context(errors.Closed, lambda: q.lock(name)), KeyError)
+    with pytest.raises(errors.Closed) as alone:
+        q.lock(name)
+    assert alone.value.__context__ is None
+
+
+def context(kind: type[Exception], call: Callable[[], Any]) -> BaseException | None:
+    """The context of what the call raises while a `KeyError` is handled."""
+    with pytest.raises(kind) as raised:
+        try:
+            raise KeyError("the work")
+        finally:
+            call()
+    found = raised.value.__context__
+    # What an event loop handles in between, such as its `Runner`, has the same.
+    while found is not None and not isinstance(found, KeyError):
+        found = found.__context__
+    return found
+
+
+@pytest.mark.parametrize("aio", [False, True])
+def test_a_file_that_cannot_be_used_is_refused_with_the_cause(aio: bool, tmp_path: Path) -> None:
+    absent, nonsense = tmp_path / "absent.pem", tmp_path / "nonsense.pem"
+    nonsense.write_text("nonsense")
+    connect: Any = quorlock.aio.connect if aio else quorlock.connect
+    causes = []
+    for file in [absent, nonsense]:
+        with pytest.raises(ConfigError, match=f"{file} cannot be used as the file of a certificate: ") as refused:
+            connect("rediss://a", tls_ca=str(file))
+        causes.append(str(refused.value).partition("certificate: ")[2])
+    assert causes[0].startswith("No such file or directory")
+    assert causes[1] != causes[0]
 
 
 def test_what_is_missing_for_tls_is_named_as_python_names_it(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,6 +234,86 @@ time.sleep(60)
         assert "`lost` is lost (expired)" in ended.stderr
 
 
+def test_a_job_whose_lock_cannot_stay_taken_never_runs(face: Face) -> None:
+    q, _ = face
+    with pytest.raises(quorlock.ConfigError, match="cannot stay taken after the work: .* ten years at most"):
+        q.once("for ever", every=timedelta(days=36500))
+    q.once("for a decade", every=timedelta(days=3650))
+    # Its keys end with a session. It contacts no node before.
+    of_sessions = (quorlock if type(q) is quorlock.Coordinator else quorlock.aio).connect("zookeeper://127.0.0.1:1/a")
+    with pytest.raises(quorlock.ConfigError, match="not all of its nodes can replace a lock's token"):
+        of_sessions.once("job", every=60)
+
+
+#: What may hold up the thread of callbacks, when the lease is lost.
+HINDRANCES = {
+    "a handler of logging that raises": """
+class Broken(logging.Handler):
+    def emit(self, record):
+        raise OSError("no space left")
+logging.getLogger().addHandler(Broken())
+""",
+    "a handler of logging that blocks": """
+class Full(logging.Handler):
+    def emit(self, record):
+        time.sleep(3600)
+logging.getLogger("quorlock").addHandler(Full(level=logging.ERROR))
+""",
+    "code that keeps the interpreter": """
+import ctypes
+class Keeping(logging.Handler):
+    def emit(self, record):
+        ctypes.PyDLL(None).sleep(3600)
+logging.getLogger("quorlock").addHandler(Keeping(level=logging.ERROR))
+""",
+    "a callback that blocks": """
+def block(reason):
+    print("blocks", flush=True)
+    time.sleep(3600)
+other = q.lock("other").acquire()
+other.on_lost(block)
+other.release()
+""",
+}
+
+
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+@pytest.mark.parametrize("hindrance", HINDRANCES)
+def test_a_process_ends_with_its_lock_whatever_callbacks_and_logging_do(face: str, hindrance: str) -> None:
+    with servers(3) as nodes:
+        program = start(
+            nodes,
+            "import logging\nq = connect()\n"
+            + HINDRANCES[hindrance]
+            + ("lock = q.lock('lost', ttl=1)\n" if face == "threads" else "lock = aio_connect().lock('lost', ttl=1)\n")
+            + """
+async def hold():
+    acquired = lock.acquire()
+    lease = acquired if isinstance(acquired, quorlock.Lease) else await acquired
+    lease.exit_on_lost(76)
+    print("held", flush=True)
+    while True: await asyncio.sleep(0.1)
+asyncio.run(hold())
+""",
+        )
+        assert program.stdout is not None
+        while program.stdout.readline() != "held\n":
+            assert program.poll() is None, program.communicate()
+        for index in range(3):
+            nodes.kill(index)
+        ended = end(program)
+        assert ended.returncode == 76, ended.stderr
+
+
+def test_a_code_that_no_process_ends_with_is_refused(face: Face) -> None:
+    q, done = face
+    lease = done(q.lock("ends with a code").acquire())
+    for code in ["76", None, True, -1, 256, 7.0]:
+        with pytest.raises(quorlock.ConfigError, match="code=.*: give an exit code"):
+            lease.exit_on_lost(code)
+    done(lease.release())
+
+
 def test_an_exit_that_releases_is_no_loss(q: quorlock.Coordinator, nodes: Servers) -> None:
     ended = run(nodes, 'lease = connect().lock("ends").acquire(); lease.exit_on_lost(3)')
     assert ended.returncode == 0, ended.stderr

@@ -26,6 +26,43 @@ def test_warnings_are_logged_by_the_logger_quorlock(caplog: pytest.LogCaptureFix
             )
 
 
+def test_warnings_that_trickle_in_are_left_out_for_a_while_only(nodes: Servers) -> None:
+    """Nothing else of the program wakes the thread that logs, and that has logged each before the next one comes."""
+    ended = run(
+        nodes,
+        """
+import logging, warnings
+warnings.simplefilter("ignore")
+texts = []
+class Keep(logging.Handler):
+    def emit(self, record): texts.append(record.getMessage())
+logging.getLogger("quorlock").addHandler(Keep())
+def until(look):
+    ends = time.monotonic() + 60
+    while not look() and time.monotonic() < ends: time.sleep(.01)
+    return look()
+def dropped(): return sum("was dropped" in text and "left out" not in text for text in texts)
+q = connect()
+begun = time.monotonic()
+for number in range(20):
+    lease = q.lock(f"trickles {number}").acquire()
+    del lease
+    assert until(lambda: dropped() > number), texts
+if time.monotonic() - begun < 5:
+    lease = q.lock("trickles more").acquire()
+    del lease
+    print(until(lambda: any("1 more records like this one were left out" in text for text in texts)))
+else:
+    # Too slow a machine: there was a window after another.
+    print(True)
+lease = q.lock("trickles later").acquire()
+del lease
+print(until(lambda: any("`trickles later` was dropped" in text for text in texts)))
+""",
+    )
+    assert ended.stdout.split() == ["True", "True"], ended.stderr
+
+
 def test_debug_records_are_collected_only_if_they_are_asked_for(
     q: quorlock.Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _PROJECT = {
     "shop.py": """
 import quorlock
@@ -48,7 +50,7 @@ def test_without_the_fixture_nothing_is_set():
 }
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     # The same package as here, wherever it is installed; and none of this suite's settings.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = {name: value for name, value in os.environ.items() if name != "QUORLOCK_NODES"}
@@ -58,7 +60,7 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**environment, "PYTHONPATH": path},
+        env={**environment, **variables, "PYTHONPATH": path},
     )
 
 
@@ -68,6 +70,18 @@ def test_a_project_that_has_installed_the_package_has_its_fixtures(tmp_path: Pat
     ended = _run(tmp_path, "-q")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "5 passed" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "setting", ["quorum = 2", "password-file = '/nowhere'", "username = 'me'", "key-prefix = 'shop/'"]
+)
+def test_settings_of_the_project_do_not_apply_to_its_test_servers(tmp_path: Path, setting: str) -> None:
+    for name, code in _PROJECT.items():
+        (tmp_path / name).write_text(code)
+    (tmp_path / "quorlock.toml").write_text(f"nodes = ['redis://a', 'redis://b', 'redis://c']\n{setting}\n")
+    ended = _run(tmp_path, "-q", "-k", "uses_the_servers or starts", QUORLOCK_QUORUM="2", QUORLOCK_TTL="40")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "2 passed" in ended.stdout
 
 
 def test_the_fixtures_are_listed_with_what_they_are(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import uuid
 from collections.abc import Callable
@@ -239,3 +240,9 @@ def test_owned_of_the_asyncio_lock_may_be_awaited_or_not(q: quorlock.Coordinator
             assert repr(lock.owned()) == "True"
 
     asyncio.run(main())
+
+
+def test_a_blocking_timeout_without_an_end_is_refused_by_its_name(q: quorlock.Coordinator) -> None:
+    for timeout in [math.inf, math.nan]:
+        with pytest.raises(quorlock.ConfigError, match="^blocking_timeout=(inf|nan): "):
+            Lock(q, "refused").acquire(blocking_timeout=timeout)

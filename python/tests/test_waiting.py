@@ -171,6 +171,63 @@ def test_an_owner_acquires_again_on_an_event_loop(nodes: Servers) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("made", ["lock", "semaphore", "election"])
+def test_a_wait_in_a_child_calls_what_the_parent_has_set(made: str, nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        f"made, name = {made!r}, 'waited for in a child, {made}'"
+        """
+def learn(waiting):
+    if os.getpid() != parent:
+        print("learnt", flush=True)
+        learnt.set()
+parent, learnt, q, other = os.getpid(), threading.Event(), connect(), connect()
+wanted = {
+    "lock": lambda q: q.lock(name, on_wait=learn).acquire,
+    "semaphore": lambda q: q.semaphore(name, 1, on_wait=learn).acquire,
+    "election": lambda q: lambda: q_election.campaign("me"),
+}
+q_election = q.election(name, on_wait=learn)
+acquire = wanted[made](q)
+held = other.semaphore(name, 1).acquire() if made == "semaphore" else other.lock(name).acquire()
+if (child := os.fork()) == 0:
+    threading.Thread(target=acquire, daemon=True).start()
+    os._exit(0 if learnt.wait(60) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+    )
+    assert ended.stdout.split() == ["learnt", "0"], ended.stderr
+
+
+def test_a_callback_for_waits_that_blocks_is_logged(nodes: Servers) -> None:
+    """Though nothing else of the program is called now and then."""
+    ended = run(
+        nodes,
+        """
+import logging
+logged, blocked, idle = threading.Event(), threading.Event(), threading.Event()
+class Watch(logging.Handler):
+    def emit(self, record):
+        if "still runs" in record.getMessage(): logged.set()
+        if "was dropped" in record.getMessage(): idle.set()
+logging.getLogger("quorlock").addHandler(Watch())
+held = connect().lock("shown slowly").acquire()
+q = connect()
+q.lock("dropped").acquire()
+# From now on the thread of the records waits without an end.
+assert idle.wait(60)
+def block(waiting):
+    blocked.set()
+    time.sleep(3600)
+threading.Thread(target=q.lock("shown slowly", on_wait=block).acquire, daemon=True).start()
+assert blocked.wait(60)
+print(logged.wait(60), flush=True)
+os._exit(0)
+""",
+    )
+    assert ended.stdout == "True\n", ended.stderr
+
+
 def test_an_owner_of_the_parent_owns_nothing_in_a_child(nodes: Servers) -> None:
     ended = run(
         nodes,

@@ -55,6 +55,15 @@ impl<F> Lock<Single, F> {
         self.background.run(self.lock.until_free())
     }
 
+    /// As [`crate::Lock::validate_retention`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn validate_retention(&self, time: Duration) -> Result<(), ConfigError> {
+        self.lock.validate_retention(time)
+    }
+
     /// As [`crate::Lock::handoff`].
     pub fn handoff(self, handoff: Handoff) -> Self {
         Lock { lock: self.lock.handoff(handoff), ..self }

@@ -130,6 +130,15 @@ impl<F> Semaphore<F> {
         self.inner.validate()
     }
 
+    /// As [`crate::Semaphore::validate_retention`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn validate_retention(&self, time: Duration) -> Result<(), ConfigError> {
+        self.inner.validate_retention(time)
+    }
+
     /// As [`crate::Semaphore::acquire`]: waits until a permit is free, and takes it.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::Coordinator;
 use crate::engine::context::{EngineContext, context};
 use crate::engine::offer_inbox::{Inbox, Offers, Time};
-use crate::engine::options::Options;
+use crate::engine::options::{Options, check_label};
 use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::ConfigError;
 use crate::lease::TEN_YEARS;
@@ -276,7 +276,8 @@ impl Builder {
         self
     }
 
-    /// Sets the label that others see of this program while it holds a lock, after `host:pid`. Default: empty.
+    /// Sets the label that others see of this program while it holds a lock, after `host:pid`. Default: empty. At
+    /// most 200 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Builder {
         self.seams.label = Into::<String>::into(label).into();
         self
@@ -332,21 +333,7 @@ impl Builder {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
         let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
-        if max_ttl > TEN_YEARS {
-            return Err(ConfigError::MaxTtlTooLong { max_ttl, most: TEN_YEARS });
-        }
-        if self.seams.connect_timeout.is_some_and(|limit| limit.is_zero()) {
-            return Err(ConfigError::Zero { setting: "the connect timeout" });
-        }
-        if self.seams.node_timeout.is_some_and(|limit| limit.is_zero()) {
-            return Err(ConfigError::Zero { setting: "the node timeout" });
-        }
-        if self.log > MOST_LOGGED {
-            return Err(ConfigError::LogTooLong { holds: self.log, most: MOST_LOGGED });
-        }
-        self.seams.password.check().map_err(|problem| ConfigError::Password { problem })?;
-        #[cfg(feature = "tls")]
-        self.seams.tls.check().map_err(|problem| ConfigError::Tls { problem })?;
+        self.check(max_ttl)?;
         let count = self.urls.len() + self.custom.len();
         if count == 0 {
             return Err(ConfigError::NoNodes);
@@ -429,6 +416,27 @@ impl Builder {
         };
         engine.check_ttl(ttl)?;
         Ok(Coordinator { engine: Arc::new(engine), together: Arc::default(), registry })
+    }
+
+    /// Checks the settings that can be wrong by themselves.
+    fn check(&self, max_ttl: Duration) -> Result<(), ConfigError> {
+        if max_ttl > TEN_YEARS {
+            return Err(ConfigError::MaxTtlTooLong { max_ttl, most: TEN_YEARS });
+        }
+        if self.seams.connect_timeout.is_some_and(|limit| limit.is_zero()) {
+            return Err(ConfigError::Zero { setting: "the connect timeout" });
+        }
+        if self.seams.node_timeout.is_some_and(|limit| limit.is_zero()) {
+            return Err(ConfigError::Zero { setting: "the node timeout" });
+        }
+        if self.log > MOST_LOGGED {
+            return Err(ConfigError::LogTooLong { holds: self.log, most: MOST_LOGGED });
+        }
+        check_label(&self.seams.label)?;
+        self.seams.password.check().map_err(|problem| ConfigError::Password { problem })?;
+        #[cfg(feature = "tls")]
+        self.seams.tls.check().map_err(|problem| ConfigError::Tls { problem })?;
+        Ok(())
     }
 
     /// Returns how many holds of each lock these nodes are to keep: none where no node keeps a log.

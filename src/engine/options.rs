@@ -14,6 +14,17 @@ use quorlock_protocol::machine::wait::Patience;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Keys, LeaseTiming, Mode, Moment, Resource, Verdict};
 
+/// The longest label, in bytes.
+const MAX_LABEL: usize = 200;
+
+/// Refuses a label that is too long.
+pub(crate) fn check_label(label: &str) -> Result<(), ConfigError> {
+    if label.len() > MAX_LABEL {
+        return Err(ConfigError::LabelTooLong { length: label.len(), most: MAX_LABEL });
+    }
+    Ok(())
+}
+
 /// Whether leases have a fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::hold::{Hold, WeakHold};
-use crate::engine::options::{AcquireRequest, Fencing, Reentry};
+use crate::engine::options::{AcquireRequest, Fencing, Reentry, check_label};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
 use crate::engine::wait::Wait;
@@ -20,9 +20,6 @@ use crate::node::{Capability, Grants};
 use crate::runtime::tasks::Helped;
 use crate::runtime::timer::Until;
 use quorlock_protocol::{Mode, Moment, Resource, Verdict};
-
-/// The longest label, in bytes.
-const MAX_LABEL: usize = 200;
 
 impl<K, F> Lock<K, F> {
     pub(super) async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
@@ -279,9 +276,7 @@ impl<K, F> Lock<K, F> {
         if self.options.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(ConfigError::Zero { setting: "max_hold" });
         }
-        if self.options.label.len() > MAX_LABEL {
-            return Err(ConfigError::LabelTooLong { length: self.options.label.len(), most: MAX_LABEL });
-        }
+        check_label(&self.options.label)?;
         self.check_capabilities()?;
         Ok(resource)
     }

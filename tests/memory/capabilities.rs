@@ -44,6 +44,9 @@ async fn an_operation_one_node_lacks_is_refused_by_name() {
     let client = with_one_able_to(&bench, Capabilities::default().in_order(Order::PerKey));
     assert_eq!(refusal(client.lock("r").shared()).await, ("node-1".into(), Capability::Shared));
     assert_eq!(refusal(client.lock_all(["r", "s"])).await, ("node-1".into(), Capability::Several));
+    let refused = client.lock("r").validate_retention(TTL).unwrap_err();
+    assert!(matches!(refused, ConfigError::NoRetention { reason } if reason.contains("token")), "{refused}");
+    assert!(client.semaphore("s", 2).validate_retention(TTL).is_err());
     assert_eq!(bench.nodes[1].requests().total(), 0);
     let lease = client.lock("r").acquire().await.unwrap();
     let error = lease.downgrade().await.unwrap_err();

@@ -106,6 +106,12 @@ fn limits_of_zero() {
     assert!(refusal(with_nodes().connect_timeout(Duration::ZERO)).contains("the connect timeout is zero"));
 }
 
+#[test]
+fn a_label_that_no_lock_could_have() {
+    assert!(with_nodes().label("x".repeat(200)).build().is_ok());
+    assert!(refusal(with_nodes().label("x".repeat(201))).contains("a label of 201 bytes"));
+}
+
 #[tokio::test]
 async fn options_of_a_lock_are_refused_before_any_request() {
     let nodes = memory_nodes(3);

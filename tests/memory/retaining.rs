@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Bench, TTL, VALIDITY, another, bench, bench_with};
 use quorlock::protocol::Token;
 use quorlock::{
-    LossReason, Owner, Renewal, RestartGuard, RetainError, Wait,
+    ConfigError, LossReason, Owner, Renewal, RestartGuard, RetainError, Wait,
     node::{Expiry, NodeErrorKind},
 };
 use quorlock_testkit::MemoryNode;
@@ -188,6 +188,29 @@ async fn retaining_continues_if_it_is_dropped() {
         assert_eq!(bench.keys(), if polled { 5 } else { 0 });
         bench.pass(Duration::from_secs(5)).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_retained_is_known_before_the_work() {
+    let bench = bench(5);
+    let ten_years = HOUR * 24 * 366 * 10;
+    let (lock, permits) = (bench.lock(), bench.coordinator.semaphore("s", 2));
+    let reason = |outcome: Result<(), ConfigError>| {
+        let error = outcome.unwrap_err();
+        let ConfigError::NoRetention { reason } = error else { panic!("{error}") };
+        reason
+    };
+    lock.validate_retention(ten_years).unwrap();
+    permits.validate_retention(ten_years).unwrap();
+    assert_eq!(reason(lock.validate_retention(ten_years + MS)), "it can be retained for ten years at most");
+    assert_eq!(
+        reason(permits.validate_retention(ten_years + MS)),
+        "it can be retained for ten years at most"
+    );
+    assert_eq!(reason(lock.clone().shared().validate_retention(HOUR)), "it is shared with others");
+    let error = bench.coordinator.lock("").validate_retention(HOUR).unwrap_err();
+    assert!(matches!(error, ConfigError::Resource(_)), "{error}");
+    assert_eq!(bench.nodes[0].requests().total(), 0);
 }
 
 #[tokio::test(start_paused = true)]

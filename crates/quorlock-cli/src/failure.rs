@@ -250,7 +250,8 @@ impl From<ConfigError> for Failure {
             | ConfigError::LabelTooLong { .. }
             | ConfigError::Permits { .. }
             | ConfigError::Unsupported { .. }
-            | ConfigError::NoSemaphores { .. } => Failure::Usage(error.to_string()),
+            | ConfigError::NoSemaphores { .. }
+            | ConfigError::NoRetention { .. } => Failure::Usage(error.to_string()),
             _ => Failure::Config(format!("{error:#}")),
         }
     }

@@ -58,6 +58,9 @@ pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Re
                 Wanted::Permit(args.lock.semaphore(coordinator, &settings, &args.resource, permits)?)
             }
         };
+        if let Some(length) = length {
+            wanted.validate_retention(length.longest()).map_err(|error| settings.refused(error))?;
+        }
         let marks = args.lock.marks(coordinator, &settings, &args.resource);
         let from = (coordinator, &settings);
         let job = Guarded::new(&args.lock, &args.job, from, (wanted, marks), slot, report)?;

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, Fencing, Lost, PermitError, RenewError, RetainError, Wait,
+    AcquireError, ConfigError, Fencing, Lost, PermitError, RenewError, RetainError, Wait,
     lock::{Multi, Single, Waiting},
     votes::{Holder, VoteReport},
 };
@@ -105,6 +105,16 @@ impl Refusal {
 }
 
 impl Wanted {
+    /// Refuses what could not stay taken for `time` after the run.
+    pub(crate) fn validate_retention(&self, time: Duration) -> Result<(), ConfigError> {
+        match self {
+            Wanted::Lock(lock) => lock.validate_retention(time),
+            // The options exclude each other.
+            Wanted::Several(_) => Ok(()),
+            Wanted::Permit(semaphore) => semaphore.validate_retention(time),
+        }
+    }
+
     pub(crate) async fn acquire(&self, wait: Wait) -> Result<Acquired, Refusal> {
         match self {
             Wanted::Lock(lock) => Ok(Acquired::one(lock.clone().wait(wait).acquire().await?, None)),

@@ -213,4 +213,18 @@ async fn what_cannot_stay_taken_is_refused() {
         let refused = Quorlock::new(words).end().await.expect(64);
         assert!(refused.stderr.contains("--at-least") && refused.stderr.contains(option[0]), "{refused:?}");
     }
+    // No server is asked, and the command does not run.
+    let redis: &[&str] = &["redis://127.0.0.1:1"];
+    let zookeeper: &[&str] = &["zookeeper://127.0.0.1:1/locks"];
+    for (nodes, options, reason) in [
+        (redis, &["--at-least", "36500d"][..], "for ten years at most"),
+        (redis, &["--once-per", "36500d"], "for ten years at most"),
+        (redis, &["--at-least", "36500d", "--permits", "2"], "for ten years at most"),
+        (zookeeper, &["--at-least", "1h"], "not all of its nodes can replace a lock's token"),
+    ] {
+        let words = [&["run"], options, &["--nodes"], nodes, &["job", "--", "echo", "ran"]].concat();
+        let refused = Quorlock::new(words).end().await.expect(64);
+        assert!(refused.stderr.contains("cannot stay taken after the work"), "{refused:?}");
+        assert!(refused.stderr.contains(reason) && refused.stdout.is_empty(), "{refused:?}");
+    }
 }

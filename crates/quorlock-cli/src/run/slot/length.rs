@@ -33,6 +33,13 @@ impl Length {
         Ok(once_per.map(Length::OfCalendar).or(at_least.map(Length::FromStart)))
     }
 
+    /// Returns the longest that a lock stays taken for it.
+    pub(crate) fn longest(self) -> Duration {
+        match self {
+            Length::FromStart(length) | Length::OfCalendar(length) => length,
+        }
+    }
+
     /// Returns how long after its start a run that starts at `wall`, since 1970, still has the slot, in this zone.
     pub(super) fn from(self, wall: Duration, zone: &TimeZone) -> Duration {
         match self {
