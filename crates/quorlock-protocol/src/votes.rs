@@ -43,7 +43,7 @@ impl NodeVote {
     }
 
     /// Whether the node cannot grant until the configuration is fixed.
-    fn misconfigured(&self) -> bool {
+    pub(crate) fn misconfigured(&self) -> bool {
         match &self.outcome {
             VoteOutcome::Failed(error) => error.is_permanent(),
             VoteOutcome::Held(holding) => holding.expiry == Expiry::Never,
