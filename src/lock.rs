@@ -145,7 +145,8 @@ impl<F> Lock<Single, F> {
     /// # Errors
     ///
     /// [`Contended`](AcquireError::Contended) when it was held for the whole [wait](Lock::wait),
-    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered by the end of it, and
+    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered by the end of it; before that
+    /// [`Misconfigured`](AcquireError::Misconfigured) when too many nodes do not answer until they are reconfigured, and
     /// [`Config`](AcquireError::Config) immediately.
     ///
     /// # Cancel safety

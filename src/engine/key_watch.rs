@@ -45,9 +45,19 @@ impl KeyWatch {
         self.ask().await
     }
 
-    /// Waits until enough nodes report that no client holds the lock.
-    pub(crate) async fn freed(&mut self) {
-        while !Count::of(&self.report().await).is_free() {}
+    /// Waits until enough nodes report that no client holds the lock. Fails when that cannot come, since too many of them
+    /// are misconfigured.
+    pub(crate) async fn freed(&mut self) -> Result<(), VoteReport> {
+        loop {
+            let report = self.report().await;
+            let count = Count::of(&report);
+            if count.is_free() {
+                return Ok(());
+            }
+            if count.is_misconfigured() {
+                return Err(report);
+            }
+        }
     }
 
     /// Waits for the end of the pause, or for enough hints.

@@ -20,19 +20,24 @@ impl<F> Lock<Single, F> {
         };
         let deadline = self.engine.nodes.timers.until(limit.map(|limit| since + limit));
         let mut watch = KeyWatch::new(&self.engine, self.keys.first());
-        tokio::select! {
+        let report = tokio::select! {
             biased;
             () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
-            () = watch.freed() => return Ok(()),
-            () = deadline => {}
-        }
-        // What was seen last may be old, or nothing.
-        let report = self.inspect().await?;
-        if Count::of(&report).is_free() {
+            freed = watch.freed() => match freed {
+                Ok(()) => return Ok(()),
+                Err(report) => report,
+            },
+            // What was seen last may be old, or nothing.
+            () = deadline => self.inspect().await?,
+        };
+        let count = Count::of(&report);
+        if count.is_free() {
             return Ok(());
         }
         let (waited, report) = (self.engine.now().since(since), Box::new(report));
-        Err(if report.is_taken() {
+        Err(if count.is_misconfigured() {
+            AcquireError::Misconfigured { resource, report }
+        } else if report.is_taken() {
             AcquireError::Contended { resource, report, waited }
         } else {
             AcquireError::Unavailable { resource, report, waited }

@@ -342,6 +342,32 @@ mod after_data_loss {
     }
 }
 
+/// The larger number of a node that was reached after the verdict does not count.
+#[tokio::test(start_paused = true)]
+async fn the_number_of_a_holder_is_reported_also_where_a_late_node_has_drawn_a_larger_one() {
+    let bench = bench(5);
+    let ahead = put_ahead(&bench, 4, MAX_TTL);
+    bench.nodes[4].delay(Duration::from_millis(5), Duration::ZERO);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(Duration::from_millis(20)).await;
+    assert_eq!(bench.keys(), 5, "the late one has it too");
+    bench.nodes[4].delay(Duration::ZERO, Duration::ZERO);
+    let report = bench.lock().inspect().await.unwrap();
+    let drawn = report.votes()[4].fencing_token.unwrap().get();
+    assert!(drawn > ahead && lease.fencing_token().get() < ahead, "{drawn} after {ahead}");
+    assert_eq!(report.holder().unwrap().fencing_token, Some(lease.fencing_token()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_fencing_is_not_reported_with_the_number_of_an_earlier_holder() {
+    let bench = bench(3);
+    hold_and_release(&bench.lock()).await;
+    let lease = bench.lock().fencing(Fencing::Off).acquire().await.unwrap();
+    bench.settle().await;
+    let holder = bench.lock().inspect().await.unwrap().holder().unwrap();
+    assert_eq!((&holder.token, holder.fencing_token), (lease.token(), None));
+}
+
 #[test]
 fn the_calendar_of_paused_time_does_not_depend_on_the_day() {
     let runtime =

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, another, bench};
-use quorlock::{AcquireError, Lock, Renewal, Wait};
+use quorlock::{AcquireError, Lock, Renewal, Wait, node::NodeErrorKind};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -59,6 +59,43 @@ async fn without_a_quorum_it_is_unknown() {
     bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::disconnect);
     let unknown = elsewhere(&bench).wait(Wait::UpTo(TTL)).until_free().await;
     assert!(matches!(unknown, Err(AcquireError::Unavailable { .. })), "{unknown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_be_reconfigured_is_not_waited_for() {
+    for (count, refusing) in [(5, 3), (3, 2), (1, 1)] {
+        let bench = bench(count);
+        for node in &bench.nodes[..refusing] {
+            node.fail(NodeErrorKind::Login, "WRONGPASS");
+        }
+        for wait in [Wait::Never, Wait::UpTo(TTL), Wait::Forever] {
+            let before = bench.clock.now();
+            let lock = elsewhere(&bench).wait(wait);
+            let ended = lock.until_free().await;
+            assert!(matches!(ended, Err(AcquireError::Misconfigured { .. })), "{wait:?}: {ended:?}");
+            let acquired = lock.acquire().await.map(drop);
+            assert!(matches!(acquired, Err(AcquireError::Misconfigured { .. })), "{wait:?}: {acquired:?}");
+            assert!(bench.clock.now().since(before) < TTL / 2, "{wait:?}");
+        }
+    }
+}
+
+/// Two of four keep a client from acquiring the lock, and not from seeing that it is free.
+#[tokio::test(start_paused = true)]
+async fn it_waits_while_the_other_nodes_can_report_that_the_lock_is_free() {
+    let bench = bench(4);
+    let lease = elsewhere(&bench).acquire().await.unwrap();
+    bench.settle().await;
+    let waiting = elsewhere(&bench).wait(Wait::Forever);
+    for node in &bench.nodes[..2] {
+        node.fail(NodeErrorKind::Login, "WRONGPASS");
+    }
+    let release = async {
+        bench.pass(TTL / 4).await;
+        lease.release().await.unwrap();
+    };
+    let ((), freed) = tokio::join!(release, waiting.until_free());
+    freed.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -226,6 +226,13 @@ fn name(argument: &Arg) -> String {
 fn meaning(argument: &Arg) -> (String, String) {
     let help = argument.get_long_help().or_else(|| argument.get_help());
     let help = help.map(|help| help.to_string().trim_end_matches('.').to_owned()).unwrap_or_default();
+    // The paragraphs become one.
+    if let Some((before, _)) = help.rsplit_once("\n\n") {
+        assert!(
+            before.split("\n\n").all(|part| part.ends_with(['.', ':'])),
+            "a full stop is missing: {before}"
+        );
+    }
     let possible: Vec<_> =
         argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
     let (help, default) = match help.split_once(" [default: ") {

@@ -51,18 +51,17 @@ pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Re
     let settings = args.lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
     with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
-        let slot = Slot::of(length);
         let wanted = match args.permits {
             None => args.lock.lock(coordinator, &settings, &args.resource)?,
             Some(permits) => {
                 Wanted::Permit(args.lock.semaphore(coordinator, &settings, &args.resource, permits)?)
             }
         };
-        if let Some(length) = length {
+        if let Some(length) = &length {
             wanted.validate_retention(length.longest()).map_err(|error| settings.refused(error))?;
         }
         let marks = args.lock.marks(coordinator, &settings, &args.resource);
-        let from = (coordinator, &settings);
+        let (from, slot) = ((coordinator, &settings), Slot::of(length));
         let job = Guarded::new(&args.lock, &args.job, from, (wanted, marks), slot, report)?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
         job.under_lock(&mut signals).await?.end()

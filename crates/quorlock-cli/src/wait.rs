@@ -35,7 +35,7 @@ pub(crate) const WAIT_CODES: &str = "\
 Exit codes:
   0      the lock is free; by now another client may have acquired it
   75     it was held for the whole wait (-E sets another code)
-  69     no quorum: too few nodes answered
+  69     no quorum: too few nodes answered in the wait, or must be reconfigured, which ends it
   128+N  signal N came during the wait
   64     invalid arguments
   78     invalid configuration

@@ -428,7 +428,7 @@ pub fn wait(text: &str) -> Result<Wait, String> {
     match quorlock::duration::parse(text) {
         Ok(Duration::ZERO) => Ok(Wait::Never),
         Ok(longest) => Ok(Wait::UpTo(longest)),
-        Err(error) => Err(format!("{error}, or `forever`")),
+        Err(error) => Err(format!("{error}; `forever` waits without a limit")),
     }
 }
 
@@ -464,6 +464,16 @@ mod tests {
         assert_eq!(file.tls_server_name.as_deref(), Some("locks.internal"));
         assert_eq!(file.metrics.as_deref(), Some("9464"));
         assert_eq!(file.metrics_file, Some(PathBuf::from("/etc/job.prom")), "relative to the file");
+    }
+
+    #[test]
+    fn a_wait_that_cannot_be_is_refused_with_the_word_for_one_without_a_limit() {
+        for (text, wrong) in
+            [("99999999999999999999s", "that is too long; "), ("soon", "or a number of seconds; ")]
+        {
+            let error = wait(text).unwrap_err();
+            assert!(error.ends_with(&format!("{wrong}`forever` waits without a limit")), "{error}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl NodeVote {
     }
 
     /// Whether the node cannot grant until the configuration is fixed.
-    fn misconfigured(&self) -> bool {
+    pub(crate) fn misconfigured(&self) -> bool {
         match &self.outcome {
             VoteOutcome::Failed(error) => error.is_permanent(),
             VoteOutcome::Held(holding) => holding.expiry == Expiry::Never,
@@ -171,19 +171,23 @@ impl VoteReport {
             }
         }
         let at = held.into_values().max_by_key(Vec::len)?;
-        let numbers = at.iter().filter_map(|(_, number)| *number);
+        let (first, _) = at.first()?;
         // Nodes report the number they drew for the holder, not what others have raised their
-        // counters to since. A number on a quorum of these nodes is therefore the holder's own,
-        // unless that is still being decided: then a larger number on one of them counts.
+        // counters to since. A quorum of them carries the number of a holder that has the lock (rule
+        // F-3), so a number on a quorum is its own. Another node may have drawn a larger one for it,
+        // which came after its verdict and does not count. Where the holder draws none, since its lock
+        // is unfenced, retained or shared, they report their counter, which is of an earlier holder.
+        let draws = first.token.number().is_some() || first.depth.is_some();
+        let numbers = at.iter().filter_map(|(_, number)| *number).filter(|_| draws);
         let carried = |number: &FencingToken| {
             at.iter().filter(|(_, other)| *other == Some(*number)).count() >= self.quorum.needed()
         };
         let latest = at.iter().map(|(holding, _)| holding.expiry).max()?;
         Some(Holder {
-            token: at.first()?.0.token.clone(),
-            key: at.first()?.0.key.clone(),
-            depth: at.first()?.0.depth,
-            fencing_token: numbers.max().filter(carried),
+            token: first.token.clone(),
+            key: first.key.clone(),
+            depth: first.depth,
+            fencing_token: numbers.filter(carried).max(),
             nodes: at.len(),
             remaining: latest,
             readers: at.iter().flat_map(|(holding, _)| &holding.readers).fold(
@@ -274,9 +278,9 @@ impl VoteReport {
 pub struct Holder {
     /// The token; displayed as the holder's context.
     pub token: Token,
-    /// The fencing token, if a quorum of nodes reports one. It may be smaller than the final one
-    /// while the holder is still acquiring, and larger if nodes have lost their keys and other
-    /// clients have since drawn numbers there.
+    /// The fencing token, if a quorum of nodes reports one: then it is that of a holder which has
+    /// acquired the lock. While the holder is still acquiring, it may be smaller than the final one. It
+    /// is larger if nodes have lost their keys and other clients have since drawn numbers there.
     pub fencing_token: Option<FencingToken>,
     /// On how many nodes the token is stored.
     pub nodes: usize,

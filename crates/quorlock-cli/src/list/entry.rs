@@ -80,18 +80,16 @@ impl Entry {
         self.waiters > 0
     }
 
-    /// The order of `quorlock top`: the longest wait first, then the longest hold.
-    pub(crate) fn order(&self) -> (Reverse<Duration>, Option<SystemTime>, &str) {
-        (Reverse(self.longest_wait), self.since(), &self.resource)
+    /// The order of `quorlock top`: the longest wait first, then the longest hold; those of which that is unknown last.
+    pub(crate) fn order(&self) -> (Reverse<Duration>, bool, Option<SystemTime>, &str) {
+        let since = self.since();
+        (Reverse(self.longest_wait), since.is_none(), since, &self.resource)
     }
 
-    /// When the holder got its fencing token, which is drawn from a clock in microseconds. Other programs draw none, or
-    /// count from one.
+    /// When the holder asked for its fencing token: its token names that time, by a clock in microseconds, as the number
+    /// that it wanted to draw. Tokens of other programs name none.
     fn since(&self) -> Option<SystemTime> {
-        if !self.holder.token.is_ours() {
-            return None;
-        }
-        let micros = self.holder.fencing_token?.get();
+        let micros = self.holder.token.number()?.get();
         Some(SystemTime::UNIX_EPOCH + Duration::from_micros(micros))
     }
 
@@ -180,4 +178,41 @@ fn arranged(mut table: Table, width: Option<usize>) -> String {
         keep_whole(&mut table, width, &columns);
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock::{Token, node::Expiry};
+
+    use super::*;
+
+    fn entry(name: &str, token: Token, waited: u64) -> Entry {
+        let holder = Holder::new(token, None, 5, Expiry::In(Duration::from_secs(9)));
+        let mut entry = Entry::of(holder, name.to_owned(), &QueueListing::default());
+        entry.longest_wait = Duration::from_secs(waited);
+        entry
+    }
+
+    /// The token of a holder that asked for the lock so many seconds after 1970.
+    fn since(seconds: u64) -> Token {
+        Token::numbered(1, FencingToken::new(seconds * 1_000_000).unwrap(), "db-7:4121")
+    }
+
+    #[test]
+    fn a_hold_is_as_old_as_its_token_also_while_the_nodes_disagree_about_its_number() {
+        assert_eq!(entry("a", since(60), 0).in_json()["since"], "1970-01-01T00:01:00Z");
+        assert!(entry("a", Token::found(b"another program's"), 0).in_json()["since"].is_null());
+    }
+
+    #[test]
+    fn a_hold_of_unknown_age_is_not_taken_for_the_longest() {
+        let mut entries = [
+            entry("unfenced", Token::new(1, "db-7:4121"), 0),
+            entry("young", since(90), 0),
+            entry("old", since(60), 0),
+            entry("waited for", Token::new(1, "db-7:4121"), 1),
+        ];
+        entries.sort_by(|one, other| one.order().cmp(&other.order()));
+        assert_eq!(entries.map(|entry| entry.resource), ["waited for", "old", "young", "unfenced"]);
+    }
 }

@@ -184,7 +184,7 @@ const OBJECTS: &[Object] = &[
             ("holder.context", "string", "host, process id and label"),
             ("holder.readers", "array of strings", "for a shared lock, its holders"),
             ("holder.token", "string", "first eight digits of its token"),
-            ("holder.fencing_token", FENCE, "its fencing token, if the nodes have one"),
+            ("holder.fencing_token", FENCE, "its fencing token, if a quorum of nodes reports one"),
             ("holder.nodes", "integer", "number of nodes that store its token"),
             ("holder.depth", "integer", "with Redisson's layout: how often its owner holds it"),
             (
@@ -231,8 +231,12 @@ const OBJECTS: &[Object] = &[
             ),
             ("holder", "string", "host, process id and label; of a shared lock, its readers"),
             ("token", "string", "first eight digits of its token"),
-            ("fencing_token", FENCE, "its fencing token, if the nodes have one"),
-            ("since", "string or null", "time of the fencing token, RFC 3339, by the clock of the client"),
+            ("fencing_token", FENCE, "its fencing token, if a quorum of nodes reports one"),
+            (
+                "since",
+                "string or null",
+                "when it asked for its fencing token, RFC 3339, by the clock of the client; null without one, as if retained",
+            ),
             (
                 "remaining_ms",
                 "integer or null",

@@ -87,6 +87,8 @@ struct Seen {
 /// Returns every holder on any node: several if they share the lock, split the vote, or are leftovers. Keys without an
 /// expiry are data of other programs and not listed, unless they are places in a queue.
 fn holders(report: &VoteReport) -> Vec<Seen> {
+    let most = report.holder();
+    let number_of = |token: &Token| most.as_ref().filter(|holder| holder.token == *token)?.fencing_token;
     let mut holders: Vec<Seen> = Vec::new();
     for vote in report.votes() {
         let VoteOutcome::Held(holding) = &vote.outcome else { continue };
@@ -95,19 +97,16 @@ fn holders(report: &VoteReport) -> Vec<Seen> {
         }
         // The readers, at most a hundred, and then their marker.
         for token in holding.readers.iter().chain([&holding.token]) {
-            // For a retained lock, the node reports its counter instead.
-            let fencing_token = vote.fencing_token.filter(|_| !token.is_retained());
             match holders.iter_mut().find(|holder| holder.token == *token) {
                 Some(holder) => {
                     holder.nodes.push(vote.node.clone());
                     holder.remaining = holder.remaining.max(holding.expiry);
-                    holder.fencing_token = holder.fencing_token.max(fencing_token);
                 }
                 None => holders.push(Seen {
                     token: token.clone(),
                     nodes: vec![vote.node.clone()],
                     remaining: holding.expiry,
-                    fencing_token,
+                    fencing_token: number_of(token),
                 }),
             }
         }

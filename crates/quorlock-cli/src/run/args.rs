@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse,
           conflicts_with_all = ["shared", "also", "at_least"])]
     pub(crate) once_per: Option<Duration>,
-    /// Allow up to N holders (1 to 64) at the same time: a semaphore instead of a lock
+    /// Allow up to N holders (1 to 64) at the same time: a semaphore instead of a lock.
     ///
     /// Every client must use the same N: nodes refuse a different N while a permit is taken. Use a name
     /// for a lock or for a semaphore, not for both: they do not exclude each other.

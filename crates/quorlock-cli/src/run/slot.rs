@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use humantime::{format_rfc3339_seconds, parse_rfc3339_weak};
-use jiff::tz::TimeZone;
 use quorlock::protocol::Moment;
 use quorlock::{
     Lost, RetainError, duration,
@@ -60,7 +59,7 @@ impl Slot {
         if self.length.is_none() && !place.is_shown() {
             return wanted;
         }
-        let (found, place) = (self.length.map(|_| self.found.clone()), place.clone());
+        let (found, place) = (self.length.as_ref().map(|_| self.found.clone()), place.clone());
         wanted.on_wait(move |waiting| {
             place.note(waiting);
             if let Some(found) = &found
@@ -84,11 +83,11 @@ impl Slot {
 
     /// Whether a lock that stays taken had its run in the slot of a start at `wall`.
     fn is_of(&self, holder: &Holder, wall: Duration) -> bool {
-        let (Some(length), true) = (self.length, holder.token.is_retained()) else { return false };
+        let (Some(length), true) = (&self.length, holder.token.is_retained()) else { return false };
         // For longer it is kept to the end of the slot only, whatever the hosts' clocks say.
         holder.remaining > Expiry::In(FOR_WAITERS)
             || holder.token.context().and_then(|note| began(&note)).is_none_or(|began| {
-                let left = length.from(began, &TimeZone::system());
+                let left = length.from(began);
                 // The note is in whole seconds, as are the slots of the calendar.
                 let later = if matches!(length, Length::FromStart(_)) { SECOND } else { Duration::ZERO };
                 began + left + later > wall
@@ -112,8 +111,8 @@ impl Slot {
                 return release(lease, ran, report).await;
             }
         };
-        let Some(length) = self.length else { return release(lease, ran, report).await };
-        let mut left = (at + length.from(run.wall, &TimeZone::system())).since(now());
+        let Some(length) = &self.length else { return release(lease, ran, report).await };
+        let mut left = (at + length.from(run.wall)).since(now());
         if left.is_zero() {
             if !wanted.may_be_waited_for().await {
                 return release(lease, ran, report).await;

@@ -80,6 +80,23 @@ async fn a_slot_of_the_calendar_has_one_run_and_ends_with_its_day() {
 }
 
 #[tokio::test]
+async fn a_slot_of_days_is_refused_where_its_time_zone_is_not_known() {
+    let Some(servers) = servers(3).await else { return };
+    let in_zone =
+        |zone: &str, slot: &str| run(&servers, &["--once-per", slot], "echo ran").env("TZ", zone).end();
+    for zone in ["Bogus/Zone", ":Bogus/Zone", "/usr/share/zoneinfo/Bogus/Zone"] {
+        let refused = in_zone(zone, "1day").await.expect(78);
+        assert_eq!(refused.stdout, "", "the command was started");
+        assert!(refused.stderr.contains(&format!("`{zone}` of TZ")), "{}", refused.stderr);
+        assert!(refused.stderr.contains("tzdata"), "{}", refused.stderr);
+    }
+    // Hours are those of UTC, and nothing above has used the slot.
+    in_zone("Bogus/Zone", "1h").await.expect(0);
+    free(&servers).await;
+    in_zone("", "1day").await.expect(0);
+}
+
+#[tokio::test]
 async fn without_it_the_same_hosts_run_the_job_more_than_once() {
     let Some(servers) = servers(5).await else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -79,6 +79,23 @@ async fn a_file_and_a_command_are_read_again_when_a_connection_has_ended() {
 }
 
 #[tokio::test]
+async fn a_wrong_password_ends_each_wait() {
+    let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
+    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
+    for line in [
+        "wait job",
+        "wait -w 0s job",
+        "run -w forever job -- true",
+        "hold -w forever job",
+        "elect job -- true",
+    ] {
+        let job = Quorlock::new(line.split(' ')).on(&servers).env("QUORLOCK_NODES", &bare.join(","));
+        let ended = job.env("QUORLOCK_PASSWORD", "another").end().await.expect(69);
+        assert!(ended.stderr.contains("nodes are misconfigured"), "{line}: {ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_that_says_no_password_is_named_and_not_shown() {
     for command in ["exit 3", "echo; echo Qq7Zz9-open", "echo Qq7Zz9-open; exit 1"] {
         let refused = Quorlock::new(["run", "-n", "--password-command", command, "job", "--", "true"])

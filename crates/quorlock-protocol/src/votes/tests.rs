@@ -46,15 +46,37 @@ fn the_holder_is_that_of_most_nodes_for_the_longest_time() {
     assert!(report([Free, Granted, Pending, late(), Restored]).holder().is_none());
 }
 
+/// The number that is reported of a holder with this token.
+fn number_of(token: &Token, numbers: [Option<u64>; 5]) -> Option<u64> {
+    let held = || VoteOutcome::Held(Holding::new(token.clone(), Expiry::In(SECOND)));
+    let holder = numbered(numbers.map(|number| (held(), number))).holder().unwrap();
+    holder.fencing_token.map(FencingToken::get)
+}
+
 #[test]
 fn its_number_is_one_that_a_quorum_of_its_nodes_reports() {
-    let number = |numbers: [Option<u64>; 5]| {
-        let report = numbered(numbers.map(|number| (by(1, 9), number)));
-        report.holder().unwrap().fencing_token.map(FencingToken::get)
-    };
+    let number =
+        |numbers| number_of(&Token::numbered(1, FencingToken::new(5).unwrap(), "db-7:4121"), numbers);
     assert_eq!(number([Some(5), Some(5), Some(5), None, None]), Some(5));
     assert_eq!(number([Some(5), Some(5), None, None, None]), None);
-    assert_eq!(number([Some(5), Some(5), Some(5), Some(7), None]), None, "it may still be decided");
+    for late in [4, 7] {
+        let late = Some(late);
+        assert_eq!(number([Some(5), Some(5), Some(5), Some(5), late]), Some(5), "drawn after its verdict");
+        assert_eq!(number([Some(5), Some(5), Some(5), late, late]), Some(5), "drawn after its verdict");
+        assert_eq!(number([late, Some(5), Some(5), late, Some(5)]), Some(5), "whatever the order");
+    }
+    assert_eq!(number([Some(5), Some(5), Some(7), Some(8), Some(8)]), None, "the next is being written back");
+    assert_eq!(number([Some(5), Some(5), Some(8), Some(8), Some(8)]), Some(8), "it was written back");
+}
+
+#[test]
+fn a_holder_that_draws_no_number_has_none() {
+    let counters = [Some(5); 5];
+    for token in
+        [Token::new(1, "db-7:4121"), Token::retained(1, "db-7:4121"), Token::found(SHARED_MARKER.as_bytes())]
+    {
+        assert_eq!(number_of(&token, counters), None, "the counter is of an earlier holder: {token:?}");
+    }
 }
 
 #[test]

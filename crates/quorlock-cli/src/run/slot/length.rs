@@ -1,20 +1,24 @@
 //! How long a slot lasts.
 
+use std::env;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, civil::DateTime};
+use quorlock::protocol::printable;
 
 use crate::failure::Failure;
 
 /// The length of a slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Length {
     /// This long from the start of the run.
     FromStart(Duration),
-    /// To the next multiple of this since 1970, by the clock of this host: from a day on by its local time, as cron's
-    /// jobs are, since a day is 23 or 25 hours long when the clocks change.
-    OfCalendar(Duration),
+    /// To the next multiple of this since 1970, by the clock of this host. Less than a day.
+    OfHours(Duration),
+    /// The same from a day on, by the local time of this zone, as cron's jobs are: a day is 23 or 25 hours long when the
+    /// clocks change.
+    OfDays(Duration, TimeZone),
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -30,26 +34,44 @@ impl Length {
                 "a slot of no length has no run: give --once-per 1h or more".to_owned(),
             ));
         }
-        Ok(once_per.map(Length::OfCalendar).or(at_least.map(Length::FromStart)))
+        Ok(match once_per {
+            Some(length) if length < DAY => Some(Length::OfHours(length)),
+            Some(length) => Some(Length::OfDays(length, local_zone()?)),
+            None => at_least.map(Length::FromStart),
+        })
     }
 
     /// Returns the longest that a lock stays taken for it.
-    pub(crate) fn longest(self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         match self {
-            Length::FromStart(length) | Length::OfCalendar(length) => length,
+            Length::FromStart(length) | Length::OfHours(length) | Length::OfDays(length, _) => *length,
         }
     }
 
-    /// Returns how long after its start a run that starts at `wall`, since 1970, still has the slot, in this zone.
-    pub(super) fn from(self, wall: Duration, zone: &TimeZone) -> Duration {
+    /// Returns how long after its start a run that starts at `wall`, since 1970, still has the slot.
+    pub(super) fn from(&self, wall: Duration) -> Duration {
         match self {
-            Length::FromStart(length) => length,
-            Length::OfCalendar(length) if length < DAY => to_next(length, wall),
+            Length::FromStart(length) => *length,
+            Length::OfHours(length) => to_next(*length, wall),
             // A time that no calendar has is no time to start a job.
-            Length::OfCalendar(length) => {
-                to_next_of_days(length, wall, zone).unwrap_or_else(|| to_next(length, wall))
+            Length::OfDays(length, zone) => {
+                to_next_of_days(*length, wall, zone).unwrap_or_else(|| to_next(*length, wall))
             }
         }
+    }
+}
+
+/// Returns the zone that TZ names, or that of the host. With neither it is UTC, as for cron; but a host that does not know
+/// the zone of TZ would end its slots at other times than those that do, and run the job again.
+fn local_zone() -> Result<TimeZone, Failure> {
+    match (TimeZone::try_system(), env::var_os("TZ")) {
+        (Ok(zone), _) => Ok(zone),
+        (Err(_), None) => Ok(TimeZone::UTC),
+        (Err(_), Some(name)) => Err(Failure::Config(format!(
+            "a slot of days ends by the local calendar, but the time zone `{}` of TZ is not known here: correct it, or \
+             install the time zones (package tzdata)",
+            printable(&name.to_string_lossy())
+        ))),
     }
 }
 
@@ -82,21 +104,17 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn left(length: Length, wall: Duration) -> Duration {
-        length.from(wall, &TimeZone::UTC)
-    }
-
     #[test]
     fn a_slot_of_the_calendar_ends_at_the_next_multiple() {
         // 2026-01-31 03:00:00 UTC.
         let three = Duration::from_secs(1_769_828_400);
-        assert_eq!(left(Length::OfCalendar(HOUR), three), HOUR, "the first moment of a slot has all of it");
-        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR / 4), HOUR * 3 / 4);
-        assert_eq!(left(Length::OfCalendar(DAY), three), HOUR * 21, "to midnight UTC");
-        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR.mul_f64(0.5)), HOUR / 2);
+        let hour = Length::OfHours(HOUR);
+        assert_eq!(hour.from(three), HOUR, "the first moment of a slot has all of it");
+        assert_eq!(hour.from(three + HOUR / 4), HOUR * 3 / 4);
+        assert_eq!(hour.from(three + HOUR.mul_f64(0.5)), HOUR / 2);
+        assert_eq!(Length::OfDays(DAY, TimeZone::UTC).from(three), HOUR * 21, "to midnight UTC");
         let tokyo = TimeZone::posix("JST-9").unwrap();
-        assert_eq!(Length::OfCalendar(DAY).from(three, &tokyo), HOUR * 12, "to midnight there");
-        assert_eq!(Length::OfCalendar(HOUR * 12).from(three, &tokyo), HOUR * 9, "hours are those of UTC");
+        assert_eq!(Length::OfDays(DAY, tokyo).from(three), HOUR * 12, "to midnight there");
     }
 
     #[test]
@@ -125,11 +143,12 @@ mod tests {
     /// Counts the runs of a job that starts each day of a year at this time, and five minutes later on another host.
     fn runs(zone: &TimeZone, at: Time) -> usize {
         let (mut runs, mut taken_until) = (0, Timestamp::MIN);
+        let length = Length::OfDays(DAY, zone.clone());
         for day in date(2026, 1, 1).series(1.day()).take(365) {
             let start = zone.to_zoned(day.to_datetime(at)).unwrap().timestamp();
             for start in [start, start + HOUR / 12] {
                 if start >= taken_until {
-                    let left = Length::OfCalendar(DAY).from(start.as_duration().unsigned_abs(), zone);
+                    let left = length.from(start.as_duration().unsigned_abs());
                     assert!(left > Duration::ZERO && left <= HOUR * 25, "{left:?} after {start}");
                     taken_until = start + left;
                     runs += 1;
@@ -141,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_slot_from_the_start_has_its_whole_length() {
-        assert_eq!(left(Length::FromStart(HOUR), Duration::from_secs(17)), HOUR);
+        assert_eq!(Length::FromStart(HOUR).from(Duration::from_secs(17)), HOUR);
     }
 
     #[test]
@@ -149,5 +168,9 @@ mod tests {
         assert!(Length::of(None, Some(Duration::ZERO)).is_err());
         assert!(matches!(Length::of(Some(HOUR), None), Ok(Some(Length::FromStart(_)))));
         assert!(matches!(Length::of(None, None), Ok(None)));
+        assert!(
+            matches!(Length::of(None, Some(HOUR * 12)), Ok(Some(Length::OfHours(_)))),
+            "hours are those of UTC"
+        );
     }
 }

@@ -85,6 +85,8 @@ pub struct Count {
     held: usize,
     /// Nodes that may store it: they have not answered.
     silent: usize,
+    /// Those of them that do not answer until they are reconfigured.
+    misconfigured: usize,
     /// Nodes that have answered.
     answered: NodeSet,
     /// When its keys expire, soonest first.
@@ -100,6 +102,7 @@ impl Count {
             needed: report.quorum().needed(),
             held: 0,
             silent: 0,
+            misconfigured: report.votes().iter().filter(|vote| vote.misconfigured()).count(),
             answered: NodeSet::default(),
             ends: Vec::new(),
         };
@@ -142,6 +145,12 @@ impl Count {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         !self.leads() && self.held + self.silent >= self.needed
+    }
+
+    /// Whether that stays so until nodes are reconfigured, whatever the others report.
+    #[must_use]
+    pub fn is_misconfigured(&self) -> bool {
+        self.misconfigured >= self.needed
     }
 
     /// Whether enough nodes report that no client holds the lock.
