@@ -169,11 +169,31 @@ async fn a_request_for_a_missing_lock_leaves_nothing_tracked() {
         let left = server.cli(&["pttl", &ours.tombstone()]).parse::<i64>().unwrap();
         assert!(left > 0, "its tombstone would stay forever: {left}");
     }
+    assert!(matches!(vote(&node, Request::ReadLog { key: "orders/42".into() }).await, Vote::Log(_)));
+    assert_eq!(tracked_by(&server), before, "there is no log");
     let (key, waiter) = (Arc::from("shared"), WaiterId::new(1));
     let announced = Request::AnnounceWriter { key: Arc::clone(&key), waiter, patience: LONG };
     assert_eq!(vote(&node, announced).await, Vote::Granted);
     assert_eq!(vote(&node, Request::WithdrawWriter { key, waiter }).await, Vote::Granted);
     assert_eq!(tracked_by(&server), before, "no reader is to be notified");
+}
+
+/// The refusal gives none of the locks, so that no release follows.
+#[tokio::test]
+async fn a_refused_claim_of_several_leaves_only_the_lock_that_is_held_tracked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    node.listen(Arc::new(HintLog::default()));
+    node.ready().await.unwrap();
+    assert_eq!(vote(&server.node(), acquire(&claim("{a}9", 1))).await, Vote::Granted);
+    let before = tracked_by(&server);
+    for first in ["{a}1", "{a}2", "{a}3"] {
+        let ours = Arc::new(Claim::clone(&claim(first, 2)).and(["{a}9", "{a}99"].map(Arc::from).into()));
+        for request in [acquire(&ours), renew(&ours)] {
+            assert!(matches!(vote(&node, request.clone()).await, Vote::Held(_)), "{request:?}");
+            assert_eq!(tracked_by(&server), before + 1, "{request:?}");
+        }
+    }
 }
 
 /// The clock of the server, in microseconds.
