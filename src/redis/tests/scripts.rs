@@ -196,6 +196,34 @@ async fn a_refused_claim_of_several_leaves_only_the_lock_that_is_held_tracked() 
     }
 }
 
+/// A release by one command, which deletes the lock if it is ours, ends the turn as one by a script does.
+#[tokio::test]
+async fn without_a_waiter_no_turn_is_reserved_after_any_release() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mark = want_mark("orders/42");
+    let turn = format!("{mark}:told");
+    let notify = || server.cli(&["eval", scripts::LEAVE_QUEUE.text(), "2", "orders/42", &mark, "", &mark]);
+    server.cli(&["set", &turn, "1", "px", "60000"]);
+    server.cli(&["set", "orders/42", "x", "px", "60000"]);
+    assert_eq!((notify(), server.cli(&["exists", &turn])), ("free".into(), "1".into()), "it is held again");
+    server.cli(&["del", "orders/42"]);
+    let leave = [
+        "eval",
+        scripts::LEAVE_QUEUE.text(),
+        "2",
+        "orders/42",
+        &turn_key("orders/42", WaiterId::new(1)),
+        "1",
+        &mark,
+    ];
+    assert_eq!(
+        (server.cli(&leave), server.cli(&["exists", &turn])),
+        ("free".into(), "1".into()),
+        "it was no release"
+    );
+    assert_eq!((notify(), server.cli(&["exists", &turn])), ("free".into(), "0".into()));
+}
+
 /// The clock of the server, in microseconds.
 fn clock_of(server: &Server) -> u64 {
     let time = server.cli(&["time"]);
