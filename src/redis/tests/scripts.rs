@@ -196,6 +196,34 @@ async fn a_refused_claim_of_several_leaves_only_the_lock_that_is_held_tracked() 
     }
 }
 
+/// Otherwise no hold would be logged for as long as the clock was ahead.
+#[tokio::test]
+async fn a_log_goes_on_after_the_clock_of_the_server_was_set_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let ahead = (clock_of(&server) + 3_600_000_000).to_string();
+    for entry in ["1", "2"] {
+        server.cli(&["zadd", "the-log", &ahead, entry]);
+    }
+    for entry in ["3", "4"] {
+        let logged =
+            server.cli(&["eval", scripts::LOG_HOLD.text(), "1", "r", "the-log", entry, "2", "60000"]);
+        assert_eq!(logged, "granted");
+    }
+    assert_eq!(server.cli(&["zrange", "the-log", "0", "-1"]), "3\n4");
+}
+
+/// As [`a_log_goes_on_after_the_clock_of_the_server_was_set_back`].
+#[tokio::test]
+async fn a_list_of_nodes_is_recorded_after_the_clock_of_the_server_was_set_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let ahead = (clock_of(&server) / 1000 + 3_600_000).to_string();
+    for list in 0..16 {
+        server.cli(&["zadd", "lists", &ahead, &format!("a{list}")]);
+    }
+    let lists = server.cli(&["eval", scripts::NODE_LISTS.text(), "1", "lists", "ours", "60000"]);
+    assert_eq!(lists.split('\n').collect::<Vec<_>>(), ["ours", "0"]);
+}
+
 /// A release by one command, which deletes the lock if it is ours, ends the turn as one by a script does.
 #[tokio::test]
 async fn without_a_waiter_no_turn_is_reserved_after_any_release() {
