@@ -2,16 +2,20 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use redis::Value;
 
+use self::allowance::Allowance;
 use self::buffers::{Inbox, Outbox};
 use super::push::is_of_everything;
 use super::resp::decode::{RespReader, RespValue};
 use super::resp::frame::{FOREIGN, FrameError};
+use crate::runtime::clock::Clock;
 use crate::transport::Stream;
 
+mod allowance;
 mod buffers;
 #[cfg(test)]
 mod tests;
@@ -28,19 +32,8 @@ pub(crate) struct Connection {
     pub(crate) missed_push: bool,
     /// Whether one of them was of everything.
     pub(crate) is_invalidated: bool,
-    /// How many more bytes the server may push.
-    allowance: usize,
+    allowance: Allowance,
 }
-
-/// How many bytes a server may push before it has received anything.
-const FREE: usize = 64 * 1024;
-/// How many more bytes it may push for each byte that it receives. It pushes each change of a key once for
-/// each time that the key was read, and each key that was read is in a request: twice would suffice.
-const EARNED: usize = 8;
-/// The most bytes that it may be allowed to push: a hundred thousand changes.
-const MOST: usize = 16 * 1024 * 1024;
-/// The cost of each push in addition to its bytes: the shortest has four bytes, but each has to be handled.
-const EACH: usize = 32;
 
 /// A message of the server, in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +68,7 @@ pub(crate) enum ConnectionError {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Box<dyn Stream>) -> Connection {
+    pub(crate) fn new(stream: Box<dyn Stream>, clock: Arc<dyn Clock>) -> Connection {
         let (out, inbox) = (Outbox::default(), Inbox::default());
         Connection {
             stream,
@@ -84,7 +77,7 @@ impl Connection {
             inbox,
             missed_push: false,
             is_invalidated: false,
-            allowance: FREE,
+            allowance: Allowance::new(clock),
         }
     }
 
@@ -98,8 +91,7 @@ impl Connection {
     pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let before = self.out.sent;
         let sent = self.out.poll_send(&mut *self.stream, context).map_err(ConnectionError::Stream);
-        let earned = self.out.sent.wrapping_sub(before).saturating_mul(EARNED);
-        self.allowance = self.allowance.saturating_add(earned).min(MOST);
+        self.allowance.sent(self.out.sent.wrapping_sub(before));
         sent
     }
 
@@ -112,8 +104,7 @@ impl Connection {
     pub(crate) fn message(&mut self) -> Result<Option<Message<'_>>, ConnectionError> {
         let message = self.inbox.message().map_err(ConnectionError::FrameError)?;
         if let Some(Message::Push(push)) = message {
-            let cost = push.len().saturating_add(EACH);
-            self.allowance = self.allowance.checked_sub(cost).ok_or(ConnectionError::Flood)?;
+            self.allowance.pushed(push)?;
         }
         Ok(message)
     }

@@ -404,6 +404,7 @@ impl Connector {
         let wall = self.settings.clock.wall();
         let note = start::noted(note, &process.run_id);
         marks.began = note.map(|note| note.began);
+        marks.is_anew = note.is_some_and(|note| note.is_anew);
         marks.known = marks.began.and_then(|began| start::known(began, wall));
         facts.known = marks.known;
         let is_marked = note.is_some_and(|note| note.set_back);
@@ -411,20 +412,21 @@ impl Connector {
         process.uptime = believed(facts.uptime, process.turns, facts.known);
         let set_back = facts.uptime.is_none();
         process.clock_set_back = set_back;
-        if let Some(age) = self.age_to_note(process, marks, set_back && !is_marked) {
-            let noted = start::note(connection, gate, &process.run_id, (age, set_back), wall);
+        if let Some((age, is_anew)) = self.age_to_note(process, marks, set_back && !is_marked) {
+            let note = start::Note { began: wall.saturating_sub(age), set_back, is_anew };
+            let noted = start::leave_note(connection, gate, &process.run_id, note, wall);
             marks.began = noted.await.map_err(unconnected)?.or(marks.began);
         }
         Ok(())
     }
 
     /// Returns the age to leave in a note for other clients: of a process without one, of a history that has begun anew, or
-    /// where the note does not say yet that the clock was `set_back`.
-    fn age_to_note(&self, process: &Process, marks: &Marks, set_back: bool) -> Option<Duration> {
+    /// where the note does not say yet that the clock was `set_back`; and whether the history has begun anew.
+    fn age_to_note(&self, process: &Process, marks: &Marks, set_back: bool) -> Option<(Duration, bool)> {
         let now = self.settings.clock.now();
         match self.last.as_ref().and_then(|last| last.lost_data(process, marks, now)) {
-            Some(since) => Some(now.since(since)),
-            None => (marks.known.is_none() || set_back).then_some(process.uptime),
+            Some(since) => Some((now.since(since), true)),
+            None => (marks.known.is_none() || set_back).then_some((process.uptime, marks.is_anew)),
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Marks {
     pub(super) began: Option<Duration>,
     /// How long that is ago, by ours.
     pub(super) known: Option<Duration>,
+    /// Whether it has begun anew then, because a client has seen that data were lost.
+    pub(super) is_anew: bool,
     /// Whether no dump was loaded while the process was running. Not asked, and false, unless keys were invalidated.
     pub(super) loaded_nothing: bool,
 }
@@ -127,7 +129,7 @@ impl LastSeen {
     ) -> LastSeen {
         let same = |last: &LastSeen| last.is(&process.run_id) && last.history == process.history;
         let identity = match last {
-            Some(last) if same(last) => last.continued(&process, &marks, now),
+            Some(last) if same(last) => last.continued(&process, &marks, now, holding_back),
             last => {
                 // No vote counts before (rules T-2 and C-6).
                 let alone = match holding_back {
@@ -155,14 +157,25 @@ impl LastSeen {
     }
 
     /// Returns the identity of the same process: as before, unless it may have lost data.
-    fn continued(&self, process: &Process, marks: &Marks, now: Moment) -> Arc<Identity> {
+    fn continued(
+        &self,
+        process: &Process,
+        marks: &Marks,
+        now: Moment,
+        holding_back: HoldingBack,
+    ) -> Arc<Identity> {
         let run_id = || &*process.run_id;
         if let Some(since) = self.lost_data(process, marks, now) {
             return Arc::new(Identity::new(run_id(), since, Duration::ZERO));
         }
+        // Of a process that forgets nothing, a note of when it was first met says nothing.
+        let counts = match holding_back {
+            HoldingBack::For(_) => marks.began != self.marks.began,
+            HoldingBack::Never => marks.began != self.marks.began && marks.is_anew,
+        };
         match marks.known {
             // Another client has noticed a loss, and recorded it.
-            Some(known) if marks.began != self.marks.began && known < self.identity.age_at(now) => {
+            Some(known) if counts && known < self.identity.age_at(now) => {
                 Arc::new(Identity::new(run_id(), now, known))
             }
             Some(_) | None => Arc::clone(&self.identity),

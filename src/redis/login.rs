@@ -101,8 +101,8 @@ impl Login {
         self.steps.set_accepted(false);
         let dialled = self.settings.dial.dial(&self.target).await;
         self.steps.set_accepted(dialled.is_ok());
-        let mut connection =
-            Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
+        let stream = dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?;
+        let mut connection = Connection::new(stream, Arc::clone(&self.settings.clock));
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
         let password = self.password().await.map_err(Refusal::Error)?;

@@ -34,7 +34,7 @@ pub static LIST_WAITERS: LazyLock<Script> = script!(27, "untrack", "queue", "lis
 /// Adds a hold to the log of a lock.
 pub static LOG_HOLD: LazyLock<Script> = script!(29, "log_hold");
 /// Reads the log of a lock.
-pub static READ_LOG: LazyLock<Script> = script!(30, "read_log");
+pub static READ_LOG: LazyLock<Script> = script!(30, "untrack", "read_log");
 /// Replaces the token of the key by the next one.
 pub static TRANSFER: LazyLock<Script> = script!(4, "number", "fence", "transfer");
 /// Extends the TTL of the key if it holds our token, or stores it again.

@@ -18,6 +18,9 @@ const NOTABLE: Duration = Duration::from_secs(60 * 60);
 /// What follows in the note of a process whose uptime is not to be believed.
 const SET_BACK: &str = "set-back";
 
+/// What follows in the note of a history that has begun anew.
+const ANEW: &str = "anew";
+
 /// By how much the clocks of two clients may differ: a history that another client has just noted is of age zero.
 const APART: Duration = Duration::from_secs(5);
 
@@ -39,17 +42,25 @@ pub(super) struct Note {
     /// Whether the server's clock was set back to before its start: its uptime is too short then, also once it is none
     /// that is impossible.
     pub(super) set_back: bool,
+    /// Whether it has begun anew, because that client has seen that data were lost.
+    pub(super) is_anew: bool,
 }
 
 /// Returns what a client has noted of this process. A note of another process is ignored.
 pub(super) fn noted(note: Option<Value>, run_id: &str) -> Option<Note> {
     let note = text(note?)?;
     let mut words = note.split(' ');
-    let (process, millis, mark) = (words.next()?, words.next()?, words.next());
-    let set_back = mark == Some(SET_BACK);
-    let is_of_process = process == run_id && (mark.is_none() || set_back) && words.next().is_none();
-    let began = millis.parse().ok().filter(|_| is_of_process).map(Duration::from_millis)?;
-    Some(Note { began, set_back })
+    let (process, millis) = (words.next()?, words.next()?);
+    let began = millis.parse().ok().filter(|_| process == run_id).map(Duration::from_millis)?;
+    let mut note = Note { began, set_back: false, is_anew: false };
+    for word in words {
+        match word {
+            SET_BACK => note.set_back = true,
+            ANEW => note.is_anew = true,
+            _ => return None,
+        }
+    }
+    Some(note)
 }
 
 /// Returns how long that is ago at `wall`, our time. A note from the future is ignored, as one of the two clocks is wrong,
@@ -60,22 +71,27 @@ pub(super) fn known(began: Duration, wall: Duration) -> Option<Duration> {
 
 /// Records of what age the history of a process is, if that is young. Nothing depends on whether that works: a full server
 /// or a user without permission leaves no note. Returns when it began, if it was recorded.
-pub(super) async fn note(
+pub(super) async fn leave_note(
     connection: &mut Connection,
     gate: &str,
     run_id: &str,
-    (age, set_back): (Duration, bool),
+    note: Note,
     wall: Duration,
 ) -> Result<Option<Duration>, ConnectionError> {
-    if age >= NOTABLE {
+    if wall.saturating_sub(note.began) >= NOTABLE {
         return Ok(None);
     }
-    let began = wall.saturating_sub(age).as_millis();
+    let millis = note.began.as_millis();
+    let mut text = format!("{run_id} {millis}");
+    for (holds, word) in [(note.set_back, SET_BACK), (note.is_anew, ANEW)] {
+        if holds {
+            text.extend([" ", word]);
+        }
+    }
     let mut command = Pipeline::with_capacity(1);
-    let mark = if set_back { format!(" {SET_BACK}") } else { String::new() };
-    command.cmd("SET").arg(key(gate)).arg(format!("{run_id} {began}{mark}"));
+    command.cmd("SET").arg(key(gate)).arg(text);
     connection.exchange(&command).await?;
-    Ok(u64::try_from(began).ok().map(Duration::from_millis))
+    Ok(u64::try_from(millis).ok().map(Duration::from_millis))
 }
 
 #[cfg(test)]
@@ -96,10 +112,16 @@ mod tests {
         }
         assert_eq!(noted(Some(Value::Nil), "abc"), None);
         assert_eq!(noted(None, "abc"), None);
-        let set_back =
-            |note: &str| noted(Some(Value::BulkString(note.into())), "abc").map(|note| note.set_back);
-        assert_eq!((set_back("abc 7"), set_back("abc 7 set-back")), (Some(false), Some(true)));
-        assert_eq!((set_back("abc 7 else"), set_back("abc 7 set-back x")), (None, None));
+        let marks = |note: &str| {
+            let noted = noted(Some(Value::BulkString(note.into())), "abc");
+            noted.map(|note| (note.set_back, note.is_anew))
+        };
+        assert_eq!((marks("abc 7"), marks("abc 7 set-back")), (Some((false, false)), Some((true, false))));
+        assert_eq!(
+            (marks("abc 7 anew"), marks("abc 7 set-back anew")),
+            (Some((false, true)), Some((true, true)))
+        );
+        assert_eq!((marks("abc 7 else"), marks("abc 7 set-back x")), (None, None));
     }
 
     #[test]

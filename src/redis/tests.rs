@@ -20,8 +20,8 @@ use std::time::Duration;
 use super::connect_timeout::ConnectTimeout;
 use super::{RedisNode, Settings};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
-use crate::runtime::clock::{Clock, SystemClock};
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
+use crate::runtime::clock::{Clock, Sleep, SystemClock};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -185,4 +185,25 @@ impl HintListener for HintLog {
             Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });
     }
+}
+
+/// The runtime's own time, which the test advances.
+#[derive(Debug)]
+pub(super) struct Virtual;
+
+impl Clock for Virtual {
+    fn now(&self) -> Moment {
+        thread_local!(static ORIGIN: tokio::time::Instant = now());
+        Moment::since_origin(now().duration_since(ORIGIN.with(|origin| *origin)))
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        #[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
+        Box::pin(tokio::time::sleep(moment.since(self.now())))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quorlock::protocol::gate;
+use quorlock::protocol::{WaiterId, gate};
 use quorlock::{
     AcquireError, Coordinator, LossReason, Renewal, RestartGuard, Wait,
     doctor::{Check, Standing},
     health::NodeStatus,
     node::facts::Role,
-    node::{Hint, HintListener, Node as _},
+    node::{Hint, HintListener, Node as _, Request, Vote, ask},
     redis::{ClusterAddress, ClusterNode},
     runtime::SystemClock,
     votes::VoteOutcome,
@@ -206,12 +206,7 @@ async fn a_moving_slot_grants_nothing_and_leaves_no_key() {
     let cluster = cluster(3, 0).await;
     let coordinator = alone(&cluster);
     let lease = coordinator.lock("r").acquire().await.unwrap();
-    let from = cluster.master_of("r").await.unwrap();
-    let to = another(&cluster, 3, "r").await;
-    let slot = from.command(&["CLUSTER", "KEYSLOT", "r"]).await.unwrap().to_string();
-    let (source, target) = (id(from).await, id(to).await);
-    run_command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
-    run_command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
+    let moving = Moving::begin(&cluster, "r").await;
 
     // A held lock is renewed; a free key may be free or may have moved.
     lease.renew().await.expect("the key has not moved yet");
@@ -220,12 +215,83 @@ async fn a_moving_slot_grants_nothing_and_leaves_no_key() {
     lease.release().await.unwrap();
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("being migrated"), "{error}");
-    for server in [from, to] {
-        run_command(server, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
-    }
+    moving.stop().await;
     votes(&coordinator, "r").await;
     for key in ["r", "{r}/free"] {
         until("no key left", async || keys(&cluster, key).await == 0).await;
+    }
+}
+
+/// A server refuses to store a key that is missing in a slot that is being moved, also one that a script has just deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_leaves_a_moving_slot_leaves_the_others_there() {
+    let cluster = cluster(3, 0).await;
+    let [leaving, staying, writing] = [(); 3].map(|()| alone(&cluster));
+    let shared = async |client: &Coordinator| {
+        client.lock("r").shared().renewal(Renewal::Manual).acquire().await.unwrap()
+    };
+    let (left, stays) = (shared(&leaving).await, shared(&staying).await);
+    let moving = Moving::begin(&cluster, "r").await;
+    left.release().await.unwrap();
+    stays.renew().await.expect("its share is there");
+    moving.stop().await;
+    assert!(writing.lock("r").try_acquire().await.unwrap().is_none(), "it is shared");
+    // The last one deletes the lock, also there.
+    let moving = Moving::begin(&cluster, "r").await;
+    stays.release().await.unwrap();
+    until("no key left", async || keys(&cluster, "r").await == 0).await;
+    moving.stop().await;
+    votes(&writing, "r").await;
+}
+
+/// The same for the queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_stays_there_while_its_slot_is_moved() {
+    let cluster = cluster(3, 0).await;
+    let node = ClusterNode::new(ClusterAddress::parse(&cluster.url()).unwrap());
+    node.ready().await.unwrap();
+    let lease = alone(&cluster).lock("r").renewal(Renewal::Manual).acquire().await.unwrap();
+    let enqueue = |id| {
+        let [elapsed, patience, turn] = [0, 60, 60].map(Duration::from_secs);
+        Request::enqueue("r".into(), WaiterId::new(id), elapsed, patience, turn)
+    };
+    for waiter in [1, 2] {
+        let vote = ask(&node, enqueue(waiter)).await.unwrap().vote;
+        assert!(matches!(vote, Vote::Queued(_)), "{vote:?}");
+    }
+    let moving = Moving::begin(&cluster, "r").await;
+    for request in [enqueue(1), Request::ListWaiters { key: "r".into() }] {
+        let error = ask(&node, request.clone()).await.unwrap_err().to_string();
+        assert!(error.contains("being migrated"), "{request:?}: {error}");
+    }
+    moving.stop().await;
+    let Vote::Queued(queued) = ask(&node, enqueue(2)).await.unwrap().vote else { panic!("it is held") };
+    assert_eq!(queued.ahead, 1, "the first is there");
+    lease.release().await.unwrap();
+}
+
+/// A slot that is being moved, while no key is.
+struct Moving<'a> {
+    ends: [&'a Server; 2],
+    slot: String,
+}
+
+impl Moving<'_> {
+    async fn begin<'a>(cluster: &'a Cluster, key: &str) -> Moving<'a> {
+        let from = cluster.master_of(key).await.unwrap();
+        let to = another(cluster, 3, key).await;
+        let slot = from.command(&["CLUSTER", "KEYSLOT", key]).await.unwrap().to_string();
+        let (source, target) = (id(from).await, id(to).await);
+        run_command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
+        run_command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
+        Moving { ends: [from, to], slot }
+    }
+
+    /// Ends that, and leaves the slot where it was.
+    async fn stop(self) {
+        for server in self.ends {
+            run_command(server, &["CLUSTER", "SETSLOT", &self.slot, "STABLE"]).await;
+        }
     }
 }
 

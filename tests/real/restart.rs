@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorlock::protocol::gate;
 use quorlock::{AcquireError, Coordinator, Renewal, RestartGuard, Wait, doctor::Check, votes::VoteOutcome};
 use quorlock_testkit::{Servers, patience, until};
 
@@ -105,6 +106,22 @@ async fn i53_by_the_operators_word_servers_that_restart_with_their_data_vote_imm
     let examined = other.doctor().await;
     let words = examined.findings.iter().filter(|finding| finding.check == Check::NeverForgets).count();
     assert_eq!(words, 3, "{:?}", examined.findings);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i53_by_the_operators_word_a_node_votes_right_after_a_new_connection() {
+    let servers = Servers::start(1).await.unwrap();
+    let (client, server) = (trusting(&servers), &servers[0]);
+    client.lock("r").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    // As of another client that has met the process in the same moment.
+    let key = gate("").replace("reign", "start");
+    let note = server.command(&["GET", &key]).await.unwrap().to_string();
+    let (process, began) = note.split_once(' ').unwrap();
+    let another = format!("{process} {}", began.parse::<u64>().unwrap() + 1);
+    server.command(&["SET", &key, &another]).await.unwrap();
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    let granted = async || client.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_some());
+    until("a vote over a new connection", granted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

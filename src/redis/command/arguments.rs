@@ -47,7 +47,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.number(u64::try_from(*most).unwrap_or(u64::MAX)).number(millis(LOG_EXPIRY));
         }
         Request::ReadLog { key } => {
-            command.word("1").word(&**key).joined(&log_sibling(key).pieces());
+            command.word("1").joined(&log_sibling(key).pieces());
             command.number(u64::try_from(MOST_LOGGED).unwrap_or(u64::MAX));
         }
         Request::Transfer { from, to, ttl, fence_hint } => {

@@ -1,13 +1,21 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+use super::allowance::{EACH, EARNED, FREE, MOST};
 use super::buffers::USUAL;
 use super::*;
 use crate::redis::resp::frame::LONGEST;
+use crate::redis::tests::Virtual;
+
+/// A connection by the clock of the runtime.
+fn connection(stream: impl Stream + 'static) -> Connection {
+    Connection::new(Box::new(stream), Arc::new(Virtual))
+}
 
 async fn read(connection: &mut Connection) -> Result<(), ConnectionError> {
     std::future::poll_fn(|context| connection.poll_read(context)).await
@@ -34,7 +42,7 @@ fn text(length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn the_buffer_grows_and_shrinks_with_a_long_message() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
-    let mut connection = Connection::new(Box::new(near));
+    let mut connection = connection(near);
     let (long, short) = (text(LONGEST - 20), text(5));
     far.write_all(&[&short[..], &long, &short].concat()).await.unwrap();
     drop(far);
@@ -52,7 +60,7 @@ async fn the_buffer_grows_and_shrinks_with_a_long_message() {
 #[tokio::test]
 async fn nothing_is_skipped_within_a_message() {
     let (near, mut far) = tokio::io::duplex(1000);
-    let mut connection = Connection::new(Box::new(near));
+    let mut connection = connection(near);
     far.write_all(b"$5\r\n").await.unwrap();
     read(&mut connection).await.unwrap();
     assert_eq!(connection.message().unwrap(), None);
@@ -66,7 +74,7 @@ async fn nothing_is_skipped_within_a_message() {
 #[tokio::test]
 async fn the_outbox_is_sent_in_order_and_shrinks() {
     let (near, mut far) = tokio::io::duplex(1000);
-    let mut connection = Connection::new(Box::new(near));
+    let mut connection = connection(near);
     let words: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
     connection.outbox().extend_from_slice(&words);
     let sender = async {
@@ -84,7 +92,7 @@ async fn bytes_that_a_slow_server_has_read_are_dropped() {
     const LEFT_BEHIND: usize = 64 * 1024;
 
     let (near, mut far) = tokio::io::duplex(4096);
-    let mut connection = Connection::new(Box::new(near));
+    let mut connection = connection(near);
     connection.outbox().extend(vec![b'x'; LEFT_BEHIND]);
     let mut largest = 0;
     for _ in 0..1000 {
@@ -110,7 +118,7 @@ async fn a_reply_before_the_connection_closes_counts() {
     drop(far);
     let mut ping = redis::Pipeline::new();
     ping.cmd("PING");
-    let answers = Connection::new(Box::new(near)).exchange(&ping).await.unwrap();
+    let answers = connection(near).exchange(&ping).await.unwrap();
     assert!(matches!(&answers[..], [Value::ServerError(error)] if error.details().is_some()), "{answers:?}");
 }
 
@@ -127,7 +135,7 @@ async fn a_subscription_is_pushed_instead_of_answered() {
         far.write_all(format!("{reply}$4\r\ninfo\r\n").as_bytes()).await.unwrap();
         let mut requests = redis::Pipeline::new();
         requests.cmd("SUBSCRIBE").arg("a").cmd("INFO");
-        let mut connection = Connection::new(Box::new(near));
+        let mut connection = connection(near);
         connection.outbox().extend(requests.get_packed_pipeline());
         let (answers, is_subscribed) = connection.replies(requests.len(), true).await.unwrap();
         assert_eq!((answers.len(), is_subscribed), (count, subscribed), "{reply:?}");
@@ -147,9 +155,9 @@ async fn endless_pushes_do_not_starve_other_connections() {
     const TRIPS: u32 = 50;
 
     let read = Arc::new(AtomicU32::new(0));
-    let mut connection = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
+    let mut connection = connection(Endless { read: Arc::clone(&read) });
     // As much as a busy server may push: it does not reach the bound here.
-    connection.allowance = MOST;
+    connection.allowance.bytes = MOST;
     let flooded = tokio::spawn(async move { connection.exchange(&ping()).await.map(drop) });
     let (mut near, mut far) = tokio::net::UnixStream::pair().unwrap();
     tokio::spawn(async move {
@@ -169,10 +177,10 @@ async fn endless_pushes_do_not_starve_other_connections() {
     assert!(!flooded.is_finished(), "it still pushes");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flooding_server_is_disconnected() {
     let read = Arc::new(AtomicU32::new(0));
-    let mut connection = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
+    let mut connection = connection(Endless { read: Arc::clone(&read) });
     let end = connection.exchange(&ping()).await;
     assert!(matches!(end, Err(ConnectionError::Flood)), "{end:?}");
     let read = usize::try_from(read.load(Ordering::Relaxed)).unwrap();
@@ -182,7 +190,7 @@ async fn a_flooding_server_is_disconnected() {
 #[tokio::test]
 async fn a_change_of_each_requested_key_is_no_flood() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
-    let mut connection = Connection::new(Box::new(near));
+    let mut connection = connection(near);
     let ask = |key: &str| format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
     let changed = |key: &str| format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\n{key}\r\n", key.len());
     for round in 0..20_000 {
@@ -193,6 +201,37 @@ async fn a_change_of_each_requested_key_is_no_flood() {
         far.write_all(changed(&key).as_bytes()).await.unwrap();
         read(&mut connection).await.unwrap();
         assert!(matches!(connection.message(), Ok(Some(Message::Push(_)))), "{key}");
+    }
+}
+
+/// A holder is notified of what others ask for: of the first waiter in the queue of its lock each time that it asks.
+#[tokio::test(start_paused = true)]
+async fn messages_that_the_requests_of_others_cause_are_no_flood() {
+    const HELD: usize = 100;
+    const RENEWALS: Duration = Duration::from_secs(80);
+
+    let (near, mut far) = tokio::io::duplex(1 << 20);
+    let mut connection = connection(near);
+    let push = format!(">3\r\n$7\r\nmessage\r\n$5\r\ninbox\r\n{}", String::from_utf8(text(240)).unwrap());
+    let (end, mut renewed) = (Virtual.now() + Duration::from_secs(600), Virtual.now());
+    while Virtual.now() < end {
+        if renewed <= Virtual.now() {
+            renewed = renewed + RENEWALS;
+            connection.outbox().extend(vec![b'x'; HELD * 500]);
+            std::future::poll_fn(|context| connection.poll_send(context)).await.unwrap();
+            far.read_exact(&mut vec![0; HELD * 500]).await.unwrap();
+        }
+        for _ in 0..HELD {
+            far.write_all(push.as_bytes()).await.unwrap();
+        }
+        let mut pushed = 0;
+        while pushed < HELD {
+            read(&mut connection).await.unwrap();
+            while connection.message().unwrap().is_some() {
+                pushed += 1;
+            }
+        }
+        Virtual.sleep_until(Virtual.now() + Duration::from_millis(500)).await;
     }
 }
 
@@ -241,7 +280,7 @@ proptest! {
             let (near, mut far) = tokio::io::duplex(cut);
             let bytes = pieces.concat();
             let server = async move { far.write_all(bytes.as_bytes()).await.unwrap() };
-            let mut connection = Connection::new(Box::new(near));
+            let mut connection = connection(near);
             futures::future::join(server, all(&mut connection)).await.1
         });
         let expected: Vec<_> =

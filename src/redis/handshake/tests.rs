@@ -96,6 +96,24 @@ fn i53_by_the_operators_word_a_node_is_old_after_a_restart_and_a_promotion_and_n
     assert!(Address::parse("a?forgets=sometimes").is_err());
 }
 
+/// Of several clients that meet a process in the same moment, each leaves a note, and the last note stands.
+#[test]
+fn i53_by_the_operators_word_another_note_of_a_process_is_no_loss_unless_it_says_so() {
+    let address = Address::parse("a?forgets=never").unwrap();
+    let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+    let mut age = |noted, at| {
+        connector.recognise(process("abc", at), Past::Master, noted, seconds(at)).age_at(seconds(at))
+    };
+    assert_eq!(age(marks("secret", Some(1_001), Some(9)), 10), Duration::MAX);
+    assert_eq!(
+        age(marks("secret", Some(1_002), Some(18)), 20),
+        Duration::MAX,
+        "of a client that has met it as well"
+    );
+    let lost = Marks { is_anew: true, ..marks("secret", Some(1_023), Some(7)) };
+    assert_eq!(age(lost, 30), Duration::from_secs(7), "of one that has seen that data were lost");
+}
+
 #[test]
 fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
     let mut connector = connector();
@@ -113,7 +131,7 @@ fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
 fn marks(secret: &str, began: Option<u64>, known: Option<u64>) -> Marks {
     let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
     let secret = (!secret.is_empty()).then(|| secret.as_bytes().into());
-    Marks { secret, began: seconds(began), known: seconds(known), loaded_nothing: true }
+    Marks { secret, began: seconds(began), known: seconds(known), is_anew: false, loaded_nothing: true }
 }
 
 /// The age of a process at 100 s that was seen at 10 s and invalidated all keys at 90 s, by its marks then and now.
@@ -174,13 +192,14 @@ fn i51_a_loss_is_noted_for_other_clients() {
     let same = || marks("secret", Some(900), Some(500));
     connector.recognise(process("abc", 1_000), Past::Master, same(), seconds(10));
     assert_eq!(connector.age_to_note(&process("abc", 1_000), &same(), false), None);
+    let first_seen = |age| Some((Duration::from_secs(age), false));
     connector.recognise(process("abc", 1_000), Past::Master, Marks::default(), seconds(10));
-    assert_eq!(
-        connector.age_to_note(&process("abc", 7), &Marks::default(), false),
-        Some(Duration::from_secs(7))
-    );
-    assert_eq!(connector.age_to_note(&process("abc", 500), &same(), true), Some(Duration::from_secs(500)));
+    assert_eq!(connector.age_to_note(&process("abc", 7), &Marks::default(), false), first_seen(7));
+    assert_eq!(connector.age_to_note(&process("abc", 500), &same(), true), first_seen(500));
+    let anew = Marks { is_anew: true, ..same() };
+    let kept = connector.age_to_note(&process("abc", 500), &anew, true);
+    assert_eq!(kept, Some((Duration::from_secs(500), true)), "the note of another client is replaced");
     connector.invalidated(seconds(90));
     let noted = connector.age_to_note(&process("abc", 1_000), &same(), false);
-    assert!(noted.is_some(), "for other clients, which would count the note of before");
+    assert!(matches!(noted, Some((_, true))), "for other clients, which would count the note of before");
 }

@@ -6,6 +6,7 @@
 local call = redis.call
 local name, mark = ARGV[1], ARGV[5]
 local order, told = mark .. ':order', mark .. ':told'
+require_storable(mark)
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 call('SET', KEYS[2], string.format('%.0f ', now) .. ARGV[6], 'PX', ARGV[3])

@@ -8,4 +8,7 @@ if waited == 1 then
   return {'granted'}
 end
 -- A waiter whose turn it was, and which has not taken the lock, passes the turn to the next.
-return {free and notify_next(KEYS[1], ARGV[2]) and 'told' or 'free'}
+if free and notify_next(KEYS[1], ARGV[2]) then return {'told'} end
+-- Without a name it follows a release by one command, and ends the turn as after_deleting does.
+if free and ARGV[1] == '' then redis.pcall('DEL', ARGV[2] .. ':told') end
+return {'free'}

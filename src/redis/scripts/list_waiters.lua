@@ -2,6 +2,7 @@
 -- microseconds, and its entry (queue.lua). The first value says whether there may be more.
 -- KEYS: lock. ARGV: mark.
 local order = ARGV[1] .. ':order'
+require_storable(ARGV[1])
 local time = redis.call('TIME')
 local front = redis.call('ZPOPMIN', order, 101)
 local back, said = {}, {'waiters', #front > 200 and 1 or 0}

@@ -5,6 +5,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if ARGV[1] ~= '' then
   redis.call('ZADD', KEYS[1], now, ARGV[1])
+  -- Lists of the future were recorded before the clock was set back, and would be kept in place of ours.
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. string.format('%.0f', now), '+inf')
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
   redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -17)
   redis.call('PEXPIRE', KEYS[1], ARGV[2])

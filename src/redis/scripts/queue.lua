@@ -7,6 +7,9 @@
 -- They are accessed by commands that write, as the tombstone is in acquire.lua: otherwise the server would
 -- track them for every waiter, and notify each of every change by the others.
 
+-- Fails where the slot of a cluster is being moved: a key that is missing may be accessed there no longer, and so a
+-- queue from which all waiters were taken could not be stored again.
+local function require_storable(mark) redis.call('ZREM', mark .. ':none', '') end
 -- Returns whether the lock is ours.
 local function is_ours(token)
   local holder = redis.call('GET', KEYS[1])

@@ -31,6 +31,8 @@ local function unread(found)
 end
 local function held(place)
   local holder, left = string.sub(holders[place], 1, 4096), call('PTTL', KEYS[place])
+  -- A refused claim is not released. After the last read: some servers track all declared keys for each.
+  unread(holders)
   return {'held', holder, left, fenced and counter(counter_of(place)) or 0, place}
 end
 -- Returns whether this claim was cancelled, as a whole or for one of its locks.

@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::{
-    Log, NO_SECRET, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings,
-    spawn_ask,
+    Log, NO_SECRET, ONLY_SCRIPTS, UNNOTED, Virtual, acquire, ask_now, claim, hangs, inspect, release,
+    settings, spawn_ask,
 };
 use crate::address::Address;
 use crate::node::{
@@ -18,10 +18,9 @@ use crate::node::{
 };
 use crate::redis::home::{Home, Work};
 use crate::redis::{RedisNode, Settings};
-use crate::runtime::clock::{Clock, Sleep};
+use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use crate::transport::{Dial, Stream, go_past_the_runtime};
-use quorlock_protocol::Moment;
 use quorlock_testkit::until;
 
 #[tokio::test(start_paused = true)]
@@ -488,25 +487,4 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
             return;
         }
     }
-}
-
-/// The runtime's own time, which the test advances.
-#[derive(Debug)]
-struct Virtual;
-
-impl Clock for Virtual {
-    fn now(&self) -> Moment {
-        thread_local!(static ORIGIN: tokio::time::Instant = now());
-        Moment::since_origin(now().duration_since(ORIGIN.with(|origin| *origin)))
-    }
-
-    fn sleep_until(&self, moment: Moment) -> Sleep {
-        #[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
-        Box::pin(tokio::time::sleep(moment.since(self.now())))
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the clock that the test gives to the node")]
-fn now() -> tokio::time::Instant {
-    tokio::time::Instant::now()
 }

@@ -184,11 +184,87 @@ async fn a_request_for_a_missing_lock_leaves_nothing_tracked() {
         let left = server.cli(&["pttl", &ours.tombstone()]).parse::<i64>().unwrap();
         assert!(left > 0, "its tombstone would stay forever: {left}");
     }
+    assert!(matches!(vote(&node, Request::ReadLog { key: "orders/42".into() }).await, Vote::Log(_)));
+    assert_eq!(tracked_by(&server), before, "there is no log");
     let (key, waiter) = (Arc::from("shared"), WaiterId::new(1));
     let announced = Request::AnnounceWriter { key: Arc::clone(&key), waiter, patience: LONG };
     assert_eq!(vote(&node, announced).await, Vote::Granted);
     assert_eq!(vote(&node, Request::WithdrawWriter { key, waiter }).await, Vote::Granted);
     assert_eq!(tracked_by(&server), before, "no reader is to be notified");
+}
+
+/// The refusal gives none of the locks, so that no release follows.
+#[tokio::test]
+async fn a_refused_claim_of_several_leaves_only_the_lock_that_is_held_tracked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    node.listen(Arc::new(HintLog::default()));
+    node.ready().await.unwrap();
+    assert_eq!(vote(&server.node(), acquire(&claim("{a}9", 1))).await, Vote::Granted);
+    let before = tracked_by(&server);
+    for first in ["{a}1", "{a}2", "{a}3"] {
+        let ours = Arc::new(Claim::clone(&claim(first, 2)).and(["{a}9", "{a}99"].map(Arc::from).into()));
+        for request in [acquire(&ours), renew(&ours)] {
+            assert!(matches!(vote(&node, request.clone()).await, Vote::Held(_)), "{request:?}");
+            assert_eq!(tracked_by(&server), before + 1, "{request:?}");
+        }
+    }
+}
+
+/// Otherwise no hold would be logged for as long as the clock was ahead.
+#[tokio::test]
+async fn a_log_goes_on_after_the_clock_of_the_server_was_set_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let ahead = (clock_of(&server) + 3_600_000_000).to_string();
+    for entry in ["1", "2"] {
+        server.cli(&["zadd", "the-log", &ahead, entry]);
+    }
+    for entry in ["3", "4"] {
+        let logged =
+            server.cli(&["eval", scripts::LOG_HOLD.text(), "1", "r", "the-log", entry, "2", "60000"]);
+        assert_eq!(logged, "granted");
+    }
+    assert_eq!(server.cli(&["zrange", "the-log", "0", "-1"]), "3\n4");
+}
+
+/// As [`a_log_goes_on_after_the_clock_of_the_server_was_set_back`].
+#[tokio::test]
+async fn a_list_of_nodes_is_recorded_after_the_clock_of_the_server_was_set_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let ahead = (clock_of(&server) / 1000 + 3_600_000).to_string();
+    for list in 0..16 {
+        server.cli(&["zadd", "lists", &ahead, &format!("a{list}")]);
+    }
+    let lists = server.cli(&["eval", scripts::NODE_LISTS.text(), "1", "lists", "ours", "60000"]);
+    assert_eq!(lists.split('\n').collect::<Vec<_>>(), ["ours", "0"]);
+}
+
+/// A release by one command, which deletes the lock if it is ours, ends the turn as one by a script does.
+#[tokio::test]
+async fn without_a_waiter_no_turn_is_reserved_after_any_release() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mark = want_mark("orders/42");
+    let turn = format!("{mark}:told");
+    let notify = || server.cli(&["eval", scripts::LEAVE_QUEUE.text(), "2", "orders/42", &mark, "", &mark]);
+    server.cli(&["set", &turn, "1", "px", "60000"]);
+    server.cli(&["set", "orders/42", "x", "px", "60000"]);
+    assert_eq!((notify(), server.cli(&["exists", &turn])), ("free".into(), "1".into()), "it is held again");
+    server.cli(&["del", "orders/42"]);
+    let leave = [
+        "eval",
+        scripts::LEAVE_QUEUE.text(),
+        "2",
+        "orders/42",
+        &turn_key("orders/42", WaiterId::new(1)),
+        "1",
+        &mark,
+    ];
+    assert_eq!(
+        (server.cli(&leave), server.cli(&["exists", &turn])),
+        ("free".into(), "1".into()),
+        "it was no release"
+    );
+    assert_eq!((notify(), server.cli(&["exists", &turn])), ("free".into(), "0".into()));
 }
 
 /// The clock of the server, in microseconds.
