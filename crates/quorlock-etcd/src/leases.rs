@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::Reason;
+use quorlock::node::places::Connection;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Mutex};
 
@@ -60,6 +61,24 @@ pub(crate) struct Attached {
     pub(crate) class: u64,
 }
 
+/// A connection over which leases are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Link<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) connection: &'a Connection,
+}
+
+impl Link<'_> {
+    /// Fails if the connection has ended. One that is silent is found out by one request, and not again by each that has waited
+    /// for that one: those of the next connection wait behind them.
+    fn check(&self) -> Result<(), Failure> {
+        self.connection
+            .ended()
+            .map_or(Ok(()), |ended| Err(Failure::Unsent(Reason::new(format!("{ended:#}")))))
+    }
+}
+
 /// What a heartbeat says of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Beat {
@@ -85,26 +104,22 @@ impl Leases {
     }
 
     /// Returns a lease for a key that is to live for `ttl`.
-    pub(crate) async fn attach(
-        &self,
-        client: &Client,
-        clock: &dyn Clock,
-        ttl: Duration,
-    ) -> Result<Attached, Failure> {
-        self.attach_since(client, clock, ttl, grant_age(ttl)).await
+    pub(crate) async fn attach(&self, link: Link<'_>, ttl: Duration) -> Result<Attached, Failure> {
+        self.attach_since(link, ttl, grant_age(ttl)).await
     }
 
     /// The same, kept alive at most `age` ago.
     pub(crate) async fn attach_since(
         &self,
-        client: &Client,
-        clock: &dyn Clock,
+        link: Link<'_>,
         ttl: Duration,
         age: Duration,
     ) -> Result<Attached, Failure> {
+        let Link { client, clock, .. } = link;
         let class = seconds(ttl);
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
+        link.check()?;
         let now = clock.now();
         if let Some(known) = &mut *alive
             && now.since(known.sent) > age
@@ -130,12 +145,12 @@ impl Leases {
     /// TTL. One heartbeat, and one list of the keys on the lease, serves all of them.
     pub(crate) async fn beat(
         &self,
-        client: &Client,
-        clock: &dyn Clock,
+        link: Link<'_>,
         class: u64,
         ttl: Duration,
         (key, put): (&[u8], Moment),
     ) -> Result<Beat, Failure> {
+        let Link { client, clock, .. } = link;
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
         let Some(known) = &mut *alive else { return Ok(Beat::Gone) };
@@ -146,6 +161,7 @@ impl Leases {
         if is_recent && put < known.listed_at {
             return Ok(Beat::Gone);
         }
+        link.check()?;
         let sent = clock.now();
         if !keep_alive(client, known.id, class).await? {
             // Answered by a TTL of zero, not by an error.
@@ -187,21 +203,17 @@ impl Leases {
     }
 
     /// Returns a lease that ends no earlier than `linger` from now, and is not kept alive.
-    pub(crate) async fn tomb(
-        &self,
-        client: &Client,
-        clock: &dyn Clock,
-        linger: Duration,
-    ) -> Result<i64, Failure> {
+    pub(crate) async fn tomb(&self, link: Link<'_>, linger: Duration) -> Result<i64, Failure> {
         let class = seconds(linger);
         let mut tombs = self.tombs.lock().await;
-        let now = clock.now();
+        let now = link.clock.now();
         if let Some((lease, until)) = tombs.get(&class)
             && now < *until
         {
             return Ok(*lease);
         }
-        let lease = grant(client, class.saturating_mul(2)).await?;
+        link.check()?;
+        let lease = grant(link.client, class.saturating_mul(2)).await?;
         // As long again as it has to last; and the clocks of two machines differ.
         let until = now + Duration::from_secs(class) * 9 / 10;
         tombs.insert(class, (lease, until));

@@ -43,10 +43,7 @@ impl Session {
                     let leases = &self.memory.leases;
                     let life = Duration::from_secs(own.stored.class);
                     let put = (own.key.as_slice(), own.stored.put);
-                    let beat = leases
-                        .beat(&self.client, self.memory.local.clock(), own.stored.class, life, put)
-                        .await?;
-                    if beat == Beat::Gone {
+                    if leases.beat(self.link(), own.stored.class, life, put).await? == Beat::Gone {
                         self.memory.local.own.lock().remove(lock, &own.key);
                         continue;
                     }
@@ -73,7 +70,7 @@ impl Session {
     ) -> Result<(Vec<u8>, Vec<KeyValue>), Failure> {
         // The lease must outlive the pauses between two requests of a waiter.
         let patience = patience.max(crate::leases::LEAST);
-        let attached = self.memory.leases.attach(&self.client, self.memory.local.clock(), patience).await?;
+        let attached = self.memory.leases.attach(self.link(), patience).await?;
         let key = layout::place(lock, attached.lease, waiter.to_string().as_bytes());
         let value = Owner::waiter(waiter, since, context);
         let (start, end) = places(lock);

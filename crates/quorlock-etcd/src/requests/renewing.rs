@@ -30,10 +30,8 @@ impl Session {
             if Duration::from_secs(own.stored.class) < ttl {
                 return Ok(None);
             }
-            let leases = &self.memory.leases;
             let known = (own.key.as_slice(), own.stored.put);
-            let beat =
-                leases.beat(&self.client, self.memory.local.clock(), own.stored.class, ttl, known).await?;
+            let beat = self.memory.leases.beat(self.link(), own.stored.class, ttl, known).await?;
             let Beat::Confirmed(confirmed) = beat else { return Ok(None) };
             from = from.min(confirmed);
             revision = own.stored.created;

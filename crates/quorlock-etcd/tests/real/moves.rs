@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use quorlock::node::{Node as _, Request, Seams, Vote, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, Lease, LossReason, Wait};
@@ -175,4 +176,31 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
     };
     let found = eventually("a member without a leader", patience(), no_leader).await;
     assert!(found.is_ok(), "{refusal}");
+}
+
+/// Each request waits for the keep-alive of the one before it, also those over the next connection.
+#[tokio::test]
+async fn a_member_that_hangs_costs_no_lease_of_however_many() {
+    const TTL: Duration = Duration::from_secs(20);
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(3).await.unwrap();
+    let leader = cluster.leader().unwrap();
+    let members = [1, 2, 3].map(|next| cluster.address((leader + next) % 3).to_string());
+    let (node, clock) = (
+        EtcdNode::new(&format!("etcd://{}", members.join(",")), &Seams::default()).unwrap(),
+        SystemClock::default(),
+    );
+    let holders: Vec<_> = (0..16).map(|number| claim(&format!("held/{number}"), number)).collect();
+    for holder in &holders {
+        let acquire = Request::Acquire { claim: holder.clone(), ttl: TTL, fence_hint: None };
+        assert_eq!(answer(&node, acquire).await.vote, Vote::Granted);
+    }
+    // Until their heartbeat is old.
+    clock.sleep_until(clock.now() + TTL / 8).await;
+    cluster.freeze((leader + 1) % 3).unwrap();
+    let renew = |holder| Request::Renew { claim: Clone::clone(holder), ttl: TTL, fencing_token: None };
+    join_all(holders.iter().map(|holder| ask(&node, renew(holder)))).await;
+    for holder in &holders {
+        assert_eq!(answer(&node, renew(holder)).await.vote, Vote::Granted);
+    }
 }
