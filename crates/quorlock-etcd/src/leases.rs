@@ -48,7 +48,7 @@ struct Alive {
     listed_from: Moment,
     /// When that list was asked for.
     listed_at: Moment,
-    listed: HashSet<Vec<u8>>,
+    listed: Listed,
 }
 
 /// A lease to attach a key to.
@@ -78,6 +78,9 @@ impl Link<'_> {
             .map_or(Ok(()), |ended| Err(Failure::Unsent(Reason::new(format!("{ended:#}")))))
     }
 }
+
+/// The keys on a lease.
+pub(crate) type Listed = Arc<HashSet<Vec<u8>>>;
 
 /// What a heartbeat says of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,49 +138,51 @@ impl Leases {
         } else {
             let sent = clock.now();
             let id = grant(client, class).await?;
-            let listed = HashSet::new();
+            let listed = Listed::default();
             alive.insert(Alive { id, sent, listed_from: sent, listed_at: sent, listed })
         };
         Ok(Attached { lease: known.id, from: known.sent, class })
     }
 
     /// Returns whether the key, which was stored at `put`, is still there, by a heartbeat that is recent enough for this
-    /// TTL. One heartbeat, and one list of the keys on the lease, serves all of them.
+    /// TTL. One heartbeat, and one list of the keys on the lease, serves all of them; the list is returned, too, if it is new.
     pub(crate) async fn beat(
         &self,
         link: Link<'_>,
         class: u64,
         ttl: Duration,
         (key, put): (&[u8], Moment),
-    ) -> Result<Beat, Failure> {
+    ) -> Result<(Beat, Option<Listed>), Failure> {
         let Link { client, clock, .. } = link;
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
-        let Some(known) = &mut *alive else { return Ok(Beat::Gone) };
+        let Some(known) = &mut *alive else { return Ok((Beat::Gone, None)) };
         let is_recent = clock.now().since(known.listed_from) <= grant_age(ttl);
         if is_recent && known.listed.contains(key) {
-            return Ok(Beat::Confirmed(known.listed_from));
+            return Ok((Beat::Confirmed(known.listed_from), None));
         }
         if is_recent && put < known.listed_at {
-            return Ok(Beat::Gone);
+            return Ok((Beat::Gone, None));
         }
         link.check()?;
         let sent = clock.now();
         if !keep_alive(client, known.id, class).await? {
             // Answered by a TTL of zero, not by an error.
             *alive = None;
-            return Ok(Beat::Gone);
+            return Ok((Beat::Gone, None));
         }
         let listed_at = clock.now();
         let asked = TimeToLive { id: known.id, keys: true };
         let found: TimeToLiveResponse = client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await?;
         if found.ttl <= 0 {
             *alive = None;
-            return Ok(Beat::Gone);
+            return Ok((Beat::Gone, None));
         }
         (known.sent, known.listed_from, known.listed_at) = (sent, sent, listed_at);
-        known.listed = found.keys.into_iter().collect();
-        Ok(if known.listed.contains(key) { Beat::Confirmed(sent) } else { Beat::Gone })
+        let listed: Listed = Arc::new(found.keys.into_iter().collect());
+        known.listed = Arc::clone(&listed);
+        let beat = if listed.contains(key) { Beat::Confirmed(sent) } else { Beat::Gone };
+        Ok((beat, Some(listed)))
     }
 
     /// Returns what the last heartbeat says of the key, if that is recent enough for this TTL and has listed it.
