@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::Reason;
+use quorlock::node::places::Connection;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Mutex};
 
@@ -47,7 +48,7 @@ struct Alive {
     listed_from: Moment,
     /// When that list was asked for.
     listed_at: Moment,
-    listed: HashSet<Vec<u8>>,
+    listed: Listed,
 }
 
 /// A lease to attach a key to.
@@ -59,6 +60,27 @@ pub(crate) struct Attached {
     /// Its TTL in seconds.
     pub(crate) class: u64,
 }
+
+/// A connection over which leases are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Link<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) connection: &'a Connection,
+}
+
+impl Link<'_> {
+    /// Fails if the connection has ended. One that is silent is found out by one request, and not again by each that has waited
+    /// for that one: those of the next connection wait behind them.
+    fn check(&self) -> Result<(), Failure> {
+        self.connection
+            .ended()
+            .map_or(Ok(()), |ended| Err(Failure::Unsent(Reason::new(format!("{ended:#}")))))
+    }
+}
+
+/// The keys on a lease.
+pub(crate) type Listed = Arc<HashSet<Vec<u8>>>;
 
 /// What a heartbeat says of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,26 +107,22 @@ impl Leases {
     }
 
     /// Returns a lease for a key that is to live for `ttl`.
-    pub(crate) async fn attach(
-        &self,
-        client: &Client,
-        clock: &dyn Clock,
-        ttl: Duration,
-    ) -> Result<Attached, Failure> {
-        self.attach_since(client, clock, ttl, grant_age(ttl)).await
+    pub(crate) async fn attach(&self, link: Link<'_>, ttl: Duration) -> Result<Attached, Failure> {
+        self.attach_since(link, ttl, grant_age(ttl)).await
     }
 
     /// The same, kept alive at most `age` ago.
     pub(crate) async fn attach_since(
         &self,
-        client: &Client,
-        clock: &dyn Clock,
+        link: Link<'_>,
         ttl: Duration,
         age: Duration,
     ) -> Result<Attached, Failure> {
+        let Link { client, clock, .. } = link;
         let class = seconds(ttl);
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
+        link.check()?;
         let now = clock.now();
         if let Some(known) = &mut *alive
             && now.since(known.sent) > age
@@ -120,48 +138,51 @@ impl Leases {
         } else {
             let sent = clock.now();
             let id = grant(client, class).await?;
-            let listed = HashSet::new();
+            let listed = Listed::default();
             alive.insert(Alive { id, sent, listed_from: sent, listed_at: sent, listed })
         };
         Ok(Attached { lease: known.id, from: known.sent, class })
     }
 
     /// Returns whether the key, which was stored at `put`, is still there, by a heartbeat that is recent enough for this
-    /// TTL. One heartbeat, and one list of the keys on the lease, serves all of them.
+    /// TTL. One heartbeat, and one list of the keys on the lease, serves all of them; the list is returned, too, if it is new.
     pub(crate) async fn beat(
         &self,
-        client: &Client,
-        clock: &dyn Clock,
+        link: Link<'_>,
         class: u64,
         ttl: Duration,
         (key, put): (&[u8], Moment),
-    ) -> Result<Beat, Failure> {
+    ) -> Result<(Beat, Option<Listed>), Failure> {
+        let Link { client, clock, .. } = link;
         let shared = self.class(class);
         let mut alive = shared.alive.lock().await;
-        let Some(known) = &mut *alive else { return Ok(Beat::Gone) };
+        let Some(known) = &mut *alive else { return Ok((Beat::Gone, None)) };
         let is_recent = clock.now().since(known.listed_from) <= grant_age(ttl);
         if is_recent && known.listed.contains(key) {
-            return Ok(Beat::Confirmed(known.listed_from));
+            return Ok((Beat::Confirmed(known.listed_from), None));
         }
         if is_recent && put < known.listed_at {
-            return Ok(Beat::Gone);
+            return Ok((Beat::Gone, None));
         }
+        link.check()?;
         let sent = clock.now();
         if !keep_alive(client, known.id, class).await? {
             // Answered by a TTL of zero, not by an error.
             *alive = None;
-            return Ok(Beat::Gone);
+            return Ok((Beat::Gone, None));
         }
         let listed_at = clock.now();
         let asked = TimeToLive { id: known.id, keys: true };
         let found: TimeToLiveResponse = client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await?;
         if found.ttl <= 0 {
             *alive = None;
-            return Ok(Beat::Gone);
+            return Ok((Beat::Gone, None));
         }
         (known.sent, known.listed_from, known.listed_at) = (sent, sent, listed_at);
-        known.listed = found.keys.into_iter().collect();
-        Ok(if known.listed.contains(key) { Beat::Confirmed(sent) } else { Beat::Gone })
+        let listed: Listed = Arc::new(found.keys.into_iter().collect());
+        known.listed = Arc::clone(&listed);
+        let beat = if listed.contains(key) { Beat::Confirmed(sent) } else { Beat::Gone };
+        Ok((beat, Some(listed)))
     }
 
     /// Returns what the last heartbeat says of the key, if that is recent enough for this TTL and has listed it.
@@ -187,21 +208,17 @@ impl Leases {
     }
 
     /// Returns a lease that ends no earlier than `linger` from now, and is not kept alive.
-    pub(crate) async fn tomb(
-        &self,
-        client: &Client,
-        clock: &dyn Clock,
-        linger: Duration,
-    ) -> Result<i64, Failure> {
+    pub(crate) async fn tomb(&self, link: Link<'_>, linger: Duration) -> Result<i64, Failure> {
         let class = seconds(linger);
         let mut tombs = self.tombs.lock().await;
-        let now = clock.now();
+        let now = link.clock.now();
         if let Some((lease, until)) = tombs.get(&class)
             && now < *until
         {
             return Ok(*lease);
         }
-        let lease = grant(client, class.saturating_mul(2)).await?;
+        link.check()?;
+        let lease = grant(link.client, class.saturating_mul(2)).await?;
         // As long again as it has to last; and the clocks of two machines differ.
         let until = now + Duration::from_secs(class) * 9 / 10;
         tombs.insert(class, (lease, until));

@@ -6,7 +6,7 @@ use quorlock::protocol::Moment;
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) value: Vec<u8>,
-    /// The revision at which the key was created, which orders the places.
+    /// The revision at which the key was created, which orders the places; `i64::MAX` until that is known.
     pub(crate) created: i64,
     /// The TTL of its lease, in seconds.
     pub(crate) class: u64,

@@ -57,9 +57,7 @@ impl Voter for Session {
             Request::Transfer { from, to, ttl, fence_hint } => {
                 check_ttl(*ttl)?;
                 // It may stay when this process ends.
-                let leases = &self.memory.leases;
-                let clock = self.memory.local.clock();
-                let attached = leases.attach_since(&self.client, clock, *ttl, Duration::ZERO).await?;
+                let attached = self.memory.leases.attach_since(self.link(), *ttl, Duration::ZERO).await?;
                 let done = self.transfer((from, to), *ttl, *fence_hint, attached).await;
                 self.without_ended_lease(done, attached).await
             }
@@ -130,7 +128,7 @@ impl Voter for Session {
 impl Session {
     async fn attach(&self, ttl: Duration) -> Result<Attached, Failure> {
         check_ttl(ttl)?;
-        self.memory.leases.attach(&self.client, self.memory.local.clock(), ttl).await
+        self.memory.leases.attach(self.link(), ttl).await
     }
 
     /// Forgets the lease, if that is what etcd does not know.

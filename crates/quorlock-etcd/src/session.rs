@@ -15,7 +15,7 @@ use tonic::{Status as Refusal, Streaming};
 use crate::client::{AuthToken, Client};
 use crate::error::{Failure, unmet};
 use crate::layout::{HISTORY, MAX_TTL, YOUNG};
-use crate::leases::{Leases, grant};
+use crate::leases::{Leases, Link, grant};
 use crate::watch::Watches;
 use crate::wire::{
     Compare, Header, KeyValue, Range, RequestOp, Status, StatusRequest, TimeToLive, TimeToLiveResponse, Txn,
@@ -108,6 +108,11 @@ impl Session {
         let mut all = self.listening.lock();
         all.retain(|listening| !listening.is_finished());
         all.push(tokio::spawn(listening).abort_handle());
+    }
+
+    /// Returns what leases are asked for over.
+    pub(crate) fn link(&self) -> Link<'_> {
+        Link { client: &self.client, clock: self.memory.local.clock(), connection: &self.connection }
     }
 
     /// Watches these locks from before it returns. Where the login of the stream has ended, on another one.

@@ -243,7 +243,10 @@ impl Worker {
                 }
             }
             if let Err(error) = self.look(link).await {
-                return self.reconnect_for(link, waiting, error).await;
+                match self.reconnect_for(link, &mut waiting, error).await {
+                    Ok(()) => continue,
+                    Err(error) => return End::Lost(error),
+                }
             }
             while waiting.len() < BATCH
                 && let Ok(job) = self.jobs.try_recv()
@@ -255,7 +258,10 @@ impl Worker {
             if (idle > IDLE && asks) || (idle >= HEARTBEAT && waiting.is_empty()) {
                 if let Err(failure) = link.connection.run("SELECT 1".to_owned()).await {
                     let error = failure.before_anything_changed();
-                    return self.reconnect_for(link, waiting, error).await;
+                    match self.reconnect_for(link, &mut waiting, error).await {
+                        Ok(()) => continue,
+                        Err(error) => return End::Lost(error),
+                    }
                 }
                 link.used = clock.now();
             }
@@ -335,21 +341,26 @@ impl Worker {
     }
 
     /// Reconnects after an idle connection has ended. Nothing was in flight, so the waiting jobs use the next
-    /// one.
-    async fn reconnect_for(&mut self, link: &mut Session, waiting: Vec<Job>, error: NodeError) -> End {
+    /// one; without one they are refused.
+    async fn reconnect_for(
+        &mut self,
+        link: &mut Session,
+        waiting: &mut Vec<Job>,
+        error: NodeError,
+    ) -> Result<(), NodeError> {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
         self.deafen();
         self.observers.notify(ConnectionState::Lost(error));
         match connect(&self.database, &self.seams, &mut self.predecessor).await {
             Ok(ready) => {
                 *link = self.linked(ready);
-                Box::pin(self.serve(link, waiting)).await
+                Ok(())
             }
             Err(error) => {
-                for job in waiting {
+                for job in waiting.drain(..) {
                     self.refuse(job, &error);
                 }
-                End::Lost(error)
+                Err(error)
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::url::DatabaseUrl;
 ///
 /// `postgresql://` is the same. The options are `sslmode` (`verify-full`, or `disable`, which is the
 /// default), `host` (the folder of a Unix socket), `port`, `user`, `password`, `dbname` and `connections`
-/// (the maximum, 4 by default; each is opened on demand). With `layout=shedlock` locks are rows of
+/// (at most 16, which is the default; each is opened on demand). With `layout=shedlock` locks are rows of
 /// `ShedLock`'s table, which is called `shedlock` unless `table` gives another name.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]

@@ -739,6 +739,8 @@ CREATE FUNCTION quorlock.desist(k bytea, who bytea) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- A reader that has seen the intent is refused first, and then counted among those that want the lock.
+    PERFORM quorlock.row_of(k);
     DELETE FROM quorlock.intents WHERE key = k AND waiter = who;
     IF NOT FOUND THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;

@@ -69,6 +69,11 @@ impl Marks {
         Some(mark)
     }
 
+    /// Whether the mark is in this file.
+    pub(crate) fn has(&self, mark: &Mark) -> bool {
+        mark.name.rsplit_once(':').is_some_and(|(file, _)| file == self.file)
+    }
+
     /// Whether it is certain that all processes with this mark have ended.
     pub(crate) fn is_gone(&self, mark: &str) -> bool {
         let place = mark.rsplit_once(':').filter(|(file, _)| *file == self.file);

@@ -105,6 +105,18 @@ impl Store {
         has_changed || place::place_of(&self.path).ok().as_ref() != Some(&self.place)
     }
 
+    /// Takes the mark, which must outlive the locks that name it.
+    pub(crate) fn take_mark(&mut self) -> Option<Mark> {
+        self.mark.take()
+    }
+
+    /// Goes on with the mark of an earlier opening, if it is one of the same file.
+    pub(crate) fn go_on(&mut self, marks: &mut Vec<Mark>) {
+        if let Some(at) = marks.iter().position(|mark| self.marks.has(mark)) {
+            self.mark = Some(marks.swap_remove(at));
+        }
+    }
+
     pub(crate) fn history(&self) -> History {
         let About { id, boot, counted_from, .. } = &self.about;
         let now = since_boot(self.seams.clock().now());

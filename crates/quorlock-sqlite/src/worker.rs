@@ -10,6 +10,7 @@ use quorlock::node::{
     Observers, Order, Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };
 
+use crate::mark::Mark;
 use crate::place;
 use crate::store::Store;
 use crate::watch::Watch;
@@ -37,6 +38,9 @@ pub(crate) fn capabilities() -> Capabilities {
         .of_one_host()
 }
 
+/// The most marks of closed databases, each in a file of its own: only replaced files add to them.
+const MOST_MARKS: usize = 16;
+
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
@@ -51,6 +55,8 @@ pub(crate) struct Worker {
     /// Replaces the boot name of this system, in tests.
     boot: Option<String>,
     store: Option<Store>,
+    /// The marks of closed databases: locks that name them may still be held.
+    marks: Vec<Mark>,
     watch: Watch,
     listeners: Vec<Arc<dyn HintListener>>,
     observers: Observers,
@@ -63,6 +69,7 @@ impl Worker {
             seams,
             boot,
             store: None,
+            marks: Vec::new(),
             watch: Watch::default(),
             listeners: Vec::new(),
             observers: Observers::default(),
@@ -152,7 +159,10 @@ impl Worker {
         }
         if self.store.is_none() {
             match self.open(access) {
-                Ok(store) => self.store = Some(store),
+                Ok(mut store) => {
+                    store.go_on(&mut self.marks);
+                    self.store = Some(store);
+                }
                 Err(error) => {
                     self.observers.notify(ConnectionState::Lost(error.clone()));
                     return Err(error);
@@ -179,7 +189,9 @@ impl Worker {
     }
 
     fn close(&mut self) {
-        self.store = None;
+        self.marks.extend(self.store.take().and_then(|mut store| store.take_mark()));
+        let excess = self.marks.len().saturating_sub(MOST_MARKS);
+        self.marks.drain(..excess);
         self.watch.clear();
         self.hint(Hint::Flushed);
     }

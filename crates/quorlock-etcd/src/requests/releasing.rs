@@ -79,7 +79,7 @@ impl Session {
     pub(super) async fn cancel(&self, claim: &Claim, linger: Duration) -> Outcome {
         let tomb = tombstone(claim.token());
         let bury = async || {
-            let lease = self.memory.leases.tomb(&self.client, self.memory.local.clock(), linger).await?;
+            let lease = self.memory.leases.tomb(self.link(), linger).await?;
             let success = vec![RequestOp::put(tomb.as_slice(), "", lease)];
             self.txn(Txn { success, ..Txn::default() }).await
         };

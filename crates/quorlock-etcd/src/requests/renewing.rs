@@ -30,11 +30,7 @@ impl Session {
             if Duration::from_secs(own.stored.class) < ttl {
                 return Ok(None);
             }
-            let leases = &self.memory.leases;
-            let known = (own.key.as_slice(), own.stored.put);
-            let beat =
-                leases.beat(&self.client, self.memory.local.clock(), own.stored.class, ttl, known).await?;
-            let Beat::Confirmed(confirmed) = beat else { return Ok(None) };
+            let Beat::Confirmed(confirmed) = self.beat(&own, ttl).await? else { return Ok(None) };
             from = from.min(confirmed);
             revision = own.stored.created;
             keys.push((lock, own.key));

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use quorlock::node::{Node as _, Request, Seams, Vote, ask};
+use futures::future::join_all;
+use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
+use quorlock::protocol::WaiterId;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, Lease, LossReason, Wait};
 use quorlock_etcd::{EtcdKind, EtcdNode};
-use quorlock_testkit::{eventually, patience, until};
+use quorlock_testkit::{Proxy, Way, eventually, patience, until};
 use serde_json::json;
 
 use crate::ordered::{self, TTL, acquire, answer, claim, identity, renew};
@@ -175,4 +177,91 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
     };
     let found = eventually("a member without a leader", patience(), no_leader).await;
     assert!(found.is_ok(), "{refusal}");
+}
+
+/// The lease that it is on lives as long as another waiter of the process.
+#[tokio::test]
+async fn the_place_of_a_waiter_whose_entry_was_not_answered_goes_when_it_leaves() {
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let (foreign, proxy) = (Foreign::of(&cluster), Proxy::start(cluster.address(0)).await.unwrap());
+    let node = EtcdNode::new(&format!("etcd://{}", proxy.address()), &Seams::default()).unwrap();
+    // Long enough for a heartbeat to be recent until the end.
+    let enter = |lock: &str| Request::enqueue(lock.into(), WaiterId::new(7), Duration::ZERO, TTL * 100, TTL);
+    let leave = || Request::LeaveQueue { key: "a".into(), waiter: WaiterId::new(7) };
+    assert_eq!(answer(&node, enter("other")).await.vote, Vote::Free);
+    for leaves in [true, false] {
+        // From then on the lock is watched.
+        assert_eq!(answer(&node, enter("a")).await.vote, Vote::Free);
+        assert_eq!(answer(&node, leave()).await.vote, Vote::Granted);
+        proxy.hold(Way::ToClient);
+        let carried_out = async {
+            until("a place", async || foreign.places("a").await.unwrap().len() == 1).await;
+            proxy.cut();
+            proxy.heal();
+        };
+        let (asked, ()) = futures::join!(ask(&node, enter("a")), carried_out);
+        assert!(asked.as_ref().is_err_and(NodeError::may_have_acted), "{asked:?}");
+        if !leaves {
+            let place = foreign.places("a").await.unwrap();
+            assert_eq!(answer(&node, enter("a")).await.vote, Vote::Free);
+            assert_eq!(foreign.places("a").await.unwrap(), place, "it has entered twice");
+        }
+        assert_eq!(answer(&node, leave()).await.vote, Vote::Granted);
+        assert!(foreign.places("a").await.unwrap().is_empty(), "leaves: {leaves}");
+    }
+}
+
+/// A member that has hung may carry out what it was asked for long after the waiter has left.
+#[tokio::test]
+async fn a_place_that_was_put_after_its_waiter_had_left_goes_with_the_next_heartbeat() {
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let (foreign, node, clock) = (Foreign::of(&cluster), node(&cluster), SystemClock::default());
+    let (holder, enter) =
+        (claim("a", 1), Request::enqueue("b".into(), WaiterId::new(7), Duration::ZERO, TTL, TTL));
+    for (heartbeat, lock) in [(renew(&holder), "a"), (enter, "b")] {
+        // The lease of the waiter is that of the holder.
+        answer(&node, acquire(&holder)).await;
+        answer(&node, heartbeat.clone()).await;
+        let (_, _, lease) = foreign.places(lock).await.unwrap().remove(0);
+        let waits = format!("\0waits {} 0 anna:1", WaiterId::new(9));
+        for (digits, value) in [("1", waits.as_bytes()), ("2", b"an attempt, which a cancellation deletes")] {
+            foreign.put(format!("late/{lease:x}{digits}").as_bytes(), value, lease).await.unwrap();
+        }
+        let gone = async || {
+            clock.sleep_until(clock.now() + TTL / 100).await;
+            answer(&node, heartbeat.clone()).await;
+            foreign.places("late").await.unwrap().len() == 1
+        };
+        until("the end of the late place", gone).await;
+        assert!(!foreign.places(lock).await.unwrap().is_empty(), "that of a request that was answered");
+    }
+}
+
+/// Each request waits for the keep-alive of the one before it, also those over the next connection.
+#[tokio::test]
+async fn a_member_that_hangs_costs_no_lease_of_however_many() {
+    const TTL: Duration = Duration::from_secs(20);
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(3).await.unwrap();
+    let leader = cluster.leader().unwrap();
+    let members = [1, 2, 3].map(|next| cluster.address((leader + next) % 3).to_string());
+    let (node, clock) = (
+        EtcdNode::new(&format!("etcd://{}", members.join(",")), &Seams::default()).unwrap(),
+        SystemClock::default(),
+    );
+    let holders: Vec<_> = (0..16).map(|number| claim(&format!("held/{number}"), number)).collect();
+    for holder in &holders {
+        let acquire = Request::Acquire { claim: holder.clone(), ttl: TTL, fence_hint: None };
+        assert_eq!(answer(&node, acquire).await.vote, Vote::Granted);
+    }
+    // Until their heartbeat is old.
+    clock.sleep_until(clock.now() + TTL / 8).await;
+    cluster.freeze((leader + 1) % 3).unwrap();
+    let renew = |holder| Request::Renew { claim: Clone::clone(holder), ttl: TTL, fencing_token: None };
+    join_all(holders.iter().map(|holder| ask(&node, renew(holder)))).await;
+    for holder in &holders {
+        assert_eq!(answer(&node, renew(holder)).await.vote, Vote::Granted);
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Queued, Request, Vote};
+use quorlock::protocol::WaiterId;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, Wait};
 use quorlock_testkit::{EtcdCluster, EtcdPrograms, patience, scaled};
 
-use crate::ordered;
+use crate::ordered::{self, TTL, acquire, answer, claim};
 use crate::support::{Foreign, newest, node, programs};
 
 pub(crate) fn process(cluster: &EtcdCluster) -> Coordinator {
@@ -48,6 +50,29 @@ async fn a_waiter_that_gives_up_or_dies_delays_no_other() {
     let Some(programs) = newest() else { return };
     let cluster = cluster(&programs).await;
     ordered::give_up_without_delaying_others(|| process(&cluster), &Foreign::of(&cluster), "a").await;
+}
+
+/// The processes that watch the lock know that its first place has gone.
+#[tokio::test]
+async fn a_waiter_that_has_entered_again_is_ahead_of_those_that_enter_later() {
+    let Some(programs) = newest() else { return };
+    let cluster = cluster(&programs).await;
+    let [one, other] = [(); 2].map(|()| node(&cluster));
+    let enter =
+        |waiter| Request::enqueue("a".into(), WaiterId::new(waiter), Duration::ZERO, TTL * 10, TTL * 10);
+    let leave = |waiter| Request::LeaveQueue { key: "a".into(), waiter: WaiterId::new(waiter) };
+    let holder = claim("a", 1);
+    answer(&other, acquire(&holder)).await;
+    answer(&other, enter(9)).await;
+    answer(&one, enter(1)).await;
+    answer(&one, leave(1)).await;
+    answer(&one, enter(1)).await;
+    answer(&other, enter(2)).await;
+    for request in [leave(9), Request::Release { claim: holder }] {
+        assert_ne!(answer(&other, request).await.vote, Vote::Free);
+    }
+    assert_eq!(answer(&other, enter(2)).await.vote, Queued::new(0, None).into());
+    assert_eq!(answer(&one, enter(1)).await.vote, Vote::Free);
 }
 
 /// A watch that begins at a revision which was read before is served only every tenth of a second.

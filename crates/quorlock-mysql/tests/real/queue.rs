@@ -8,10 +8,10 @@ use quorlock::protocol::{WaiterId, turn_key};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock::{
     Coordinator, RestartGuard,
-    node::{Hint, HintListener, Node, Queued, Request, Vote, ask},
+    node::{Hint, HintListener, Node, Queued, Request, Seams, Vote, ask},
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
-use quorlock_testkit::until;
+use quorlock_testkit::{Proxy, until};
 
 use crate::faults::{acquire, claim, node, release};
 use crate::server::Server;
@@ -158,6 +158,24 @@ async fn waiters_are_notified_of_a_lost_and_a_new_connection() {
     server.sql(format!("KILL {id}")).await;
     until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
     assert!(ear.heard("deaf") && ear.heard("hearing"));
+}
+
+/// A thread that keeps anything of each lost connection on its stack, which has 2 MiB, has none left after some of these.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_outlives_any_number_of_idle_connections() {
+    let Some(server) = Server::start(&[]).await else { return };
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let through = server.url().replace(&server.port().to_string(), &proxy.address().port().to_string());
+    let waiting = MysqlNode::new(&through, &Seams::default()).unwrap();
+    acquire(&node(&server), &claim("a")).await.unwrap();
+    let ear = HintRecorder::to(&waiting);
+    for _ in 0..200 {
+        // The thread reads the row from now on, and so notices by itself that the connection is cut.
+        assert!(matches!(enqueue(&waiting, "a", 1, TURN).await, Vote::Queued(_)));
+        ear.0.lock().clear();
+        proxy.cut();
+        until("there is another connection", async || ear.heard("deaf") && ear.heard("hearing")).await;
+    }
 }
 
 /// Cached rows may be stale: they are never an answer.

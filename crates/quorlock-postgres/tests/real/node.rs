@@ -1,5 +1,6 @@
 //! Properties of PostgreSQL nodes: crashes, promotions, stopped processes, and errors of a database.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -408,6 +409,35 @@ async fn a_release_notifies_only_the_client_whose_turn_it_is() {
         inspect(&**node, "b").await.unwrap();
     }
     assert_eq!(waiting.iter().map(|(_, ear)| ear.changes()).collect::<Vec<_>>(), [1, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_reader_that_a_writer_hinders_hears_that_the_writer_has_withdrawn_at_that_moment() {
+    let Some(server) = server() else { return };
+    let (node, ear, waiter) = (server.node(), Arc::new(HintRecorder::default()), WaiterId::new(1));
+    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    ask(&*node, Request::AnnounceWriter { key: "a".into(), waiter, patience: TTL }).await.unwrap();
+    // The reader has seen the writer, and is not refused yet.
+    let (client, reader) = (server.client().await, server.client().await);
+    let share =
+        "BEGIN; SELECT quorlock.acquire_shared('a', 'a', repeat('1', 40)::bytea, 60000000, NULL, NULL)";
+    reader.batch_execute(share).await.unwrap();
+    let (withdraw, has_withdrawn) = (Request::WithdrawWriter { key: "a".into(), waiter }, Cell::new(false));
+    let withdrawing = async {
+        until("the writer withdraws", async || ask(&*node, withdraw.clone()).await.is_ok()).await;
+        has_withdrawn.set(true);
+    };
+    let refused = async {
+        until("it waits for the reader, or does not", async || {
+            let waits =
+                "SELECT FROM pg_stat_activity WHERE application_name = 'quorlock' AND wait_event_type = 'Lock'";
+            has_withdrawn.get() || !client.query(waits, &[]).await.unwrap().is_empty()
+        })
+        .await;
+        reader.batch_execute("COMMIT").await.unwrap();
+    };
+    futures::join!(withdrawing, refused);
+    until("the reader is notified", async || ear.changes() > 0).await;
 }
 
 /// Counts the changes of which it is notified.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
-    Coordinator,
+    Coordinator, Wait,
     node::{
         AddressError, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
         Vote, ask,
@@ -172,6 +172,31 @@ async fn a_file_with_a_second_name_is_refused_by_new_and_by_connected_clients() 
     }
     fs::remove_file(&other).unwrap();
     acquire(&connected, &claim("b")).await.unwrap();
+}
+
+/// The mark of the holder, by which others know that it is alive, outlives the opening of the database.
+#[tokio::test]
+async fn a_holder_that_has_opened_the_database_again_still_holds_its_locks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let other = directory.path().join("other.db");
+    let process = || {
+        let builder =
+            Coordinator::builder().kind(SqliteKind::new()).nodes([format!("sqlite://{}", path.display())]);
+        builder.kept_by_children(true).build().unwrap()
+    };
+    let (holder, stranger) = (process(), process());
+    let lease = holder.lock("a").acquire().await.unwrap();
+    fs::hard_link(&path, &other).unwrap();
+    holder.lock("b").wait(Wait::Never).acquire().await.unwrap_err();
+    fs::remove_file(&other).unwrap();
+    for process in [&stranger, &holder] {
+        let refused = process.lock("a").wait(Wait::Never).acquire().await.unwrap_err();
+        assert!(refused.to_string().contains("is held by"), "{refused}");
+        let next = process.lock("b").wait(Wait::Never).acquire().await.unwrap();
+        next.release().await.unwrap();
+    }
+    lease.release().await.unwrap();
 }
 
 #[tokio::test]
