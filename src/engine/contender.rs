@@ -239,7 +239,9 @@ impl Contender {
         if offered.is_some() {
             return offered;
         }
-        self.keep_pace(subscription).await;
+        if !self.contest.takes_its_turn() {
+            self.keep_pace(subscription).await;
+        }
         if self.queue.has_offers() {
             return None;
         }

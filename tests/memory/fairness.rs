@@ -10,6 +10,8 @@ use quorlock::runtime::Mutex;
 use quorlock::{Coordinator, Wait};
 
 const MS: Duration = Duration::from_millis(1);
+/// Longer than any test's waiter should need.
+const PATIENCE: Wait = Wait::UpTo(Duration::from_secs(60));
 
 fn client(bench: &Bench) -> Coordinator {
     another(&bench.clock, &bench.nodes, |builder| builder)
@@ -162,4 +164,50 @@ async fn w9_a_reader_joins_others_in_the_turn_of_another() {
     drop(next.await.unwrap().unwrap());
     assert!(bench.clock.now().since(before) <= MS);
     drop(other);
+}
+
+/// Holders that pass permits on within their process notify the waiters of another one more often than these may ask. The
+/// turn after so many holders is theirs all the same.
+#[tokio::test(start_paused = true)]
+async fn w10_a_waiter_that_may_not_ask_yet_takes_its_turn_when_it_comes() {
+    let hold = 20 * MS;
+    let one = |client: Coordinator| client.semaphore("s", 1).ttl(TTL).wait(PATIENCE);
+    // Both wait in the queue of one node, or at the places of several locks.
+    for several in [false, true] {
+        let bench = bench(5);
+        bench.delay(MS / 2, MS / 2);
+        let (lock, permits) = (forever(&client(&bench)), one(client(&bench)));
+        let mut tasks = Vec::new();
+        for _ in 0..3 {
+            let (lock, permits, clock) = (lock.clone(), permits.clone(), bench.clock.clone());
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    if several {
+                        let lease = lock.acquire().await.unwrap();
+                        clock.sleep_until(clock.now() + hold).await;
+                        lease.release().await.unwrap();
+                    } else {
+                        let permit = permits.acquire().await.unwrap();
+                        clock.sleep_until(clock.now() + hold).await;
+                        permit.release().await.unwrap();
+                    }
+                }
+            }));
+        }
+        bench.pass(hold * 5).await;
+        let all = client(&bench).lock_all(["r", "s"]).ttl(TTL).wait(PATIENCE);
+        let permits = one(client(&bench));
+        for _ in 0..8 {
+            let asked = bench.clock.now();
+            if several {
+                drop(all.acquire().await.unwrap());
+            } else {
+                drop(permits.acquire().await.unwrap());
+            }
+            let waited = bench.clock.now().since(asked);
+            assert!(waited < hold * 100, "{waited:?}; several: {several}");
+            bench.pass(hold * 3 / 2).await;
+        }
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }

@@ -20,20 +20,20 @@ impl Contender {
         contest.pause((verdict, report), hearing, || engine.entropy.next_u64(), now)
     }
 
-    /// Waits until the next request may be sent (rule W-10), or for an offer.
+    /// Waits until the next request may be sent (rule W-10), or for an offer or a turn, which would pass meanwhile.
     pub(super) async fn keep_pace(&mut self, subscription: &Subscription) {
         let engine = &self.engine;
         let Some(from) = self.pace.next(|| engine.now()) else { return };
         let bell = subscription.bell();
-        let has_offers = async {
-            while !self.queue.has_offers() {
+        let is_urgent = async {
+            while !self.queue.has_offers() && !subscription.has_turn() {
                 bell.notified().await;
             }
         };
         tokio::select! {
             biased;
             () = engine.closing.cancelled() => {}
-            () = has_offers => {}
+            () = is_urgent => {}
             () = engine.wait_until(from) => {}
         }
     }

@@ -56,11 +56,12 @@ impl Contender {
             if is_over && until == pause.until {
                 return false;
             }
-            if !is_over {
-                self.keep_pace(subscription).await;
+            if is_over {
+                continue;
             }
             // A hint ended it.
-            if !is_over && !self.is_still_excluded(acquisition, pause, subscription).await {
+            self.keep_pace(subscription).await;
+            if subscription.has_turn() || !self.is_still_excluded(acquisition, pause, subscription).await {
                 return true;
             }
         }

@@ -26,6 +26,7 @@
 //! - A waiter that no node queued asks for a place again a second later (Q-2, W-6).
 //! - A writer announces itself only while it is in no queue, or first there (S-5).
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,6 +121,8 @@ pub struct Contest {
     is_unqueued: bool,
     /// When its turn ends.
     turn: Option<Moment>,
+    /// Whether its next attempt is that of its turn.
+    is_due: bool,
 }
 
 impl Contest {
@@ -136,6 +139,7 @@ impl Contest {
             splits: 0,
             is_unqueued: false,
             turn: None,
+            is_due: false,
         }
     }
 
@@ -143,7 +147,7 @@ impl Contest {
     pub fn begin(&mut self, waits_by: WaitsBy, patience: Patience) {
         let waits_by = if patience == Patience::None { WaitsBy::Nothing } else { waits_by };
         (self.waits_by, self.patience) = (waits_by, patience);
-        (self.splits, self.is_unqueued, self.turn) = (0, false, None);
+        (self.splits, self.is_unqueued, self.turn, self.is_due) = (0, false, None, false);
     }
 
     /// Lets those go first who wanted the lock while this process had it: from now on others are known to want it.
@@ -199,7 +203,7 @@ impl Contest {
 
     /// Records that it is the turn of the waiter, until this moment.
     pub fn has_turn(&mut self, until: Moment) {
-        self.turn = Some(until);
+        (self.turn, self.is_due) = (Some(until), true);
     }
 
     /// Records that the lock was offered to the waiter in the queue.
@@ -214,7 +218,13 @@ impl Contest {
 
     /// Records that it is the turn of the waiter at one of its places: all nodes are asked.
     pub fn is_due(&mut self) {
-        self.order = AskOrder::AllAtOnce;
+        (self.order, self.is_due) = (AskOrder::AllAtOnce, true);
+    }
+
+    /// Whether the next attempt is sent whatever the pace of the waiter (rule W-10): it is the first in its turn, which would
+    /// pass meanwhile.
+    pub fn takes_its_turn(&mut self) -> bool {
+        mem::take(&mut self.is_due)
     }
 
     /// Returns in which order the nodes are asked.
@@ -302,7 +312,7 @@ impl Contest {
             // The other nodes may have released a moment after the one that hinted. If not, we queue.
             if let Some(turn) = self.turn {
                 pause.until = pause.until.min(turn);
-            } else if std::mem::take(&mut self.is_unqueued) {
+            } else if mem::take(&mut self.is_unqueued) {
                 pause.until = pause.until.min(now + ASKED_AGAIN);
             } else {
                 return Then::Next;
