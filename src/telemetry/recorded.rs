@@ -2,8 +2,8 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
@@ -122,6 +122,11 @@ impl LockMeter {
         self.0.releases.count(usize::from(verdict != Verdict::Won));
     }
 
+    /// Counts a lease that its release has found lost; others end as [`Held`].
+    pub(crate) fn lost(&self, reason: Loss) {
+        self.0.lost.count(reason as usize);
+    }
+
     pub(crate) fn passed(&self, outcome: Passed) {
         self.0.handoffs.count(outcome as usize);
     }
@@ -193,7 +198,7 @@ impl Held {
             meter.0.held.decrement(1);
             meter.0.hold_seconds.record(now().since(since));
             if let Some(reason) = reason {
-                meter.0.lost.count(reason as usize);
+                meter.lost(reason);
             }
         }
     }

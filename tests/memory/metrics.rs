@@ -205,6 +205,41 @@ async fn a_lease_ended_in_any_way_leaves_no_gauge_up() {
     counted.at_rest();
 }
 
+/// A hold that is too short for a renewal: nothing else notices.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_its_release_finds_lost_is_counted_once() {
+    let counted = Counted::new(3);
+    for (already, (is_dropped, has_waiter)) in
+        [(false, false), (true, false), (false, true), (true, true)].into_iter().enumerate()
+    {
+        let already = u32::try_from(already).unwrap();
+        let lease = counted.lock().acquire().await.unwrap();
+        let waiter = if has_waiter {
+            Some(counted.bench.waiting(counted.lock().wait(Wait::Forever)).await)
+        } else {
+            None
+        };
+        for node in &counted.bench.nodes {
+            node.flush();
+            node.set_data("r", "theirs", quorlock::node::Expiry::In(LATE));
+        }
+        if is_dropped {
+            drop(lease);
+        } else {
+            lease.release().await.unwrap_err();
+        }
+        counted.bench.pass(LATE * 2).await;
+        let lost = counted.sample("quorlock_lost_total{reason=\"quorum_lost\"}");
+        assert_eq!(lost, f64::from(already + 1), "dropped: {is_dropped}, a waiter: {has_waiter}");
+        if let Some(waiter) = waiter {
+            counted.bench.pass(TTL).await;
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        }
+        counted.bench.pass(TTL).await;
+        counted.at_rest();
+    }
+}
+
 #[test]
 fn a_runtime_shut_down_leaves_no_gauge_up() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
