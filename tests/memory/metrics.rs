@@ -7,7 +7,7 @@ use crate::common::{Bench, LATE, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use quorlock::metrics::{ALL, Kind};
-use quorlock::{Fencing, Lock, Wait};
+use quorlock::{AcquireError, Fencing, Lock, Wait};
 
 /// The metrics recorded by a bench and its locks.
 struct Counted {
@@ -159,6 +159,24 @@ async fn each_outcome_of_an_acquire_is_counted() {
     counted.bench.coordinator.close(Duration::ZERO).await;
     counted.lock().acquire().await.unwrap_err();
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"closed\"}"), 1.0);
+    counted.at_rest();
+}
+
+/// Of one caller that waits for the nodes, the others see only that it came before them.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_counted_as_one_behind_a_waiter_of_the_process() {
+    let counted = Counted::new(5);
+    counted.bench.nodes.iter().take(3).for_each(quorlock_testkit::MemoryNode::disconnect);
+    let waiting = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
+    assert!(matches!(counted.lock().try_acquire().await, Err(AcquireError::Unavailable { .. })));
+    let refused = counted.lock().wait(Wait::Never).acquire().await;
+    assert!(matches!(refused, Err(AcquireError::Unavailable { .. })), "{refused:?}");
+    for (outcome, calls) in [("unavailable", 2.0), ("contended", 0.0)] {
+        let series = format!("quorlock_acquisitions_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(counted.sample(&series), calls, "{series}");
+    }
+    waiting.abort();
+    counted.bench.settle().await;
     counted.at_rest();
 }
 
