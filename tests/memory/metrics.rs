@@ -12,13 +12,14 @@ use quorlock::{AcquireError, Fencing, Lock, Wait};
 /// The metrics recorded by a bench and its locks.
 struct Counted {
     bench: Bench,
-    recorder: PrometheusRecorder,
+    /// It stays where it is: coordinators with one recorder share a gauge.
+    recorder: Box<PrometheusRecorder>,
 }
 
 impl Counted {
     fn new(nodes: usize) -> Counted {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let bench = metrics::with_local_recorder(&recorder, || bench(nodes));
+        let recorder = Box::new(PrometheusBuilder::new().build_recorder());
+        let bench = metrics::with_local_recorder(&*recorder, || bench(nodes));
         Counted { bench, recorder }
     }
 
@@ -159,6 +160,28 @@ async fn each_outcome_of_an_acquire_is_counted() {
     counted.bench.coordinator.close(Duration::ZERO).await;
     counted.lock().acquire().await.unwrap_err();
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"closed\"}"), 1.0);
+    counted.at_rest();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_waiter_is_that_of_all_coordinators() {
+    let counted = Counted::new(3);
+    let Bench { clock, nodes, .. } = &counted.bench;
+    let second =
+        metrics::with_local_recorder(&*counted.recorder, || another(clock, nodes, |builder| builder));
+    let theirs = another(clock, nodes, |builder| builder).lock("r").ttl(TTL).acquire().await.unwrap();
+    let waiting = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
+    let oldest = || counted.sample("quorlock_oldest_waiter_start_time_seconds");
+    let began = oldest();
+    assert!(began > 0.0);
+    counted.bench.pass(Duration::from_secs(2)).await;
+    drop(second.lock("free").acquire().await.unwrap());
+    assert_eq!(oldest(), began, "the first coordinator's caller waits still");
+    waiting.abort();
+    counted.bench.settle().await;
+    drop(theirs);
+    drop(second);
+    counted.bench.settle().await;
     counted.at_rest();
 }
 
@@ -343,7 +366,7 @@ async fn a_class_is_counted_apart_and_a_resource_is_never_named() {
     let counted = Counted::new(3);
     let lock = || {
         let lock = counted.bench.coordinator.lock("secret-resource").ttl(TTL);
-        metrics::with_local_recorder(&counted.recorder, || lock.metrics_class("orders"))
+        metrics::with_local_recorder(&*counted.recorder, || lock.metrics_class("orders"))
     };
     let lease = lock().acquire().await.unwrap();
     assert_eq!(counted.sample("quorlock_held{class=\"orders\"}"), 1.0);
@@ -373,7 +396,7 @@ fn a_class_is_counted_apart_without_async_as_well() {
 #[tokio::test(start_paused = true)]
 async fn the_listed_metrics_are_the_counted_metrics() {
     let counted = Counted::new(3);
-    let lock = metrics::with_local_recorder(&counted.recorder, || counted.lock().metrics_class("orders"));
+    let lock = metrics::with_local_recorder(&*counted.recorder, || counted.lock().metrics_class("orders"));
     let lease = lock.acquire().await.unwrap();
     counted.bench.pass(TTL / 2).await;
     drop(lease);
@@ -402,7 +425,7 @@ async fn the_listed_metrics_are_the_counted_metrics() {
 #[tokio::test(start_paused = true)]
 async fn the_values_of_labels_are_those_of_the_page() {
     let counted = Counted::new(3);
-    let lease = metrics::with_local_recorder(&counted.recorder, || counted.lock()).acquire().await.unwrap();
+    let lease = metrics::with_local_recorder(&*counted.recorder, || counted.lock()).acquire().await.unwrap();
     counted.bench.pass(TTL / 2).await;
     drop(lease);
     counted.bench.settle().await;
