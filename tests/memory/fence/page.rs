@@ -31,6 +31,7 @@ blocks! {
     CREATE_SHARED_TABLE: "sql\nCREATE TABLE IF NOT EXISTS quorlock_fence_shared ("
     WRITE_GUARD: "sql\nINSERT INTO quorlock_fence_shared (resource, shown, written) VALUES ($1, $2, $2)"
     READ_GUARD: "sql\nINSERT INTO quorlock_fence_shared (resource, shown, written) VALUES ($1, $2, 0)"
+    READ_CHECK: "sql\nSELECT 1 FROM quorlock_fence_shared"
     SCRIPT: "lua\n-- Numbers are exact"
     SHARED_SCRIPT: "lua\nlocal token = string.match(ARGV[2]"
 }
