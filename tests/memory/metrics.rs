@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, VALIDITY, another, bench};
+use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use quorlock::metrics::{ALL, Kind};
+use quorlock::node::{ConnectionState, Identity, NodeError};
 use quorlock::{AcquireError, Fencing, Lock, Wait};
+use quorlock_testkit::TokioClock;
 
 /// The metrics recorded by a bench and its locks.
 struct Counted {
@@ -346,6 +348,39 @@ async fn answers_are_counted_by_outcome_and_delay() {
     counted.bench.nodes[1].disconnect();
     drop(counted.lock().acquire().await.unwrap());
     assert_eq!(of(1, "errors_total", ",kind=\"unreachable\""), 1.0);
+}
+
+/// A cluster that loses one master after another keeps its other connections.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_answers_in_part_is_no_new_connection() {
+    let clock: std::sync::Arc<dyn quorlock::runtime::Clock> = std::sync::Arc::new(TokioClock::new());
+    let node = ReportedNode::new(quorlock_testkit::memory_nodes_on(&clock, 1).remove(0));
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let builder = quorlock::Coordinator::builder().custom_nodes([node.clone()]).clock(clock.clone());
+    let _coordinator = metrics::with_local_recorder(&recorder, || builder.build().unwrap());
+    let sample = |metric: &str| {
+        let start = format!("quorlock_node_{metric}{{");
+        let samples = samples(&recorder.handle());
+        samples.into_iter().find_map(|(series, value)| series.starts_with(&start).then_some(value)).unwrap()
+    };
+    let identity = std::sync::Arc::new(Identity::new("one", clock.now(), TTL * 100));
+    let connected = || ConnectionState::Connected(identity.clone());
+    let gone = |reason: &'static str| NodeError::Unreachable { reason: reason.into() };
+    for (state, up, connects) in [
+        (connected(), 1.0, 1.0),
+        (ConnectionState::Partial(gone("connection ended")), 1.0, 1.0),
+        (ConnectionState::Partial(gone("connection refused")), 1.0, 1.0),
+        (connected(), 1.0, 1.0),
+        (ConnectionState::Lost(gone("connection refused")), 0.0, 1.0),
+        (ConnectionState::Partial(gone("connection refused")), 1.0, 2.0),
+        (ConnectionState::Stalled(gone("no answer")), 0.0, 2.0),
+        (ConnectionState::Partial(gone("connection refused")), 1.0, 2.0),
+        (connected(), 1.0, 2.0),
+    ] {
+        let shown = format!("{state:?}");
+        node.report(state);
+        assert_eq!((sample("up"), sample("connects_total")), (up, connects), "{shown}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
