@@ -22,7 +22,7 @@ pub struct NodeHealth {
     pub node: Arc<str>,
     /// The status of the node, and with it whether its vote counts.
     pub status: NodeStatus,
-    /// How long it has had this kind of status.
+    /// How long it has had this kind of status; a quarantine that has ended counts as connected.
     pub lasted: Duration,
     /// The data set that last answered, if one ever has: for a Redis server, its process.
     pub identity: Option<Arc<Identity>>,
