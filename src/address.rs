@@ -22,8 +22,8 @@ pub use parse::percent_decoded;
 /// | `rediss+sentinel://host,host:port/service` | the same, with TLS to the Sentinels and to the master |
 ///
 /// User and password precede the host, `redis://user:password@host`; for a socket they are in the query:
-/// `redis+unix:///path?user=…&pass=…`. The database number is the path, `redis://host/3`, or `?db=3`; for a
-/// service it follows the name: `/service/3`. Credentials for the Sentinels themselves are given by
+/// `redis+unix:///path?user=…&pass=…`. The database number is the path, `redis://host/3`; for a socket it is `?db=3`,
+/// and for a service it follows the name: `/service/3`. Credentials for the Sentinels themselves are given by
 /// `?sentinel_username=…&sentinel_password=…`; those before the hosts are for the master.
 ///
 /// With `?layout=redisson` locks are stored as Redisson stores its own (`docs/redisson.md`). With `?forgets=never` the

@@ -11,7 +11,7 @@ use crate::address::AddressError;
 use crate::duration;
 use crate::node::Reason;
 use crate::node::{Capability, Expiry};
-use quorlock_protocol::votes::{Holder, VoteReport, holders};
+use quorlock_protocol::votes::{Holder, VoteOutcome, VoteReport, holders};
 use quorlock_protocol::{Drift, Resource, ResourceError, printable};
 
 /// A setting that cannot work, found before anything is sent.
@@ -346,7 +346,8 @@ impl AcquireError {
     }
 
     /// Returns who holds the lock, if it is [`Contended`](AcquireError::Contended): the client that most of the nodes
-    /// name. `None` also where no node names one, because several clients contend for it right now.
+    /// name. `None` also where no node names one, because several clients contend for it right now, or because others that
+    /// wait come first.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -488,6 +489,9 @@ fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
             holders(&token, &readers),
             until(remaining),
         ),
+        None if report.votes().iter().any(|vote| vote.outcome == VoteOutcome::NotYourTurn) => {
+            format!("other clients come first for `{resource}`{waited}: {report}")
+        }
         None => format!("votes for `{resource}` were split between several clients{waited}: {report}"),
     }
 }

@@ -230,7 +230,7 @@ impl<K, F> Lease<K, F> {
 impl<K> Lease<K> {
     /// Returns the number for the guarded resource to check.
     ///
-    /// It is larger than that of every earlier lease; readers that share a lock may have the same. It stays the
+    /// It is larger than that of every earlier lease; of readers that share a lock each has its own, in no order. It stays the
     /// same when the lease is renewed, or acquired again by its [owner](crate::Owner). See
     /// [`fence`](crate::fence) for what the resource does with it.
     ///

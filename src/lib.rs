@@ -126,7 +126,8 @@
 //! | `metrics` | the module `metrics`: metrics of locks and nodes, for the recorder that the program installs |
 //! | `blocking` | the module `blocking`: the same locks for programs without async |
 //!
-//! Databases as nodes are crates of their own: `quorlock-postgres`, `quorlock-mysql`, `quorlock-sqlite`.
+//! Other kinds of node are crates of their own: `quorlock-postgres`, `quorlock-mysql`, `quorlock-sqlite`, `quorlock-etcd`,
+//! `quorlock-zookeeper`, and `quorlock-exec` for a program in any language. `quorlock-kinds` has all of them in one list.
 //!
 //! # Testing your own code
 //!

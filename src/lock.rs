@@ -340,10 +340,14 @@ impl<K, F> Lock<K, F> {
     ///
     /// Outside a Tokio runtime.
     pub async fn acquire(&self) -> Result<Lease<K, F>, AcquireError> {
-        match self.acquire_within(self.options.wait).await? {
-            Got::Hold(hold) => Ok(Lease::of(hold)),
-            Got::TakenHere => Err(Box::pin(self.taken_here(Duration::ZERO)).await),
-        }
+        let (asking, got) = self.acquire_within(self.options.wait).await;
+        let got = match got {
+            Ok(Got::Hold(hold)) => Ok(hold),
+            Ok(Got::TakenHere) => Err(Box::pin(self.taken_here(Duration::ZERO)).await),
+            Err(error) => Err(error),
+        };
+        asking.end(Some(got.as_ref().map(drop)), || self.engine.now());
+        got.map(Lease::of)
     }
 
     /// Asks for the lock once, without waiting for a holder. Returns `None` if another client holds it.
@@ -365,13 +369,20 @@ impl<K, F> Lock<K, F> {
     ///
     /// Outside a Tokio runtime.
     pub async fn try_acquire(&self) -> Result<Option<Lease<K, F>>, AcquireError> {
-        let refused = match self.acquire_within(Wait::Never).await {
-            Ok(Got::Hold(hold)) => return Ok(Some(Lease::of(hold))),
-            Ok(Got::TakenHere) if self.is_held_here() => return Ok(None),
-            Ok(Got::TakenHere) => Box::pin(self.taken_here(Duration::ZERO)).await,
-            Err(error) => error,
+        let (asking, got) = self.acquire_within(Wait::Never).await;
+        let got = match got {
+            Ok(Got::Hold(hold)) => Ok(Some(hold)),
+            Ok(Got::TakenHere) if self.is_held_here() => Ok(None),
+            Ok(Got::TakenHere) => Err(Box::pin(self.taken_here(Duration::ZERO)).await),
+            Err(error) => Err(error),
         };
-        if matches!(refused, AcquireError::Contended { .. }) { Ok(None) } else { Err(refused) }
+        let outcome = got.as_ref().map(|hold| hold.as_ref().map(drop)).transpose();
+        asking.end(outcome, || self.engine.now());
+        match got {
+            Ok(hold) => Ok(hold.map(Lease::of)),
+            Err(AcquireError::Contended { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Acquires the lock, runs `work` under it, and releases it. `Ok` means that all of the work ran

@@ -103,7 +103,7 @@ class NodeHealth:
     status: Status
     #: The status in words, with the reason.
     detail: str
-    #: For how many seconds it has had this status.
+    #: For how many seconds it has had this status; a quarantine that has ended counts as connected.
     lasted: float
     #: How often it was seen to have restarted.
     restarts: int

@@ -108,7 +108,7 @@ impl fmt::Display for Waiting {
                 }
                 f.write_str(&taken(&holder.token, &holder.readers))
             }
-            None => f.write_str("votes are split between several clients"),
+            None => f.write_str("other clients come first, or the votes are split between several"),
         }
     }
 }

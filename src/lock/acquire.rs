@@ -22,7 +22,8 @@ use crate::runtime::timer::Until;
 use quorlock_protocol::{Mode, Moment, Resource, Verdict};
 
 impl<K, F> Lock<K, F> {
-    pub(super) async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
+    /// The caller [ends](AcquireSpan::end) the span: what [`Got::TakenHere`] means, the nodes may have to say.
+    pub(super) async fn acquire_within(&self, wait: Wait) -> (AcquireSpan, Result<Got, AcquireError>) {
         let since = self.engine.now();
         let asking = AcquireSpan::begin(
             &self.name,
@@ -36,24 +37,13 @@ impl<K, F> Lock<K, F> {
             .and_then(|acquisition| Ok((acquisition, self.owner_now()?)))
         {
             Ok(prepared) => prepared,
-            Err(error) => return self.record(asking, Err(error.into())),
+            Err(error) => return (asking, Err(error.into())),
         };
         let got = match owner {
             None => self.acquire_anew(acquisition).await,
             Some(owner) => Box::pin(self.acquire_as(owner, acquisition)).await,
         };
-        self.record(asking, got)
-    }
-
-    /// Records the outcome of a call in its span and the metrics.
-    fn record(&self, asking: AcquireSpan, got: Result<Got, AcquireError>) -> Result<Got, AcquireError> {
-        let outcome = match &got {
-            Ok(Got::Hold(_)) => Some(Ok(())),
-            Ok(Got::TakenHere) => None,
-            Err(error) => Some(Err(error)),
-        };
-        asking.end(outcome, || self.engine.now());
-        got
+        (asking, got)
     }
 
     /// The owner that may hold the lock already, if it can be acquired again.

@@ -22,7 +22,7 @@ pub struct NodeHealth {
     pub node: Arc<str>,
     /// The status of the node, and with it whether its vote counts.
     pub status: NodeStatus,
-    /// How long it has had this kind of status.
+    /// How long it has had this kind of status; a quarantine that has ended counts as connected.
     pub lasted: Duration,
     /// The data set that last answered, if one ever has: for a Redis server, its process.
     pub identity: Option<Arc<Identity>>,
@@ -249,7 +249,12 @@ impl NodeMonitor {
                 self.meter.answers_again();
             }
             ConnectionState::Connected(_) => {
-                self.meter.connected();
+                // A cluster that answers in part is connected already.
+                if matches!(before, Some(ConnectionState::Partial(_))) {
+                    self.meter.answers_again();
+                } else {
+                    self.meter.connected();
+                }
                 if let Some(left) = left {
                     self.meter.votes_from(self.clock.wall() + left);
                 }
@@ -258,7 +263,14 @@ impl NodeMonitor {
                 }
             }
             ConnectionState::Stalled(_) => self.meter.stalled(),
-            ConnectionState::Partial(_) => self.meter.connected(),
+            ConnectionState::Partial(_) => match before {
+                Some(
+                    ConnectionState::Connected(_) | ConnectionState::Partial(_) | ConnectionState::Stalled(_),
+                ) => {
+                    self.meter.answers_again();
+                }
+                None | Some(ConnectionState::Lost(_) | ConnectionState::Ended(_)) => self.meter.connected(),
+            },
             ConnectionState::Lost(_) | ConnectionState::Ended(_) => self.meter.down(),
         }
     }
@@ -282,6 +294,11 @@ impl NodeMonitor {
                     let left = crate::duration::format(left);
                     warn!(node, %left, "restarted or first used too recently; its vote does not count yet");
                 }
+            }
+            ConnectionState::Partial(reason)
+                if matches!(before, Some(ConnectionState::Partial(_))) && !reason.is_permanent() =>
+            {
+                debug!(node, reason = format_args!("{reason:#}"), "still partially available");
             }
             ConnectionState::Partial(reason) => {
                 warn!(

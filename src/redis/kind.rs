@@ -92,9 +92,10 @@ fn refuse_unused_tls<'a>(
     Ok(())
 }
 
-/// Fills in the user of the builder where the address has no login. The password is read for each connection.
+/// Fills in the user of the builder where the address has none, as on every kind of node. The password is read for each
+/// connection.
 fn fill_in_user(address: &mut Address, seams: &Seams) {
-    if let (None, None, Some(username)) = (address.user(), address.password(), seams.username()) {
+    if let (None, Some(username)) = (address.user(), seams.username()) {
         address.set_user(username);
     }
 }

@@ -53,7 +53,7 @@ impl Login {
         let is_without = matches!(self.settings.password, Password::None) || self.peer == Peer::Sentinel;
         if self.address.user().is_some() && self.address.password().is_none() && is_without {
             // The message omits the user: it may be a password without its colon.
-            let message = "its address has a user but no password; write `user:password@`, or `:password@`";
+            let message = "there is a user but no password; write `user:password@`, or `:password@` for the user `default`";
             return Err(failed(NodeErrorKind::Login, message));
         }
         match self.log_in(introduction).await {

@@ -50,6 +50,7 @@ impl LockMeter {
     pub(crate) fn remaining(&self, _: At, _: Duration, _: Duration) {}
     pub(crate) fn renewed(&self, _: Renewed) {}
     pub(crate) fn released(&self, _: Verdict) {}
+    pub(crate) fn lost(&self, _: Loss) {}
     pub(crate) fn passed(&self, _: Passed) {}
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
@@ -56,8 +56,7 @@ struct LockHandles {
     rounds: Histogram,
     waiters: Gauge,
     oldest: Gauge,
-    /// The start times of pending acquisitions, in microseconds since 1970, with their counts.
-    asking: Mutex<BTreeMap<u64, usize>>,
+    asking: Arc<Asking>,
     held: Gauge,
     hold_seconds: Histogram,
     remaining: Vec<Histogram>,
@@ -65,6 +64,26 @@ struct LockHandles {
     lost: Counters,
     releases: Counters,
     handoffs: Counters,
+}
+
+/// The start times of pending acquisitions, in microseconds since 1970, with their counts.
+type Asking = Mutex<BTreeMap<u64, usize>>;
+
+/// Returns those of a class, which all coordinators with one recorder share: the gauge of the oldest is set, not added to.
+fn asking(class: &str) -> Arc<Asking> {
+    /// The address of a recorder, and a class.
+    type Shared = (usize, Box<str>);
+    static ALL: Mutex<BTreeMap<Shared, Weak<Asking>>> = Mutex::new(BTreeMap::new());
+
+    let recorder = metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).cast::<()>().addr());
+    let mut all = ALL.lock();
+    all.retain(|_, asking| asking.strong_count() > 0);
+    let entry = all.entry((recorder, class.into())).or_default();
+    entry.upgrade().unwrap_or_else(|| {
+        let new = Arc::default();
+        *entry = Arc::downgrade(&new);
+        new
+    })
 }
 
 impl LockMeter {
@@ -77,7 +96,7 @@ impl LockMeter {
             rounds: histogram(&list::ACQUIRE_ROUNDS, labels),
             waiters: gauge(&list::WAITERS, labels),
             oldest: gauge(&list::OLDEST_WAITER, labels),
-            asking: Mutex::default(),
+            asking: asking(class),
             held: gauge(&list::HELD, labels),
             hold_seconds: histogram(&list::HOLD_SECONDS, labels),
             remaining: At::WORDS.iter().map(at).collect(),
@@ -120,6 +139,11 @@ impl LockMeter {
 
     pub(crate) fn released(&self, verdict: Verdict) {
         self.0.releases.count(usize::from(verdict != Verdict::Won));
+    }
+
+    /// Counts a lease that its release has found lost; others end as [`Held`].
+    pub(crate) fn lost(&self, reason: Loss) {
+        self.0.lost.count(reason as usize);
     }
 
     pub(crate) fn passed(&self, outcome: Passed) {
@@ -193,7 +217,7 @@ impl Held {
             meter.0.held.decrement(1);
             meter.0.hold_seconds.record(now().since(since));
             if let Some(reason) = reason {
-                meter.0.lost.count(reason as usize);
+                meter.lost(reason);
             }
         }
     }

@@ -27,8 +27,9 @@ use quorlock_protocol::node::Reason;
 /// certificate.
 ///
 /// By default the system's authorities are trusted (or those in the file that `SSL_CERT_FILE`
-/// names), and no client certificate is sent. Files are in PEM format and are read again for each
-/// new connection: a renewed certificate is used without a restart.
+/// names), and no client certificate is sent. Files that are set here are in PEM format and are read again for each
+/// new connection: a renewed certificate is used without a restart. What the system or `SSL_CERT_FILE` trusts is
+/// read once: a program that trusts an authority from there has to be restarted for a new one.
 ///
 /// # Examples
 ///

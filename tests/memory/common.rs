@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::lock::{Fenced, Single};
-use quorlock::{AcquireError, Builder, Coordinator, Lease, Lock, Wait, node::Hint, runtime::Clock};
+use quorlock::node::{ConnectionState, Hint, Node, StatusListener, forward_node};
+use quorlock::runtime::{Clock, Mutex};
+use quorlock::{AcquireError, Builder, Coordinator, Lease, Lock, Wait};
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
 use tokio::task::JoinHandle;
 
@@ -47,6 +49,31 @@ pub(crate) fn bench_by_default(nodes: usize, set: impl FnOnce(Builder) -> Builde
 /// A node that promises hints and sends none, as over a connection whose end is unnoticed.
 pub(crate) fn without_hints(node: MemoryNode) -> WrappedNode {
     WrappedNode::new(node).on_listen(|listener, _| listener.on_hint(Hint::Subscribed))
+}
+
+/// A node whose connection is in the state that a test [reports](ReportedNode::report).
+#[derive(Clone, Debug)]
+pub(crate) struct ReportedNode {
+    node: MemoryNode,
+    observer: Arc<Mutex<Option<Arc<dyn StatusListener>>>>,
+}
+
+impl ReportedNode {
+    pub(crate) fn new(node: MemoryNode) -> ReportedNode {
+        ReportedNode { node, observer: Arc::default() }
+    }
+
+    pub(crate) fn report(&self, state: ConnectionState) {
+        self.observer.lock().as_ref().expect("a coordinator observes it").on_status(state);
+    }
+}
+
+impl Node for ReportedNode {
+    forward_node!(self => &self.node; name ask ready round_trip capabilities limits grant_age listen facts examine list_keys);
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        *self.observer.lock() = Some(observer);
+    }
 }
 
 /// Another client of the same nodes.

@@ -4,7 +4,8 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{LATE, TTL, VALIDITY, another, bench};
+use crate::common::{LATE, ReportedNode, TTL, VALIDITY, another, bench};
+use quorlock::node::{ConnectionState, NodeError};
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{Kind, MemoryNode, Servers, until};
 use tracing::field::{Field, Visit};
@@ -194,6 +195,18 @@ async fn closing_a_coordinator_logs_no_warning() {
     bench.coordinator.close(Duration::from_secs(1)).await;
     assert!(lease.check().is_err());
     assert_eq!(log.of(Level::WARN), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_answers_in_part_warns_once() {
+    let node = ReportedNode::new(quorlock_testkit::memory_nodes(1).remove(0));
+    let (log, _guard) = Log::start();
+    let _coordinator = Coordinator::builder().custom_nodes([node.clone()]).build().unwrap();
+    for reason in ["connection ended", "connection refused", "connection timed out"] {
+        node.report(ConnectionState::Partial(NodeError::Unreachable { reason: reason.into() }));
+    }
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+    assert_eq!(log.with("still partially available").len(), 2, "{}", log.all());
 }
 
 /// Single-threaded, so that everything is logged on this thread.

@@ -3,22 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, VALIDITY, another, bench};
+use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use quorlock::metrics::{ALL, Kind};
-use quorlock::{Fencing, Lock, Wait};
+use quorlock::node::{ConnectionState, Identity, NodeError};
+use quorlock::{AcquireError, Fencing, Lock, Wait};
+use quorlock_testkit::TokioClock;
 
 /// The metrics recorded by a bench and its locks.
 struct Counted {
     bench: Bench,
-    recorder: PrometheusRecorder,
+    /// It stays where it is: coordinators with one recorder share a gauge.
+    recorder: Box<PrometheusRecorder>,
 }
 
 impl Counted {
     fn new(nodes: usize) -> Counted {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let bench = metrics::with_local_recorder(&recorder, || bench(nodes));
+        let recorder = Box::new(PrometheusBuilder::new().build_recorder());
+        let bench = metrics::with_local_recorder(&*recorder, || bench(nodes));
         Counted { bench, recorder }
     }
 
@@ -163,6 +166,46 @@ async fn each_outcome_of_an_acquire_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_oldest_waiter_is_that_of_all_coordinators() {
+    let counted = Counted::new(3);
+    let Bench { clock, nodes, .. } = &counted.bench;
+    let second =
+        metrics::with_local_recorder(&*counted.recorder, || another(clock, nodes, |builder| builder));
+    let theirs = another(clock, nodes, |builder| builder).lock("r").ttl(TTL).acquire().await.unwrap();
+    let waiting = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
+    let oldest = || counted.sample("quorlock_oldest_waiter_start_time_seconds");
+    let began = oldest();
+    assert!(began > 0.0);
+    counted.bench.pass(Duration::from_secs(2)).await;
+    drop(second.lock("free").acquire().await.unwrap());
+    assert_eq!(oldest(), began, "the first coordinator's caller waits still");
+    waiting.abort();
+    counted.bench.settle().await;
+    drop(theirs);
+    drop(second);
+    counted.bench.settle().await;
+    counted.at_rest();
+}
+
+/// Of one caller that waits for the nodes, the others see only that it came before them.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_counted_as_one_behind_a_waiter_of_the_process() {
+    let counted = Counted::new(5);
+    counted.bench.nodes.iter().take(3).for_each(quorlock_testkit::MemoryNode::disconnect);
+    let waiting = counted.bench.waiting(counted.lock().wait(Wait::Forever)).await;
+    assert!(matches!(counted.lock().try_acquire().await, Err(AcquireError::Unavailable { .. })));
+    let refused = counted.lock().wait(Wait::Never).acquire().await;
+    assert!(matches!(refused, Err(AcquireError::Unavailable { .. })), "{refused:?}");
+    for (outcome, calls) in [("unavailable", 2.0), ("contended", 0.0)] {
+        let series = format!("quorlock_acquisitions_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(counted.sample(&series), calls, "{series}");
+    }
+    waiting.abort();
+    counted.bench.settle().await;
+    counted.at_rest();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_ended_in_any_way_leaves_no_gauge_up() {
     let counted = Counted::new(3);
     drop(counted.lock().acquire().await.unwrap());
@@ -203,6 +246,41 @@ async fn a_lease_ended_in_any_way_leaves_no_gauge_up() {
     assert!(lease.check().is_err());
     assert_eq!(counted.sample("quorlock_lost_total{reason=\"closed\"}"), 1.0);
     counted.at_rest();
+}
+
+/// A hold that is too short for a renewal: nothing else notices.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_its_release_finds_lost_is_counted_once() {
+    let counted = Counted::new(3);
+    for (already, (is_dropped, has_waiter)) in
+        [(false, false), (true, false), (false, true), (true, true)].into_iter().enumerate()
+    {
+        let already = u32::try_from(already).unwrap();
+        let lease = counted.lock().acquire().await.unwrap();
+        let waiter = if has_waiter {
+            Some(counted.bench.waiting(counted.lock().wait(Wait::Forever)).await)
+        } else {
+            None
+        };
+        for node in &counted.bench.nodes {
+            node.flush();
+            node.set_data("r", "theirs", quorlock::node::Expiry::In(LATE));
+        }
+        if is_dropped {
+            drop(lease);
+        } else {
+            lease.release().await.unwrap_err();
+        }
+        counted.bench.pass(LATE * 2).await;
+        let lost = counted.sample("quorlock_lost_total{reason=\"quorum_lost\"}");
+        assert_eq!(lost, f64::from(already + 1), "dropped: {is_dropped}, a waiter: {has_waiter}");
+        if let Some(waiter) = waiter {
+            counted.bench.pass(TTL).await;
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        }
+        counted.bench.pass(TTL).await;
+        counted.at_rest();
+    }
 }
 
 #[test]
@@ -272,6 +350,39 @@ async fn answers_are_counted_by_outcome_and_delay() {
     assert_eq!(of(1, "errors_total", ",kind=\"unreachable\""), 1.0);
 }
 
+/// A cluster that loses one master after another keeps its other connections.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_answers_in_part_is_no_new_connection() {
+    let clock: std::sync::Arc<dyn quorlock::runtime::Clock> = std::sync::Arc::new(TokioClock::new());
+    let node = ReportedNode::new(quorlock_testkit::memory_nodes_on(&clock, 1).remove(0));
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let builder = quorlock::Coordinator::builder().custom_nodes([node.clone()]).clock(clock.clone());
+    let _coordinator = metrics::with_local_recorder(&recorder, || builder.build().unwrap());
+    let sample = |metric: &str| {
+        let start = format!("quorlock_node_{metric}{{");
+        let samples = samples(&recorder.handle());
+        samples.into_iter().find_map(|(series, value)| series.starts_with(&start).then_some(value)).unwrap()
+    };
+    let identity = std::sync::Arc::new(Identity::new("one", clock.now(), TTL * 100));
+    let connected = || ConnectionState::Connected(identity.clone());
+    let gone = |reason: &'static str| NodeError::Unreachable { reason: reason.into() };
+    for (state, up, connects) in [
+        (connected(), 1.0, 1.0),
+        (ConnectionState::Partial(gone("connection ended")), 1.0, 1.0),
+        (ConnectionState::Partial(gone("connection refused")), 1.0, 1.0),
+        (connected(), 1.0, 1.0),
+        (ConnectionState::Lost(gone("connection refused")), 0.0, 1.0),
+        (ConnectionState::Partial(gone("connection refused")), 1.0, 2.0),
+        (ConnectionState::Stalled(gone("no answer")), 0.0, 2.0),
+        (ConnectionState::Partial(gone("connection refused")), 1.0, 2.0),
+        (connected(), 1.0, 2.0),
+    ] {
+        let shown = format!("{state:?}");
+        node.report(state);
+        assert_eq!((sample("up"), sample("connects_total")), (up, connects), "{shown}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_disputed_number_is_counted_as_written_back() {
     let counted = Counted::new(3);
@@ -290,7 +401,7 @@ async fn a_class_is_counted_apart_and_a_resource_is_never_named() {
     let counted = Counted::new(3);
     let lock = || {
         let lock = counted.bench.coordinator.lock("secret-resource").ttl(TTL);
-        metrics::with_local_recorder(&counted.recorder, || lock.metrics_class("orders"))
+        metrics::with_local_recorder(&*counted.recorder, || lock.metrics_class("orders"))
     };
     let lease = lock().acquire().await.unwrap();
     assert_eq!(counted.sample("quorlock_held{class=\"orders\"}"), 1.0);
@@ -320,7 +431,7 @@ fn a_class_is_counted_apart_without_async_as_well() {
 #[tokio::test(start_paused = true)]
 async fn the_listed_metrics_are_the_counted_metrics() {
     let counted = Counted::new(3);
-    let lock = metrics::with_local_recorder(&counted.recorder, || counted.lock().metrics_class("orders"));
+    let lock = metrics::with_local_recorder(&*counted.recorder, || counted.lock().metrics_class("orders"));
     let lease = lock.acquire().await.unwrap();
     counted.bench.pass(TTL / 2).await;
     drop(lease);
@@ -349,7 +460,7 @@ async fn the_listed_metrics_are_the_counted_metrics() {
 #[tokio::test(start_paused = true)]
 async fn the_values_of_labels_are_those_of_the_page() {
     let counted = Counted::new(3);
-    let lease = metrics::with_local_recorder(&counted.recorder, || counted.lock()).acquire().await.unwrap();
+    let lease = metrics::with_local_recorder(&*counted.recorder, || counted.lock()).acquire().await.unwrap();
     counted.bench.pass(TTL / 2).await;
     drop(lease);
     counted.bench.settle().await;

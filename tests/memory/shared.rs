@@ -180,6 +180,8 @@ async fn s5_while_a_writer_waits_new_readers_wait_too() {
     bench.pass(TTL * 2).await;
     assert_eq!(ann.check(), Ok(()), "it renews itself");
     assert!(bench.reader().try_acquire().await.unwrap().is_none());
+    let refused = bench.reader().wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(refused.to_string().starts_with("other clients come first for `r`"), "{refused}");
     let ben = acquiring(bench.reader().wait(Wait::Forever));
     bench.pass(TTL).await;
     assert!(!ben.is_finished());

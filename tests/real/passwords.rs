@@ -19,6 +19,27 @@ async fn allow(servers: &Servers, passwords: &[String]) {
     }
 }
 
+/// As on every other kind of node, the user of the builder does not depend on where the password is.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_user_of_the_builder_logs_in_with_the_password_of_the_address() {
+    let servers = Servers::start(1).await.unwrap();
+    allow(&servers, &["of-the-address".to_owned()]).await;
+    let port = servers[0].port();
+    let coordinator = |url: String| {
+        let builder = Coordinator::builder().nodes([url]).username("locks");
+        builder.restart_guard(RestartGuard::Off).build().unwrap()
+    };
+    let named = coordinator(format!("redis://:of-the-address@127.0.0.1:{port}"));
+    let lease = named.lock("r").acquire().await.unwrap();
+    let clients = servers[0].command(&["CLIENT", "LIST"]).await.unwrap().to_string();
+    assert!(clients.contains("user=locks"), "{clients}");
+    lease.release().await.unwrap();
+
+    let without = coordinator(format!("redis://127.0.0.1:{port}"));
+    let refused = without.lock("r").acquire().await.unwrap_err().to_string();
+    assert!(refused.contains("there is a user but no password"), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_that_rotates_every_two_seconds_under_64_tasks_costs_no_lock() {
     let (servers, file) = (Servers::start(3).await.unwrap(), PasswordFile::new());

@@ -72,12 +72,12 @@ pub(crate) const OWN: [(&str, &str, &str); 8] = [
     (
         SUCCEEDED,
         "s",
-        "When the command last ended with 0 here, since 1970; --metrics-file keeps it over runs",
+        "When the command last ended with 0 and its lock here, since 1970; --metrics-file keeps it over runs",
     ),
     (
         FAILED,
         "s",
-        "When it last ended otherwise, was stopped or could not begin, unless the lock was held, since 1970; kept as well",
+        "When it last ended otherwise, lost its lock or could not begin, unless the lock was held, since 1970; kept as well",
     ),
 ];
 
@@ -166,10 +166,10 @@ pub(crate) fn waited(waited: Duration) {
     gauge!(WAITED).set(waited);
 }
 
-/// Records the end of the command: `None` if it was stopped because of its lock.
-pub(crate) fn command_ended(code: Option<u8>) {
+/// Records the end of the command: `None` if it was stopped because of its lock. The release may have found the lock lost.
+pub(crate) fn command_ended(code: Option<u8>, was_lost: bool) {
     gauge!(STOPPED).set(u8::from(code.is_none()));
-    gauge!(if code == Some(0) { SUCCEEDED } else { FAILED }).set(SystemClock::default().wall());
+    gauge!(if code == Some(0) && !was_lost { SUCCEEDED } else { FAILED }).set(SystemClock::default().wall());
     if let Some(code) = code {
         gauge!(COMMAND_CODE).set(code);
     }

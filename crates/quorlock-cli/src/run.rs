@@ -203,13 +203,14 @@ impl<'a> Guarded<'a> {
         metrics::holds(Some(lease.clone()));
         let (ended, interrupted) = watch::until_ended(job, &lease, notice, signals, *report).await?;
         metrics::holds(None);
-        metrics::command_ended(match ended {
-            Ended::ByItself(status) => Some(code_of(status)),
-            Ended::Stopped { .. } => None,
-        });
         // Only now that no process of the command is left.
         let released = slot.end((wanted, lease), &run, ended, *report).await;
         drop(mark);
+        let code = match ended {
+            Ended::ByItself(status) => Some(code_of(status)),
+            Ended::Stopped { .. } => None,
+        };
+        metrics::command_ended(code, released.is_err());
         if let (Ok(()), Ended::Stopped { reason, .. }) = (&released, ended) {
             metrics::lost(reason);
         }

@@ -136,7 +136,7 @@ impl DatabaseUrl {
         }
         let place = place.ok_or_else(|| wrong("has no host", FORM))?;
         if cfg!(not(feature = "tls")) && database.encrypted {
-            return Err(AddressError::NoTls);
+            return Err(without_tls());
         }
         database.host = if place.starts_with('/') {
             Host::Folder(PathBuf::from(&*place))
@@ -213,6 +213,11 @@ fn encrypted(mode: &str) -> Result<bool, (&'static str, &'static str)> {
     }
 }
 
+fn without_tls() -> AddressError {
+    let problem = "asks for TLS, and this program was built without the feature `tls` of quorlock-postgres";
+    AddressError::malformed("postgres://…", problem, "enable it, or the feature `tls` of quorlock-kinds")
+}
+
 /// The name of a node: without password and user.
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,7 +282,17 @@ mod tests {
         assert_eq!((url.user.as_deref(), url.password.as_deref()), (Some("anna"), Some("se,cret")));
         assert_eq!((url.database.as_deref(), url.connections), (Some("orders"), 2));
         assert_eq!(read("postgresql://[::1]").server(), "[::1]:5432");
-        assert!(read("postgres://db/x?sslmode=verify-full").encrypted);
+    }
+
+    #[test]
+    fn tls_needs_the_feature_of_this_crate() {
+        let parsed = DatabaseUrl::parse("postgres://db/x?sslmode=verify-full");
+        if cfg!(feature = "tls") {
+            assert!(parsed.unwrap().encrypted);
+        } else {
+            let refused = parsed.unwrap_err().to_string();
+            assert!(refused.contains("the feature `tls` of quorlock-postgres"), "{refused}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::engine::lease_state::LeaseState;
 use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
 use crate::quorum::round::Followed;
-use crate::telemetry::Loss;
+use crate::telemetry::{LockMeter, Loss};
 use quorlock_protocol::machine::KeyStates;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{COOLDOWN, HoldEnd, Mode, Moment, Verdict};
@@ -46,7 +46,7 @@ impl Keeper {
             }
             cleanup.leave(self.runtime.clone());
             self.log(hold, if is_lost { HoldEnd::QuorumLost } else { HoldEnd::Released });
-            if is_lost { Err(lost_before(&self.state)) } else { Ok(()) }
+            if is_lost { Err(lost_before(&self.state, &self.meter)) } else { Ok(()) }
         }
     }
 
@@ -134,9 +134,10 @@ impl Keeper {
 }
 
 /// Records that the nodes had lost the key before the holder released it.
-pub(super) fn lost_before(state: &LeaseState) -> Lost {
+pub(super) fn lost_before(state: &LeaseState, meter: &LockMeter) -> Lost {
     let lost = Lost::new(state.resource.clone(), LossReason::QuorumLost);
     warn!(resource = %lost.resource, token = %state.token().short(), reason = %lost.reason, "lease lost before its release");
+    meter.lost(Loss::QuorumLost);
     lost
 }
 

@@ -275,19 +275,23 @@ impl Keeper {
         round: &Arc<Driven<Attempt>>,
         valid_until: Moment,
     ) {
-        let Some(reply) = reply else { return };
+        let answer = move |outcome| {
+            if let Some(reply) = reply {
+                drop(reply.send(outcome));
+            }
+        };
         if !round.with(|round, _| replaced.has_lost(round.round())) {
-            drop(reply.send(Ok(())));
-            return;
+            return answer(Ok(()));
         }
         // Nearly never. A single node without the key is no loss: the others decide, and the next holder does not wait.
-        let (engine, round, state) = (self.engine.clone(), round.clone(), self.state.clone());
-        let answer = async move {
+        let (engine, round, state, meter) =
+            (self.engine.clone(), round.clone(), self.state.clone(), self.meter.clone());
+        let judge = async move {
             round.settled().await;
             let now = engine.now();
             let lost = round.with(|round, nodes| replaced.was_lost(nodes, round.round(), valid_until, now));
-            drop(reply.send(if lost { Err(lost_before(&state)) } else { Ok(()) }));
+            answer(if lost { Err(lost_before(&state, &meter)) } else { Ok(()) });
         };
-        self.engine.tasks.spawn(answer, &self.runtime);
+        self.engine.tasks.spawn(judge, &self.runtime);
     }
 }

@@ -9,7 +9,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, NoTls};
 
 use self::story::STORY;
-use super::page::{CREATE_GUARD_TABLE, CREATE_SHARED_TABLE, GUARD, READ_GUARD, UPDATE, WRITE_GUARD, written};
+use super::page::{
+    CREATE_GUARD_TABLE, CREATE_SHARED_TABLE, GUARD, READ_CHECK, READ_GUARD, UPDATE, WRITE_GUARD, written,
+};
 
 #[path = "../../memory/fence/story.rs"]
 mod story;
@@ -39,6 +41,7 @@ async fn the_checks_hold_in_postgresql() {
     database.a_guard_that_refuses_still_locks_its_row().await;
     database.a_check_in_a_separate_statement_is_no_check().await;
     database.two_marks_admit_readers_and_writers_in_lock_order().await;
+    database.a_reader_without_the_lock_sees_all_of_a_later_write_or_nothing().await;
 }
 
 struct Database {
@@ -100,6 +103,30 @@ impl Database {
             let rows = client.execute(guard, &[&"account/7", &i64::from(token(number))]).await.unwrap();
             assert_eq!(written(rows, token(number)).is_ok(), is_let_in, "{number}");
         }
+    }
+
+    /// Its guard is in a transaction of its own, before the one that reads.
+    async fn a_reader_without_the_lock_sees_all_of_a_later_write_or_nothing(&self) {
+        let (mut reader, writer) = self.anna_and_ben("READ COMMITTED").await;
+        reader.batch_execute("DELETE FROM quorlock_fence_shared").await.unwrap();
+        let show = async |client: &Client, guard: &str, number: u64| {
+            let rows = client.execute(guard, &[&"account/7", &i64::from(token(number))]).await.unwrap();
+            written(rows, token(number)).unwrap();
+        };
+        show(&reader, *READ_GUARD, 34).await;
+        let reading = async |reader: &mut Client| {
+            reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+            let admitted = reader.query(*READ_CHECK, &[&"account/7", &34_i64]).await.unwrap();
+            !admitted.is_empty()
+        };
+        assert!(reading(&mut reader).await);
+        writer.batch_execute("BEGIN").await.unwrap();
+        show(&writer, *WRITE_GUARD, 35).await;
+        writer.batch_execute("UPDATE account SET balance = 70; COMMIT").await.unwrap();
+        let balance: i64 = reader.query_one("SELECT balance FROM account", &[]).await.unwrap().get(0);
+        assert_eq!(balance, 100, "as it was when the reader was admitted");
+        reader.batch_execute("COMMIT").await.unwrap();
+        assert!(!reading(&mut reader).await, "it is late now");
     }
 
     async fn a_late_update_waits_and_finds_the_newer_token(&self, isolation: &str) {

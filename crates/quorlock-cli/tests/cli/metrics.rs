@@ -236,6 +236,27 @@ async fn a_lost_lock_is_counted_once() {
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("quorum_lost", 1)]);
 }
 
+#[tokio::test]
+async fn a_lock_that_the_release_finds_lost_is_counted_and_the_run_failed() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (path, gate) = (folder.path().join("job.prom"), folder.path().join("gate"));
+    let options = ["--metrics-file", path.to_str().unwrap()];
+    let script = format!("echo started; until test -e {}; do sleep 0.05; done", gate.display());
+    let running = run(&servers, &options, &script).start();
+    running.lines(1).await;
+    for server in servers.iter().take(2) {
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
+    }
+    std::fs::write(gate, "").unwrap();
+    running.end().await.expect(76);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(lost(&text), [("quorum_lost", 1)]);
+    assert_eq!(sample(&text, "quorlock_run_command_stopped"), "0");
+    assert!(text.contains("quorlock_run_last_failure_timestamp_seconds"), "{text}");
+    assert!(!text.contains("quorlock_run_last_success_timestamp_seconds"), "{text}");
+}
+
 /// Returns the number of lost leases, for each reason that occurred.
 fn lost(text: &str) -> Vec<(&'static str, u64)> {
     let times =

@@ -5,6 +5,7 @@
 
 mod contract;
 mod faults;
+mod fence;
 mod hostile;
 mod login;
 mod moves;

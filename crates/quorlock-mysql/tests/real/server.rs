@@ -43,8 +43,13 @@ impl Server {
     }
 
     async fn root(&self) -> Result<Conn, mysql_async::Error> {
+        Conn::new(self.opts()).await
+    }
+
+    /// The options of a connection as an administrator.
+    pub(crate) fn opts(&self) -> OptsBuilder {
         let socket = self.folder().join("socket").display().to_string();
-        Conn::new(OptsBuilder::default().user(Some("root")).socket(Some(socket))).await
+        OptsBuilder::default().user(Some("root")).socket(Some(socket))
     }
 
     /// Executes a statement as an administrator.
