@@ -108,6 +108,7 @@ Exit codes:
   0    every expectation of every scenario held
   1    an expectation did not hold
   64   invalid arguments
+  69   every scenario was skipped: no verdict
   78   a scenario or a record cannot be read
   125  quorlock-chaos itself failed: no verdict
   130  interrupted: no verdict";

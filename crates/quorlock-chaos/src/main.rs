@@ -224,8 +224,11 @@ fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -
     Ok(())
 }
 
-/// Returns the exit code: whether every expectation held.
+/// Returns the exit code: whether every expectation held, if there was any.
 fn code(outcomes: &[Outcome]) -> u8 {
+    if outcomes.is_empty() {
+        return exit::UNAVAILABLE;
+    }
     if outcomes.iter().all(|outcome| outcome.passed) { exit::HELD } else { exit::FAILED }
 }
 
