@@ -57,7 +57,8 @@ pub(crate) struct RunArgs {
     /// ./quorlock-chaos-failed]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
-    /// Use the servers of this running compose project instead of starting new ones
+    /// Use the servers of this running compose project instead of starting new ones: deletes all their
+    /// data
     #[arg(long, value_name = "FOLDER")]
     pub(crate) compose: Option<PathBuf>,
     /// Print only the verdict

@@ -88,6 +88,7 @@ impl Run<'_> {
         if let Some(reason) = self.missing(&*masters) {
             return Ok(Ran::Skipped(reason));
         }
+        masters.prepare().await.map_err(Failure::to("prepare the servers"))?;
         write("schedule.txt", &self.shown(&plan, masters.memory()))?;
         let recorder =
             Recorder::at(&folder.join("history/director.jsonl")).map_err(Failure::to("write the record"))?;
