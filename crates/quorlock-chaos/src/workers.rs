@@ -1,9 +1,9 @@
 //! The worker processes of a run: started, stopped, killed and replaced.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
@@ -71,8 +71,7 @@ impl Workers {
             reports.lives
         };
         let orders = Orders { life, ..slot.orders.clone() };
-        let log = self.logs.join(format!("{}.log", worker_name(number)));
-        let log = File::options().create(true).append(true).open(log)?;
+        let log = File::options().create(true).append(true).open(self.log(number))?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("worker")
             .stdin(Stdio::piped())
@@ -111,6 +110,31 @@ impl Workers {
         self.signal(number, Signal::SIGCONT).await
     }
 
+    /// Returns how a worker has exited, if one has.
+    pub(crate) async fn exited(&self) -> Option<String> {
+        for (number, slot) in self.slots.iter().enumerate() {
+            let mut running = slot.running.lock().await;
+            let status = running.as_mut().and_then(|running| running.child.try_wait().ok().flatten());
+            if let Some(status) = status {
+                return Some(self.how_it_ended(number, status));
+            }
+        }
+        None
+    }
+
+    /// Returns a message with the last line of its log, which says why.
+    fn how_it_ended(&self, number: usize, status: ExitStatus) -> String {
+        let name = worker_name(number);
+        let log = fs::read(self.log(number)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let last = log.lines().next_back().map_or_else(String::new, |line| format!(": {line}"));
+        format!("{name} ended with {status}{last}")
+    }
+
+    fn log(&self, number: usize) -> PathBuf {
+        self.logs.join(format!("{}.log", worker_name(number)))
+    }
+
     /// Makes all workers finish their work and exit. Returns a message for each that did not within `patience`.
     pub(crate) async fn finish(&self, patience: std::time::Duration) -> Vec<String> {
         for slot in &self.slots {
@@ -129,7 +153,7 @@ impl Workers {
             };
             match ended {
                 Some(Ok(status)) if status.success() => {}
-                Some(Ok(status)) => odd.push(format!("{} ended with {status}", worker_name(number))),
+                Some(Ok(status)) => odd.push(self.how_it_ended(number, status)),
                 Some(Err(error)) => odd.push(format!("{}: {error}", worker_name(number))),
                 None => odd.push(format!("{} did not end within {patience:?}", worker_name(number))),
             }

@@ -211,6 +211,25 @@ fn a_forged_record_is_detected() {
 }
 
 #[test]
+fn a_run_that_cannot_begin_says_why_and_keeps_its_logs_and_the_outcomes_before() {
+    let folder = folder();
+    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
+    let brief = scenario(&folder, "brief", "summary = 'x'\n[locks]\nttl = '3ms'\n[load]\nworkers = 1");
+    let arguments = ["--scenario", &calm, "--scenario", &brief, "--duration", "1s", "--seed", "9"];
+    let run = chaos(&[&arguments[..], &["--json", "out.json"]].concat(), folder.path());
+    let output = text(&run);
+    assert_eq!(run.status.code(), Some(125), "{output}");
+    let why = "a TTL of 3ms is too short";
+    assert!(output.contains("worker-1 ended with exit status: 125") && output.contains(why), "{output}");
+    let log = fs::read_to_string(folder.path().join("quorlock-chaos-failed/brief-9/logs/worker-1.log"));
+    assert!(log.unwrap().contains(why) && output.contains("quorlock-chaos-failed/brief-9"), "{output}");
+    let outcomes: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(outcomes[0]["scenario"], "calm");
+    assert!(output.contains("1 scenarios, "), "the table of what ran: {output}");
+}
+
+#[test]
 fn a_record_with_too_little_to_judge_is_not_passed() {
     let folder = folder();
     let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
