@@ -242,19 +242,36 @@ fn code(outcomes: &[Outcome]) -> u8 {
     if outcomes.iter().all(|outcome| outcome.passed) { exit::HELD } else { exit::FAILED }
 }
 
-/// Runs `work` until it is done or SIGINT or SIGTERM arrives. Servers and workers are killed when
+/// Runs `work` until it is done or SIGINT, SIGTERM or SIGHUP arrives. Servers and workers are killed when
 /// `work` is dropped.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let listen = |kind| signal(kind).map_err(Failure::to("receive signals"));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut hangup = (!ignores_hangup()).then(|| listen(SignalKind::hangup())).transpose()?;
+    let hung_up = async {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
         _ = interrupt.recv() => Err(Failure::Interrupted),
         _ = terminate.recv() => Err(Failure::Interrupted),
+        _ = hung_up => Err(Failure::Interrupted),
         done = work => done,
     }
+}
+
+/// Whether SIGHUP is ignored, as by `nohup`, so that a run outlives its terminal. True where the system does not
+/// say.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_none_or(|mask| mask & 1 != 0)
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
