@@ -269,9 +269,12 @@ impl Run<'_> {
         complaints.extend(environment.workers.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
         progress.says("looking for keys left on the nodes");
         let over = clock.now() + GRACE + LOOKS_EVERY;
-        while inspector::inspect(environment).await > 0 && clock.now() < over {
+        let mut last = inspector::inspect(environment).await;
+        while (last.keys > 0 || !last.failed.is_empty()) && clock.now() < over {
             clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
+            last = inspector::inspect(environment).await;
         }
+        complaints.extend(last.failed);
         let left_behind = self.left_behind(environment).await;
         Ok(RunMetadata {
             scenario: self.scenario.name.clone(),

@@ -10,7 +10,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use quorlock_testkit::{Servers, patience};
+use quorlock_testkit::{Kind, Servers, patience};
 
 use self::engine::Engine;
 use self::project::Project;
@@ -117,6 +117,14 @@ esac
     assert!((code, kept) == (Some(69), 5) && words.contains("it needs 3 masters"), "{kept} {words}");
     let (code, words, kept) = chaos("five.toml").await?;
     assert!((code, kept) == (Some(0), 0) && words.contains("in containers"), "{kept} {words}");
+
+    // A node that cannot be searched for keys that were left proves nothing.
+    if matches!(masters.kind(), Kind::Program { .. }) {
+        masters[4].command(&["ACL", "SETUSER", "default", "-keys"]).await?;
+        let (code, words, _) = chaos("five.toml").await?;
+        let complaint = "node-5 could not be searched for keys: KEYS: NOPERM";
+        assert!(code == Some(1) && words.contains(complaint), "{words}");
+    }
     Ok(())
 }
 
