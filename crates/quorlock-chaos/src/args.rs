@@ -57,7 +57,8 @@ pub(crate) struct RunArgs {
     /// ./quorlock-chaos-failed]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
-    /// Use the servers of this running compose project instead of starting new ones
+    /// Use the servers of this running compose project instead of starting new ones: deletes all their
+    /// data
     #[arg(long, value_name = "FOLDER")]
     pub(crate) compose: Option<PathBuf>,
     /// Print only the verdict
@@ -108,6 +109,7 @@ Exit codes:
   0    every expectation of every scenario held
   1    an expectation did not hold
   64   invalid arguments
+  69   every scenario was skipped: no verdict
   78   a scenario or a record cannot be read
   125  quorlock-chaos itself failed: no verdict
   130  interrupted: no verdict";

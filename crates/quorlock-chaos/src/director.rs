@@ -88,6 +88,7 @@ impl Run<'_> {
         if let Some(reason) = self.missing(&*masters) {
             return Ok(Ran::Skipped(reason));
         }
+        masters.prepare().await.map_err(Failure::to("prepare the servers"))?;
         write("schedule.txt", &self.shown(&plan, masters.memory()))?;
         let recorder =
             Recorder::at(&folder.join("history/director.jsonl")).map_err(Failure::to("write the record"))?;
@@ -96,12 +97,10 @@ impl Run<'_> {
             Register::start(checks, recorder.clone()).await.map_err(Failure::to("start the register"))?;
         let environment =
             self.set_up(masters, &register, recorder, folder).await.map_err(Failure::to("set up the run"))?;
-        let metadata = self.play(&environment, &plan, progress).await?;
-        environment
-            .masters
-            .keep_logs(&folder.join("logs"))
-            .await
-            .map_err(Failure::to("keep the logs of the servers"))?;
+        let played = self.play(&environment, &plan, progress).await;
+        let kept = environment.masters.keep_logs(&folder.join("logs")).await;
+        let metadata = played?;
+        kept.map_err(Failure::to("keep the logs of the servers"))?;
         metadata.write(folder)?;
         Ok(Ran::Done(Box::new(metadata)))
     }
@@ -224,7 +223,7 @@ impl Run<'_> {
             environment.workers.start(number).await.map_err(Failure::to("start the workers"))?;
         }
         progress.says("waiting until every worker has acquired a lock");
-        self.everyone(environment, Moment::ORIGIN, START).await?;
+        self.everyone(environment, Moment::ORIGIN, START).await.map_err(Failure::to("begin the run"))?;
 
         let began = clock.now();
         let injector = Injector {
@@ -270,9 +269,12 @@ impl Run<'_> {
         complaints.extend(environment.workers.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
         progress.says("looking for keys left on the nodes");
         let over = clock.now() + GRACE + LOOKS_EVERY;
-        while inspector::inspect(environment).await > 0 && clock.now() < over {
+        let mut last = inspector::inspect(environment).await;
+        while (last.keys > 0 || !last.failed.is_empty()) && clock.now() < over {
             clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
+            last = inspector::inspect(environment).await;
         }
+        complaints.extend(last.failed);
         let left_behind = self.left_behind(environment).await;
         Ok(RunMetadata {
             scenario: self.scenario.name.clone(),
@@ -337,16 +339,15 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until every worker has acquired its own lock by an attempt that began after `since`.
-    async fn everyone(
-        &self,
-        environment: &Environment,
-        since: Moment,
-        patience: Duration,
-    ) -> Result<(), Failure> {
-        let what = "see every worker get a lock";
-        let all = async || environment.workers.status().iter().all(|status| status.fresh > of(since));
-        quorlock_servers::eventually(what, patience, all).await.map_err(Failure::to(what))
+    /// Waits until every worker has acquired its own lock by an attempt that began after `since`. Fails when
+    /// a worker has exited.
+    async fn everyone(&self, environment: &Environment, since: Moment, patience: Duration) -> io::Result<()> {
+        let workers = &environment.workers;
+        let ready = async || match workers.exited().await {
+            Some(how) => Some(Err(io::Error::other(how))),
+            None => workers.status().iter().all(|status| status.fresh > of(since)).then_some(Ok(())),
+        };
+        quorlock_servers::find_eventually("every worker to get a lock", patience, ready).await?
     }
 
     /// Returns the schedule as text.

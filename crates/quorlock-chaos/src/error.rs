@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     /// No scenario was named.
     #[error("name a scenario with --scenario, or run --all; --list lists them")]
     NothingToDo,
-    /// SIGINT or SIGTERM was received.
+    /// SIGINT, SIGTERM or SIGHUP was received.
     #[error("interrupted by a signal: no verdict")]
     Interrupted,
 }

@@ -5,22 +5,39 @@ use quorlock_history::{Stamp, What};
 use crate::environment::{Environment, node_name};
 use crate::record::stamp;
 
-/// Inspects every node that has no fault and records what it stores. Returns the number of lock keys.
-pub(crate) async fn inspect(environment: &Environment) -> usize {
-    let mut keys = 0;
+/// What an inspection has found.
+#[derive(Default)]
+pub(crate) struct Inspected {
+    /// The number of lock keys.
+    pub(crate) keys: usize,
+    /// A message for each node that has no fault and could not be read.
+    pub(crate) failed: Vec<String>,
+}
+
+/// Inspects every node that has no fault and records what it stores.
+pub(crate) async fn inspect(environment: &Environment) -> Inspected {
+    let mut inspected = Inspected::default();
     for number in environment.sound_nodes() {
         let at = stamp();
-        let Ok(seen) = environment.masters.inspect(number, &node_name(number)).await else { continue };
+        let name = node_name(number);
+        let seen = environment.masters.inspect(number, &name).await;
         // A fault began meanwhile: the reads may be partly before and partly after it.
         if !environment.sound_nodes().contains(&number) {
             continue;
         }
-        keys += seen.iter().filter(|what| matches!(what, What::Key { .. })).count();
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(error) => {
+                inspected.failed.push(format!("{name} could not be searched for keys: {error}"));
+                continue;
+            }
+        };
+        inspected.keys += seen.iter().filter(|what| matches!(what, What::Key { .. })).count();
         for what in seen {
             record(environment, at, what);
         }
     }
-    keys
+    inspected
 }
 
 fn record(environment: &Environment, at: Stamp, what: What) {

@@ -12,6 +12,7 @@ use crate::figures;
 use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
 use crate::run_metadata::RunMetadata;
 use crate::scenario::{Scenario, lock_name};
+use crate::workers::worker_name;
 
 mod latency;
 
@@ -35,7 +36,7 @@ pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &Histo
     let report = check(history, &expect);
     let probes = Probes::of(history, metadata, scenario.nodes);
     let writes = late_writes(history);
-    let verdicts = verdicts(scenario, metadata, &report, &probes);
+    let verdicts = verdicts(scenario, metadata, history, &report, &probes);
     let micros = |at: Stamp| micros(at, metadata);
     let broken = report.violations.iter().map(|violation| Broken {
         check: violation.check(),
@@ -80,6 +81,7 @@ pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &Histo
 fn verdicts(
     scenario: &Scenario,
     metadata: &RunMetadata,
+    history: &History,
     report: &Report,
     probes: &Probes<'_>,
 ) -> Vec<Verdict> {
@@ -103,6 +105,21 @@ fn verdicts(
         seen.renewals,
         seen.accepted + seen.refused,
         seen.keys
+    );
+    // A record without holds breaks no promise, and proves none.
+    let of_each = holds_of_each_worker(history, metadata);
+    let idle: Vec<_> = (0..).zip(&of_each).filter(|(_, holds)| **holds == 0).collect();
+    say(
+        "every worker held locks",
+        !of_each.is_empty() && idle.is_empty(),
+        match of_each.iter().min() {
+            Some(least) if idle.is_empty() => format!("each at least {least}"),
+            Some(_) => {
+                let names = idle.iter().map(|(number, _)| worker_name(*number)).collect::<Vec<_>>();
+                format!("none by {}", names.join(", "))
+            }
+            None => "there are no workers".to_owned(),
+        },
     );
     let promise = if expect.violations.is_empty() { "no violation" } else { "no other violation" };
     let found = unexpected.iter().map(|&check| format!("{check}: {}", count(check))).collect::<Vec<_>>();
@@ -196,6 +213,17 @@ fn faults(metadata: &RunMetadata) -> Vec<FaultSpan> {
     let mut spans: Vec<FaultSpan> = metadata.faults.iter().map(span).collect();
     spans.sort_by_key(|span| span.from_micros);
     spans
+}
+
+/// Returns how many holds the record has of each worker.
+fn holds_of_each_worker(history: &History, metadata: &RunMetadata) -> Vec<usize> {
+    let mut counts = vec![0; metadata.workers.len()];
+    for hold in quorlock_history::holds(history) {
+        if let Some(count) = number(hold.client.as_str()).and_then(|number| counts.get_mut(number)) {
+            *count += 1;
+        }
+    }
+    counts
 }
 
 /// Returns the holds of contended locks, thinned out to what can be drawn; holds that were not

@@ -138,8 +138,12 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
     let runtime = runtime.map_err(Failure::to("start the async runtime"))?;
     let several = scenarios.len() > 1;
     let mut all = Outcomes::default();
+    let mut failure = None;
     for scenario in &scenarios {
-        runtime.block_on(unless_interrupted(run_one(scenario, args, &mut all)))?;
+        failure = runtime.block_on(unless_interrupted(run_one(scenario, args, &mut all))).err();
+        if failure.is_some() {
+            break;
+        }
         if let Some(outcome) = all.outcomes.last().filter(|outcome| outcome.scenario == scenario.name)
             && (!several || !outcome.passed)
             && !args.quiet
@@ -150,7 +154,9 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
     if several || all.outcomes.is_empty() || args.quiet {
         print!("{}", summary::overview(&all.outcomes, &all.skipped));
     }
-    write_files(&all.outcomes, args.json.as_deref(), args.html.as_deref())?;
+    let written = write_files(&all.outcomes, args.json.as_deref(), args.html.as_deref());
+    // The outcomes before a failure have been printed and written.
+    failure.map_or(written, Err)?;
     Ok(code(&all.outcomes))
 }
 
@@ -177,24 +183,28 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
     };
     let ran = run.run(masters, folder.path(), &progress).await;
     progress.end();
-    let outcome = match ran? {
-        Ran::Skipped(reason) => {
+    let outcome = match ran {
+        Ok(Ran::Skipped(reason)) => {
             all.skipped.push((scenario.name.clone(), reason));
             return Ok(());
         }
-        Ran::Done(metadata) => judge::judge(scenario, &metadata, &run_metadata::history(folder.path())?),
+        Ok(Ran::Done(metadata)) => {
+            run_metadata::history(folder.path()).map(|history| judge::judge(scenario, &metadata, &history))
+        }
+        Err(failure) => Err(failure),
     };
     let keep = match &args.keep {
         Some(keep) => Some(keep.join(&scenario.name)),
-        None if outcome.passed => None,
+        None if outcome.as_ref().is_ok_and(|outcome| outcome.passed) => None,
         None => Some(Path::new(FAILED_RUNS).join(format!("{}-{seed}", scenario.name))),
     };
-    if let Some(keep) = keep {
+    let kept = keep.map_or(Ok(()), |keep| {
         copy(folder.path(), &keep).map_err(Failure::to(format!("keep the record in {}", keep.display())))?;
         eprintln!("the record of {} is in {}", printable(&scenario.name), printable(&keep.to_string_lossy()));
-    }
-    all.outcomes.push(outcome);
-    Ok(())
+        Ok(())
+    });
+    all.outcomes.push(outcome?);
+    kept
 }
 
 /// The folder for the records of failed runs.
@@ -224,24 +234,44 @@ fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -
     Ok(())
 }
 
-/// Returns the exit code: whether every expectation held.
+/// Returns the exit code: whether every expectation held, if there was any.
 fn code(outcomes: &[Outcome]) -> u8 {
+    if outcomes.is_empty() {
+        return exit::UNAVAILABLE;
+    }
     if outcomes.iter().all(|outcome| outcome.passed) { exit::HELD } else { exit::FAILED }
 }
 
-/// Runs `work` until it is done or SIGINT or SIGTERM arrives. Servers and workers are killed when
+/// Runs `work` until it is done or SIGINT, SIGTERM or SIGHUP arrives. Servers and workers are killed when
 /// `work` is dropped.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let listen = |kind| signal(kind).map_err(Failure::to("receive signals"));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut hangup = (!ignores_hangup()).then(|| listen(SignalKind::hangup())).transpose()?;
+    let hung_up = async {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
         _ = interrupt.recv() => Err(Failure::Interrupted),
         _ = terminate.recv() => Err(Failure::Interrupted),
+        _ = hung_up => Err(Failure::Interrupted),
         done = work => done,
     }
+}
+
+/// Whether SIGHUP is ignored, as by `nohup`, so that a run outlives its terminal. True where the system does not
+/// say.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_none_or(|mask| mask & 1 != 0)
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {

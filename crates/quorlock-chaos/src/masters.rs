@@ -113,6 +113,11 @@ pub(crate) trait Masters: Send + Sync {
     /// The reason if they cannot.
     fn offers(&self, need: Need) -> Result<(), String>;
 
+    /// Prepares them for a run that they can serve.
+    fn prepare(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Sends SIGKILL and waits for the exit.
     fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>>;
 

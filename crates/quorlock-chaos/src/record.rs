@@ -9,7 +9,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_history::{Event, Stamp, What};
 
-/// Writes each event to a file with a write call of its own, so that a killed process loses no event that
+/// Writes events to a file immediately, so that a killed process loses no event that
 /// it acted upon.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
@@ -29,15 +29,20 @@ impl Recorder {
     }
 
     /// Records an event with this time.
+    pub(crate) fn record_at(&self, at: Stamp, what: What) {
+        self.record_all([(at, what)]);
+    }
+
+    /// Records events in one write: all of them, or none if the process is killed.
     ///
     /// # Panics
     ///
     /// If the write fails: a record with gaps would prove nothing.
     #[expect(clippy::panic, reason = "a full disk must not pass for a correct lock")]
-    pub(crate) fn record_at(&self, at: Stamp, what: What) {
-        let line = Event::new(at, what).to_line();
+    pub(crate) fn record_all(&self, events: impl IntoIterator<Item = (Stamp, What)>) {
+        let lines: String = events.into_iter().map(|(at, what)| Event::new(at, what).to_line()).collect();
         let mut file = self.file.lock();
-        if let Err(error) = file.write_all(line.as_bytes()) {
+        if let Err(error) = file.write_all(lines.as_bytes()) {
             panic!("cannot write the record: {error}");
         }
     }

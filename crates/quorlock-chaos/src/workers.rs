@@ -1,9 +1,9 @@
 //! The worker processes of a run: started, stopped, killed and replaced.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use quorlock::runtime;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
+use quorlock_servers::Watched;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
@@ -33,6 +34,8 @@ struct Slot {
 
 struct Running {
     child: Child,
+    /// A worker that a fault has stopped does not notice that its stdin has ended.
+    _watched: Option<Watched>,
     orders: Option<ChildStdin>,
 }
 
@@ -71,8 +74,7 @@ impl Workers {
             reports.lives
         };
         let orders = Orders { life, ..slot.orders.clone() };
-        let log = self.logs.join(format!("{}.log", worker_name(number)));
-        let log = File::options().create(true).append(true).open(log)?;
+        let log = File::options().create(true).append(true).open(self.log(number))?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("worker")
             .stdin(Stdio::piped())
@@ -80,6 +82,7 @@ impl Workers {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()?;
+        let watched = child.id().map(Watched::new);
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("a worker without stdin and stdout"));
         };
@@ -87,7 +90,7 @@ impl Workers {
         let reports = slot.reports.clone();
         // Ends with the worker.
         drop(tokio::spawn(async move { listen(stdout, &reports).await }));
-        *slot.running.lock().await = Some(Running { child, orders: Some(stdin) });
+        *slot.running.lock().await = Some(Running { child, _watched: watched, orders: Some(stdin) });
         Ok(())
     }
 
@@ -111,6 +114,31 @@ impl Workers {
         self.signal(number, Signal::SIGCONT).await
     }
 
+    /// Returns how a worker has exited, if one has.
+    pub(crate) async fn exited(&self) -> Option<String> {
+        for (number, slot) in self.slots.iter().enumerate() {
+            let mut running = slot.running.lock().await;
+            let status = running.as_mut().and_then(|running| running.child.try_wait().ok().flatten());
+            if let Some(status) = status {
+                return Some(self.how_it_ended(number, status));
+            }
+        }
+        None
+    }
+
+    /// Returns a message with the last line of its log, which says why.
+    fn how_it_ended(&self, number: usize, status: ExitStatus) -> String {
+        let name = worker_name(number);
+        let log = fs::read(self.log(number)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let last = log.lines().next_back().map_or_else(String::new, |line| format!(": {line}"));
+        format!("{name} ended with {status}{last}")
+    }
+
+    fn log(&self, number: usize) -> PathBuf {
+        self.logs.join(format!("{}.log", worker_name(number)))
+    }
+
     /// Makes all workers finish their work and exit. Returns a message for each that did not within `patience`.
     pub(crate) async fn finish(&self, patience: std::time::Duration) -> Vec<String> {
         for slot in &self.slots {
@@ -129,7 +157,7 @@ impl Workers {
             };
             match ended {
                 Some(Ok(status)) if status.success() => {}
-                Some(Ok(status)) => odd.push(format!("{} ended with {status}", worker_name(number))),
+                Some(Ok(status)) => odd.push(self.how_it_ended(number, status)),
                 Some(Err(error)) => odd.push(format!("{}: {error}", worker_name(number))),
                 None => odd.push(format!("{} did not end within {patience:?}", worker_name(number))),
             }

@@ -55,8 +55,9 @@ impl Expectations {
         self
     }
 
-    /// Sets the time after the last heal within which every client must get a lock. Liveness is
-    /// checked only if this is set and every fault in the history heals.
+    /// Sets the time within which every client must get a lock after the last fault that hinders it has
+    /// healed: one of nodes, or of this client. Liveness is checked only if this is set, and of the clients
+    /// whose faults all heal.
     #[must_use]
     pub fn recovery(mut self, bound: Duration) -> Expectations {
         self.recovery = Some(bound);

@@ -33,9 +33,14 @@ impl<'history> Faults<'history> {
         Faults { windows }
     }
 
-    /// When the last fault healed; `None` if one never did.
-    pub(crate) fn last_heal(&self) -> Option<Stamp> {
-        self.windows.iter().try_fold(Stamp::default(), |last, window| Some(last.max(window.healed?)))
+    /// When the last fault that hinders `client` healed: one of nodes, one of this client, or one that names
+    /// nothing. `None` if one never did.
+    pub(crate) fn last_heal(&self, client: &Client) -> Option<Stamp> {
+        let is_of_others = |window: &Window<'_>| {
+            window.nodes.is_empty() && !window.clients.is_empty() && !window.clients.contains(client)
+        };
+        let mut hindering = self.windows.iter().filter(|window| !is_of_others(window));
+        hindering.try_fold(Stamp::default(), |last, window| Some(last.max(window.healed?)))
     }
 
     /// When all faults of `node` that began before `at` had healed: `None` if one never did, the

@@ -52,8 +52,8 @@ pub fn check(history: &History, expect: &Expectations) -> Report {
     }
     report.violations.extend(observers::check(&events, &attempts, expect, epsilon));
     report.violations.extend(orphans::check(&events, &attempts, &faults, expect, epsilon));
-    if let (Some(bound), Some(heal)) = (expect.recovery, faults.last_heal()) {
-        report.violations.extend(liveness::check(&attempts, heal, end, bound));
+    if let Some(bound) = expect.recovery {
+        report.violations.extend(liveness::check(&attempts, &faults, end, bound));
     }
     report.violations.extend(loss::check(&attempts, &faults, end, expect.slack));
     report.violations.sort_by_key(Violation::check);

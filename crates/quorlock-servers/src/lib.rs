@@ -28,9 +28,6 @@ mod servers;
 mod timer;
 mod wait;
 
-#[cfg(unix)]
-#[doc(hidden)]
-pub use databases::Disk;
 pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     entropy::SeededEntropy,
@@ -40,6 +37,9 @@ pub use {
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     wait::{eventually, find_eventually, patience, scaled},
 };
+#[cfg(unix)]
+#[doc(hidden)]
+pub use {databases::Disk, lifeline::Watched};
 #[cfg(unix)]
 pub use {
     databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms},

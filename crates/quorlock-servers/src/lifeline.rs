@@ -37,10 +37,12 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
 
 /// A child process that is killed if this process ends before. To be dropped when it was waited for.
 #[derive(Debug)]
-pub(crate) struct Watched(u32);
+pub struct Watched(u32);
 
 impl Watched {
-    pub(crate) fn new(pid: u32) -> Watched {
+    /// Watches the child with this PID.
+    #[must_use]
+    pub fn new(pid: u32) -> Watched {
         send("watch", pid);
         Watched(pid)
     }

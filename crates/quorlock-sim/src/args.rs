@@ -106,7 +106,10 @@ pub(crate) fn command(seed: u64, options: &Options) -> String {
 fn seeds(text: &str) -> Result<Range<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| "write FROM..TO, such as 0..1000".to_owned());
     match text.split_once("..") {
-        Some((from, to)) => Ok(number(from)?..number(to)?),
+        Some((from, to)) => {
+            let seeds = number(from)?..number(to)?;
+            if seeds.is_empty() { Err(format!("no seed is in {text}")) } else { Ok(seeds) }
+        }
         None => number(text).map(|seed| seed..seed + 1),
     }
 }
@@ -133,4 +136,18 @@ fn entries(text: &str) -> Result<Entries, String> {
         return Ok(Entries::default());
     }
     text.split(',').map(|number| number.parse().map_err(|_| format!("`{number}` is not a number"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_would_simulate_nothing_are_refused() {
+        assert_eq!(seeds("7"), Ok(7..8));
+        assert_eq!(seeds("0..100"), Ok(0..100));
+        for nothing in ["5..5", "100..0"] {
+            assert!(seeds(nothing).is_err_and(|error| error.contains(nothing)), "{nothing}");
+        }
+    }
 }

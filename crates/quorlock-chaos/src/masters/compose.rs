@@ -19,8 +19,8 @@ pub(crate) struct Compose {
     folder: PathBuf,
     /// `docker compose`, or `docker-compose`.
     command: Vec<&'static str>,
-    /// The leading digits of its ports.
-    base: String,
+    /// Where the masters are reached.
+    addresses: Vec<SocketAddr>,
     version: String,
 }
 
@@ -31,30 +31,28 @@ const START: Duration = Duration::from_secs(30);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 impl Compose {
-    /// Returns the project in this folder, and flushes its masters: the orphan check would report existing
-    /// keys.
+    /// Returns the project in this folder, whose masters must all be running. It changes nothing.
     pub(crate) async fn find(folder: &Path) -> io::Result<Compose> {
         let command = if runs(&["docker", "compose", "version"]).await {
             vec!["docker", "compose"]
         } else {
             vec!["docker-compose"]
         };
-        let settings = fs::read_to_string(folder.join(".env")).unwrap_or_default();
-        let base = settings.lines().find_map(|line| line.strip_prefix("QUORLOCK_PORT_BASE="));
-        let base = std::env::var("QUORLOCK_PORT_BASE").ok().or_else(|| base.map(str::to_owned));
-        let base = base.unwrap_or_else(|| "71".to_owned());
-        let mut compose = Compose { folder: folder.to_owned(), command, base, version: String::new() };
+        let mut compose =
+            Compose { folder: folder.to_owned(), command, addresses: Vec::new(), version: String::new() };
         for number in 0..MASTERS {
-            let address = compose.address(number);
-            let missing = |error| {
-                let shown = folder.display();
+            let address = compose.published(number).await.map_err(|error| {
+                let (service, folder) = (service(number), folder.display());
                 io::Error::other(format!(
-                    "no master at {address}: {error}; start the project with {shown}/start"
+                    "no master `{service}` of a project in {folder}: {error}; start it with compose/start"
                 ))
-            };
-            ask(address, None, &["FLUSHALL"]).await.map_err(missing)?;
+            })?;
+            compose.addresses.push(address);
         }
-        if let Ok(Resp::Text(info)) = ask(compose.address(0), None, &["INFO", "server"]).await {
+        for number in 0..MASTERS {
+            compose.command(number, &["PING"]).await?;
+        }
+        if let Resp::Text(info) = compose.command(0, &["INFO", "server"]).await? {
             let info = String::from_utf8_lossy(&info).into_owned();
             let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
             let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
@@ -63,6 +61,32 @@ impl Compose {
                 .unwrap_or_default();
         }
         Ok(compose)
+    }
+
+    /// Returns where the running container of this master is reached. A server that only listens on the usual
+    /// port is not it, and its data are not ours.
+    async fn published(&self, number: usize) -> io::Result<SocketAddr> {
+        let answer = self.docker(&["port", &service(number), "6379"]).await?;
+        let answer = String::from_utf8_lossy(&answer);
+        let port = answer.trim().rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        match port {
+            Some(port) if port != 0 => Ok((Ipv4Addr::LOCALHOST, port).into()),
+            Some(_) | None => Err(io::Error::other("its container publishes no port")),
+        }
+    }
+
+    /// Sends a command to a master, whose refusal is an error.
+    async fn command(&self, number: usize, words: &[&str]) -> io::Result<Resp> {
+        let address = self.address(number);
+        let failed = |why: String| {
+            let words = words.join(" ");
+            io::Error::other(format!("`{words}` to `{}` at {address}: {why}", service(number)))
+        };
+        match ask(address, None, words).await {
+            Ok(Resp::Error(refusal)) => Err(failed(refusal)),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(failed(error.to_string())),
+        }
     }
 
     async fn docker(&self, words: &[&str]) -> io::Result<Vec<u8>> {
@@ -80,11 +104,11 @@ impl Compose {
         if output.status.success() {
             return Ok(output.stdout);
         }
-        let words = words.join(" ");
-        Err(io::Error::other(format!(
-            "{program} {words}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )))
+        let words = [&self.command, words].concat().join(" ");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        // Compose 1 is a Python program, whose last line says why.
+        let shown = if stderr.starts_with("Traceback") { stderr.lines().next_back() } else { None };
+        Err(io::Error::other(format!("{words}: {}", shown.unwrap_or(&stderr).trim())))
     }
 
     async fn answers(&self, number: usize) -> io::Result<()> {
@@ -119,8 +143,7 @@ impl Masters for Compose {
     }
 
     fn address(&self, number: usize) -> SocketAddr {
-        let port = format!("{}1{}", self.base, number + 1).parse().unwrap_or(0);
-        (Ipv4Addr::LOCALHOST, port).into()
+        self.addresses.get(number).copied().unwrap_or((Ipv4Addr::LOCALHOST, 0).into())
     }
 
     fn memory(&self) -> Memory {
@@ -139,6 +162,16 @@ impl Masters for Compose {
 
     fn count(&self) -> Option<usize> {
         Some(MASTERS)
+    }
+
+    /// Flushes all of them: the orphan check would report existing keys.
+    fn prepare(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async move {
+            for number in 0..MASTERS {
+                self.command(number, &["FLUSHALL"]).await?;
+            }
+            Ok(())
+        })
     }
 
     fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {

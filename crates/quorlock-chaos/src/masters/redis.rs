@@ -15,7 +15,10 @@ pub(super) async fn inspect(
     node: &str,
 ) -> io::Result<Vec<What>> {
     let mut seen = Vec::new();
-    let Resp::List(keys) = ask(address, password, &["KEYS", "*"]).await? else { return Ok(seen) };
+    let answer = ask(address, password, &["KEYS", "*"]).await?;
+    let Resp::List(keys) = &answer else {
+        return Err(io::Error::other(format!("KEYS: {answer}")));
+    };
     for key in keys {
         let key = key.to_string();
         if companion(&key).is_some_and(|(_, companion)| companion.starts_with("fence:")) {
@@ -102,6 +105,13 @@ mod tests {
     use quorlock_testkit::Servers;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_is_no_empty_server() {
+        let servers = Servers::setup().password("secret").start(1).await.unwrap();
+        let refused = inspect(servers[0].address(), None, "node-1").await.unwrap_err();
+        assert!(refused.to_string().contains("KEYS: NOAUTH"), "{refused}");
+    }
 
     #[tokio::test]
     async fn keys_are_read_with_attempts_and_counters_with_locks() {

@@ -30,8 +30,8 @@ pub(super) fn watch(name: &str, recorder: Recorder) {
             if after.since(before) > EVERY + WORTH_NOTING {
                 let (fault, clients) = (quorlock_history::Fault::from(fault.as_str()), vec![client.clone()]);
                 let began = What::FaultBegan { fault: fault.clone(), nodes: Vec::new(), clients };
-                recorder.record_at(before, began);
-                recorder.record_at(after, What::FaultHealed { fault });
+                // A worker that is killed in between must not leave a stall that never ends.
+                recorder.record_all([(before, began), (after, What::FaultHealed { fault })]);
             }
         }
     }));

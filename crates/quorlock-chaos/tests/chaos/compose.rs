@@ -1,14 +1,16 @@
-//! Tests of the five masters in containers of `compose/`. Skipped without a Docker engine.
+//! Tests of the five masters in containers of `compose/`: skipped without a Docker engine.
 
 use std::error::Error;
+use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use quorlock_testkit::patience;
+use quorlock_testkit::{Kind, Servers, patience};
 
 use self::engine::Engine;
 use self::project::Project;
@@ -54,6 +56,76 @@ async fn each_fault_of_the_page_has_the_effect_that_it_names() -> Outcome {
     let outcome = in_a_project(&engine).await;
     engine.end().await?;
     outcome
+}
+
+/// A program named `docker` answers for the project in the folder `compose`: where each file of `ports` says.
+#[tokio::test]
+async fn data_are_deleted_only_on_masters_of_the_project_that_a_scenario_uses() -> Outcome {
+    const DOCKER: &str = "#!/bin/sh
+case $2 in
+version | logs) ;;
+port) exec cat ports/$3 ;;
+*) exit 1 ;;
+esac
+";
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("compose/ports"))?;
+    fs::write(at("docker"), DOCKER)?;
+    fs::set_permissions(at("docker"), fs::Permissions::from_mode(0o755))?;
+    fs::write(at("three.toml"), "summary = 'three masters'\nnodes = 3")?;
+    fs::write(at("five.toml"), "summary = 'five masters'\n[load]\nworkers = 2")?;
+    let masters = Servers::setup().without_password().start(5).await?;
+    let stranger = Servers::setup().password("of another").start(1).await?;
+    for master in masters.iter() {
+        master.command(&["SET", "precious", "data"]).await?;
+    }
+    let publish = |number: usize, port: u16| {
+        fs::write(at("compose/ports").join(format!("redis-{number}")), format!("127.0.0.1:{port}\n"))
+    };
+    let chaos = async |scenario: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(
+            std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&path)),
+        )?;
+        let run = command(&[env!("CARGO_BIN_EXE_quorlock-chaos")], patience() * 2, |command| {
+            command.env("PATH", path).current_dir(folder.path());
+            command.args(["--compose", "compose", "--duration", "1s", "--scenario", scenario]);
+        });
+        let run = run.await?;
+        let mut kept = 0;
+        for master in masters.iter() {
+            kept += usize::from(master.command(&["GET", "precious"]).await?.to_string() == "data");
+        }
+        Outcome::Ok((run.status.code(), crate::chaos::text(&run), kept))
+    };
+
+    for (number, master) in (1..).zip(&masters[..4]) {
+        publish(number, master.address().port())?;
+    }
+    let (code, words, kept) = chaos("five.toml").await?;
+    assert!(
+        (code, kept) == (Some(125), 5)
+            && words.contains("no master `redis-5` of a project in compose: docker compose port redis-5"),
+        "{kept} {words}"
+    );
+    publish(5, stranger[0].address().port())?;
+    let (code, words, kept) = chaos("five.toml").await?;
+    assert!((code, kept) == (Some(125), 5) && words.contains("NOAUTH"), "{kept} {words}");
+    publish(5, masters[4].address().port())?;
+    let (code, words, kept) = chaos("three.toml").await?;
+    assert!((code, kept) == (Some(69), 5) && words.contains("it needs 3 masters"), "{kept} {words}");
+    let (code, words, kept) = chaos("five.toml").await?;
+    assert!((code, kept) == (Some(0), 0) && words.contains("in containers"), "{kept} {words}");
+
+    // A node that cannot be searched for keys that were left proves nothing.
+    if matches!(masters.kind(), Kind::Program { .. }) {
+        masters[4].command(&["ACL", "SETUSER", "default", "-keys"]).await?;
+        let (code, words, _) = chaos("five.toml").await?;
+        let complaint = "node-5 could not be searched for keys: KEYS: NOPERM";
+        assert!(code == Some(1) && words.contains(complaint), "{words}");
+    }
+    Ok(())
 }
 
 async fn in_a_project(engine: &Engine) -> Outcome {

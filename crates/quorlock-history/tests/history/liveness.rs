@@ -53,6 +53,22 @@ fn the_heal_that_counts_is_the_last_and_not_that_of_the_last_fault() {
 }
 
 #[test]
+fn a_fault_of_another_client_excuses_none() {
+    let mut script = Script::default();
+    script.cut_off("eu-1", 0, 1_000).invoked(1_100, "ann1");
+    script.stopped("bob", 2_500, 2_600).goes_on_until(3_200);
+    let found = script.found(Check::Liveness);
+    let [Violation::Starved { client, .. }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(client.as_str(), "ann");
+    let never_heals =
+        What::FaultBegan { fault: "other".into(), nodes: Vec::new(), clients: vec!["bob".into()] };
+    script.record(50, never_heals);
+    assert_eq!(script.found(Check::Liveness), found, "nor one that lasts");
+    script.stopped("ann", 2_700, 2_800);
+    script.assert_clean();
+}
+
+#[test]
 fn the_time_of_a_client_begins_with_its_first_attempt_after_the_heal() {
     let mut script = Script::default();
     script.cut_off("eu-1", 0, 1_000).invoked(4_000, "ann1").acquired(6_000, "ann1", 6_900);

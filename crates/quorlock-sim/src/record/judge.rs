@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_history::{Check, Expectations, Violation, check};
+use quorlock_history::{Check, Expectations, Report, Violation, check};
 use quorlock_testkit::BuiltinServer;
 
 use super::{Finding, Recorder, Rule, number_of};
@@ -73,21 +73,8 @@ impl Recorder {
         // A late response may report a leader whose lease ended long ago.
         let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
         let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
-        // First, because out-of-order fencing tokens also break the mutex.
-        if let Some(violation) = report.of(Check::Register).next() {
-            self.find(Rule::Fencing, violation.to_string());
-        }
-        for (judged, rule) in [(Check::Permits, Rule::Permits), (Check::Observers, Rule::Observing)] {
-            if let Some(violation) = report.of(judged).next() {
-                self.find(rule, violation.to_string());
-            }
-        }
-        for judged in [Check::Exclusion, Check::Mutex, Check::Record] {
-            if let Some(violation) = report.of(judged).next() {
-                let for_tokens = matches!(violation, Violation::NoOrder { for_tokens: true, .. });
-                let rule = if for_tokens { Rule::Fencing } else { Rule::Exclusion };
-                self.find(rule, violation.to_string());
-            }
+        for (rule, text) in findings(&report) {
+            self.find(rule, text);
         }
     }
 
@@ -120,5 +107,53 @@ impl Recorder {
             forgot || resources.iter().all(holds)
         };
         servers.iter().enumerate().filter(|server| backs(*server)).count()
+    }
+}
+
+/// Returns the first violation of each check, and the first lock that could not be checked.
+fn findings(report: &Report) -> Vec<(Rule, String)> {
+    // Out-of-order fencing tokens also break the mutex.
+    let judged = [
+        (Check::Register, Rule::Fencing),
+        (Check::Permits, Rule::Permits),
+        (Check::Observers, Rule::Observing),
+        (Check::Exclusion, Rule::Exclusion),
+        (Check::Mutex, Rule::Exclusion),
+        (Check::Record, Rule::Exclusion),
+    ];
+    let first = |(judged, rule)| {
+        let violation = report.of(judged).next()?;
+        let for_tokens = matches!(violation, Violation::NoOrder { for_tokens: true, .. });
+        Some((if for_tokens { Rule::Fencing } else { rule }, violation.to_string()))
+    };
+    // A search ends early where an order exists, and runs out of steps where none does.
+    let undecided = report.gave_up.first().map(|resource| {
+        (Rule::Exclusion, format!("no order of one mutex was found for `{resource}`: the search gave up"))
+    });
+    judged.into_iter().filter_map(first).chain(undecided).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock_history::{History, Stamp, What};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_could_not_be_checked_is_a_finding() {
+        let mut history = History::new();
+        for (attempt, began) in [("a", 0_u64), ("b", 20)] {
+            let at = |millis| Stamp::from_nanos((began + millis) * 1_000_000);
+            let acquired = What::Acquired { attempt: attempt.into(), deadline: at(9), fencing_token: None };
+            let (client, resource) = (attempt.into(), "orders/42".into());
+            history.record(at(0), What::Invoked { client, resource, attempt: attempt.into() });
+            history.record(at(1), acquired);
+            history.record(at(2), What::Releasing { attempt: attempt.into() });
+            history.record(at(3), What::Released { attempt: attempt.into() });
+        }
+        assert_eq!(findings(&check(&history, &Expectations::new())), []);
+        let found = findings(&check(&history, &Expectations::new().search_steps(3)));
+        let [(Rule::Exclusion, text)] = &found[..] else { panic!("{found:?}") };
+        assert!(text.contains("`orders/42`"), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use quorlock::protocol::Claim;
 use quorlock::{
-    node::{Capabilities, Capability, Expiry, Hint, Hints, Node, Order, Request},
+    node::{Capabilities, Capability, Expiry, Hint, Hints, Identity, Node, Order, Request, Response},
     runtime::{Clock, SystemClock},
 };
 use quorlock_testkit::contract::{Breach, Plant, check_contract};
@@ -217,4 +217,24 @@ async fn a_node_that_forgets_silently_breaks_it() {
             plant.capabilities
         );
     }
+}
+
+/// Reports the uptime of its machine, or another time that a restart of the store does not reset.
+#[tokio::test]
+async fn a_node_that_claims_an_age_after_it_has_forgotten_breaks_it() {
+    let server = MemoryNode::new("memory");
+    let node = WrappedNode::new(server.clone()).on_request(|request, responder, inner| {
+        let old = |mut answer: Response| {
+            let Identity { id, seen, age, .. } = &*answer.identity;
+            answer.identity = Identity::new(id.clone(), *seen, *age + Duration::from_secs(3_600)).into();
+            answer
+        };
+        inner.ask(request, responder.map(move |answer| answer.map(old)));
+    });
+    let plant = Forgetful { server: server.clone(), capabilities: Capabilities::all(), same_name: false };
+    let breach = check_contract(&node, &plant, &SystemClock::default()).await;
+    let message = breach.expect_err("it has forgotten, and votes").to_string();
+    let clause = "after a restart all is remembered or the history is a new one";
+    assert!(message.contains("breaks 1 of") && message.contains(clause), "{message}");
+    assert!(message.contains("the new history is 3600"), "{message}");
 }
