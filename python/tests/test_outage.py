@@ -109,8 +109,9 @@ def test_each_call_of_threads_says_that_no_quorum_answers(down: Servers, waits: 
 
 
 def leases_of(q: quorlock.Coordinator) -> list[quorlock.Lease]:
-    # A lock stays taken after its lease only if a quorum says so before the lease would have ended.
-    return [q.lock(f"held {number}", ttl=8).acquire(keep=True) for number in range(4)]
+    # A lock stays taken after its lease only if a quorum says so before the lease would have ended, which is tried until
+    # then.
+    return [q.lock(f"held {number}", ttl=8 if number == 1 else 25).acquire(keep=True) for number in range(4)]
 
 
 def test_each_call_on_a_lease_says_that_no_quorum_confirmed(down: Servers) -> None:
@@ -118,7 +119,7 @@ def test_each_call_on_a_lease_says_that_no_quorum_confirmed(down: Servers) -> No
         with pytest.raises(quorlock.Unconfirmed):
             renewed.renew()
         with pytest.raises(quorlock.Unconfirmed):
-            renewed.extend(9)
+            renewed.extend(26)
         with pytest.raises(quorlock.Unconfirmed):
             retained.retain(20)
         # It goes on as before, and ends no later.
@@ -134,7 +135,7 @@ def test_each_call_on_a_lease_of_asyncio_says_that_no_quorum_confirmed(down: Ser
         with pytest.raises(quorlock.Unconfirmed):
             await renewed.renew()
         with pytest.raises(quorlock.Unconfirmed):
-            await renewed.extend(9)
+            await renewed.extend(26)
         with pytest.raises(quorlock.Unconfirmed):
             await retained.retain(20)
         await downgraded.downgrade()
