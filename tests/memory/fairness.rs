@@ -167,7 +167,7 @@ async fn w9_a_reader_joins_others_in_the_turn_of_another() {
 }
 
 /// Holders that pass permits on within their process notify the waiters of another one more often than these may ask. The
-/// turn after so many holders is theirs all the same.
+/// turn that ends a row of handoffs is theirs all the same.
 #[tokio::test(start_paused = true)]
 async fn w10_a_waiter_that_may_not_ask_yet_takes_its_turn_when_it_comes() {
     let hold = 20 * MS;

@@ -193,7 +193,7 @@ mod tests {
         entry
     }
 
-    /// The token of a holder that asked for the lock so many seconds after 1970.
+    /// The token of a holder that asked for the lock this many seconds after 1970.
     fn since(seconds: u64) -> Token {
         Token::numbered(1, FencingToken::new(seconds * 1_000_000).unwrap(), "db-7:4121")
     }
