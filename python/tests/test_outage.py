@@ -109,8 +109,8 @@ def test_each_call_of_threads_says_that_no_quorum_answers(down: Servers, waits: 
 
 
 def leases_of(q: quorlock.Coordinator) -> list[quorlock.Lease]:
-    # A lock stays taken after its lease only if a quorum says so before the lease would have ended, which is tried until
-    # then.
+    # A lock stays taken after its lease only if a quorum says so before the lease would have ended; until then it is
+    # tried.
     return [q.lock(f"held {number}", ttl=8 if number == 1 else 25).acquire(keep=True) for number in range(4)]
 
 

@@ -196,7 +196,8 @@ if (child := os.fork()) == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """,
     )
-    assert ended.stdout.split() == ["learnt", "0"], ended.stderr
+    # A busy machine may learn of the holder in two steps.
+    assert set(ended.stdout.split()) == {"learnt", "0"}, ended.stderr
 
 
 def test_a_callback_for_waits_that_blocks_is_logged(nodes: Servers) -> None:

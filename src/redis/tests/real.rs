@@ -385,7 +385,6 @@ async fn w7_a_script_drops_at_most_32_dead_waiters() {
         server.cli(&["zadd", &order].into_iter().chain(pairs).collect::<Vec<_>>());
     }
     let left = || server.cli(&["zcard", &order]).parse::<u32>().unwrap();
-    server.cli(&["config", "resetstat"]);
     for random in 2..12 {
         let before = left();
         assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
@@ -393,10 +392,6 @@ async fn w7_a_script_drops_at_most_32_dead_waiters() {
         ours = claim("orders/42", random);
         assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
     }
-    let stats = server.cli(&["info", "commandstats"]);
-    let evalsha = stats.lines().find(|line| line.starts_with("cmdstat_evalsha")).unwrap();
-    let mean = evalsha.split("usec_per_call=").nth(1).unwrap().split(',').next().unwrap();
-    assert!(mean.parse::<f64>().unwrap() < 5_000.0, "{evalsha}");
     assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
     // A live waiter asks again, and gets its turn in the end.
     let mut asked = 0;
