@@ -36,13 +36,19 @@ use crate::runtime::Mutex;
 /// ```
 #[derive(Clone, Default)]
 pub struct Owner {
-    held: Arc<Mutex<HashMap<Held, Slot>>>,
+    held: Arc<Mutex<HashMap<Held, Arc<Slot>>>>,
 }
 
 /// The coordinator's number, and the key.
 type Held = (u64, Arc<str>);
-/// The hold, if there is one. Locked while the lock is being acquired.
-type Slot = Arc<tokio::sync::Mutex<WeakHold>>;
+/// What an owner has of one lock.
+#[derive(Default)]
+pub(crate) struct Slot {
+    /// The hold, if there is one.
+    pub(crate) held: Mutex<WeakHold>,
+    /// Locked by the task that acquires the lock.
+    pub(crate) acquiring: tokio::sync::Mutex<()>,
+}
 
 tokio::task_local! {
     static CURRENT: Owner;
@@ -77,13 +83,11 @@ impl Owner {
         CURRENT.try_with(Owner::clone).ok()
     }
 
-    pub(crate) fn slot(&self, coordinator: u64, key: &Arc<str>) -> Slot {
+    pub(crate) fn slot(&self, coordinator: u64, key: &Arc<str>) -> Arc<Slot> {
         let mut held = self.held.lock();
         // Drops entries that are neither held nor being acquired, so that an owner of many locks in
         // turn does not grow.
-        held.retain(|_, slot| {
-            Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|held| held.is_held())
-        });
+        held.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.held.lock().is_held());
         held.entry((coordinator, key.clone())).or_default().clone()
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::hold::{Hold, WeakHold};
 use crate::engine::options::{AcquireRequest, Fencing, Reentry, check_label};
-use crate::engine::owner::Owner;
+use crate::engine::owner::{Owner, Slot};
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
 use crate::engine::wait::Wait;
 use crate::error::{AcquireError, ConfigError};
@@ -58,37 +58,48 @@ impl<K, F> Lock<K, F> {
     async fn acquire_as(&self, owner: Owner, acquisition: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
         let wait = acquisition.wait;
         let slot = owner.slot(self.engine.number, acquisition.queue_key());
+        if let Some(again) = Self::again(&slot, &acquisition)? {
+            return Ok(Got::Hold(again));
+        }
         // Another task of the same owner may be acquiring it right now.
-        let mut held = match wait {
-            Wait::Never => match slot.try_lock() {
-                Ok(held) => held,
+        let _acquiring = match wait {
+            Wait::Never => match slot.acquiring.try_lock() {
+                Ok(acquiring) => acquiring,
                 Err(_) => return Ok(Got::TakenHere),
             },
             Wait::UpTo(_) | Wait::Forever => tokio::select! {
                 biased;
-                held = slot.lock() => held,
+                acquiring = slot.acquiring.lock() => acquiring,
                 () = self.deadline(&acquisition) => {
                     return Err(self.taken_here(self.engine.now().since(acquisition.since)).await);
                 }
             },
         };
-        if let Some(again) = held.again() {
-            let watch = LeaseWatch::<Fencing>::of(&again);
-            if watch.check().is_ok() {
-                if watch.mode() == Mode::Shared && acquisition.mode == Mode::Exclusive {
-                    return Err(ConfigError::Upgrade.into());
-                }
-                if watch.fencing_token().is_none() && acquisition.fencing == Fencing::On {
-                    return Err(ConfigError::HeldUnfenced.into());
-                }
-                return Ok(Got::Hold(again));
-            }
+        // It may have done so meanwhile.
+        if let Some(again) = Self::again(&slot, &acquisition)? {
+            return Ok(Got::Hold(again));
         }
         let got = self.acquire_anew(acquisition).await?;
         if let Got::Hold(hold) = &got {
-            *held = WeakHold::of(&hold.state);
+            *slot.held.lock() = WeakHold::of(&hold.state);
         }
         Ok(got)
+    }
+
+    /// Adds a hold to the lock that the owner of this slot holds, if it does.
+    fn again(slot: &Slot, acquisition: &AcquireRequest) -> Result<Option<Hold>, ConfigError> {
+        let Some(again) = slot.held.lock().again() else { return Ok(None) };
+        let watch = LeaseWatch::<Fencing>::of(&again);
+        if watch.check().is_err() {
+            return Ok(None);
+        }
+        if watch.mode() == Mode::Shared && acquisition.mode == Mode::Exclusive {
+            return Err(ConfigError::Upgrade);
+        }
+        if watch.fencing_token().is_none() && acquisition.fencing == Fencing::On {
+            return Err(ConfigError::HeldUnfenced);
+        }
+        Ok(Some(again))
     }
 
     async fn acquire_anew(&self, acquisition: Arc<AcquireRequest>) -> Result<Got, AcquireError> {

@@ -122,6 +122,26 @@ async fn two_tasks_of_one_owner_share_one_hold() {
     assert_eq!(first.unwrap().token(), second.unwrap().token());
 }
 
+/// A task that enters again holds up no other that does not wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_enter_again_side_by_side_all_do() {
+    let bench = bench(3);
+    let lock = bench.lock().owner(&Owner::new());
+    let outer = lock.acquire().await.unwrap();
+    let tasks = [lock.clone(), lock.clone()].map(|lock| {
+        tokio::spawn(async move {
+            for _ in 0..2_000 {
+                let again = lock.try_acquire().await.unwrap().expect("its owner holds it");
+                again.release().await.unwrap();
+            }
+        })
+    });
+    for task in tasks {
+        task.await.unwrap();
+    }
+    outer.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_says_for_how_long_a_task_waited_for_another_of_its_owner() {
     let bench = bench(5);
