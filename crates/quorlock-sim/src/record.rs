@@ -70,6 +70,8 @@ struct State {
     holds: Vec<Hold>,
     /// When each node last lost its data.
     amnesia: BTreeMap<usize, Time>,
+    /// Keys of operations that are over, by node and operation, and since when they are seen there.
+    left_behind: BTreeMap<(usize, usize), Time>,
     findings: Vec<Finding>,
     counts: Counts,
     /// The number of workers that have acquired all locks once more.

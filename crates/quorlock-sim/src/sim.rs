@@ -141,7 +141,7 @@ impl Sim {
                 done = Some(now);
             }
             // Long enough for the last search for orphaned keys.
-            if done.is_some_and(|done| now > done + nanos(Duration::from_secs(4))) {
+            if done.is_some_and(|done| now > done + nanos(Duration::from_secs(6))) {
                 break;
             }
             if now > deadline {

@@ -1,5 +1,6 @@
 //! Checks of the record: some while the simulation runs, the whole at the end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorlock_history::{Check, Expectations, Report, Violation, check};
@@ -11,6 +12,9 @@ use crate::world::{Time, nanos};
 
 /// How long the keys of an attempt that has ended may remain on a node that responds.
 const GRACE: Duration = Duration::from_millis(2_500);
+/// For how long a key must be seen to be an orphan: a request that a middlebox repeats may put a waiter that has left back
+/// into a queue, and an offer to it lasts for 1.2 s.
+const STAYS: Duration = Duration::from_millis(1_300);
 /// The additional time for a node that has just come back: clients reconnect within five seconds.
 const RETURN: Duration = Duration::from_secs(7);
 
@@ -30,40 +34,49 @@ impl Recorder {
     pub(crate) fn look(&self, calm: impl Fn(usize, usize) -> Option<Time>, life: impl Fn(usize) -> u32) {
         let now = self.world.now();
         let servers = self.servers.lock().clone();
+        let mut left = BTreeMap::new();
         for (node, server) in servers.iter().enumerate() {
             for resource in self.plan.keys() {
                 let key = self.plan.key(resource);
                 let readers = server.readers(&key);
-                for token in server.holder(&key).into_iter().chain(readers) {
-                    // The marker of shared locks has no number.
-                    self.look_at(now, node, number_of(&token), &calm, &life);
+                let tokens = server.holder(&key).into_iter().chain(readers);
+                // The marker of shared locks has no number.
+                for number in tokens.filter_map(|token| number_of(&token)) {
+                    if let Some(over) = self.is_over(now, node, number, &calm, &life) {
+                        left.insert((node, number), over);
+                    }
                 }
             }
         }
-    }
-
-    fn look_at(
-        &self,
-        now: Time,
-        node: usize,
-        number: Option<usize>,
-        calm: impl Fn(usize, usize) -> Option<Time>,
-        life: impl Fn(usize) -> u32,
-    ) {
-        let state = self.state.lock();
-        let known = number.and_then(|number| Some((number, state.operations.get(number)?)));
-        let Some((number, operation)) = known else { return };
-        let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else { return };
-        if operation.life != life(operation.client) {
-            return;
-        }
-        let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
-        if now > over.max(calm) + nanos(grace) {
-            drop(state);
+        let mut state = self.state.lock();
+        let before = std::mem::take(&mut state.left_behind);
+        let since = |key| before.get(key).copied().unwrap_or(now);
+        state.left_behind = left.keys().map(|key| (*key, since(key))).collect();
+        let stays = state.left_behind.iter().find(|(_, since)| now > **since + nanos(STAYS));
+        let orphan = stays.map(|((node, number), _)| (*node, *number, left[&(*node, *number)]));
+        drop(state);
+        if let Some((node, number, over)) = orphan {
             let since = Duration::from_nanos(now - over);
             let text = format!("op{number} ended {since:?} ago, but its key is still on node {node}");
             self.find(Rule::Orphan, text);
         }
+    }
+
+    /// Returns when this operation ended, if its key should have gone from the node since.
+    fn is_over(
+        &self,
+        now: Time,
+        node: usize,
+        number: usize,
+        calm: impl Fn(usize, usize) -> Option<Time>,
+        life: impl Fn(usize) -> u32,
+    ) -> Option<Time> {
+        let state = self.state.lock();
+        let operation = state.operations.get(number)?;
+        let (over, calm) = (operation.over?, calm(operation.client, node)?);
+        let grace = if calm + nanos(RETURN) > over { GRACE + RETURN } else { GRACE };
+        let is_due = now > over.max(calm) + nanos(grace);
+        (operation.life == life(operation.client) && is_due).then_some(over)
     }
 
     /// Checks the whole history by another algorithm: whether some order of all acquisitions and
