@@ -20,7 +20,7 @@ mod trust;
 
 pub use layer::{KEYS, Layer, usual_places, variable, wait};
 pub use parent_death::die_with_parent;
-pub use source::{Refusal, Sources, keys_of};
+pub use source::{Refusal, Sources, keys_of, variable_of};
 pub use trust::Opened;
 
 use password::Password;

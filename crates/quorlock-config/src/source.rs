@@ -136,6 +136,7 @@ pub fn keys_of(error: &ConfigError, ttl: Option<Duration>) -> Option<Vec<&'stati
 }
 
 /// Returns the name of the variable of a setting.
-pub(crate) fn variable_of(key: &str) -> String {
+#[must_use]
+pub fn variable_of(key: &str) -> String {
     format!("QUORLOCK_{}", key.replace('-', "_").to_uppercase())
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use nix::sys::signal::Signal;
+use quorlock_config::{KEYS, variable_of};
 use quorlock_servers::Fleet;
 
 use crate::child::{Change, Child};
@@ -67,15 +68,24 @@ pub(super) async fn until_signal(servers: &dyn Fleet, signals: &mut Signals) -> 
     Ok(exit::SUCCESS)
 }
 
-/// Returns the settings for clients of these servers. The servers are new, so they cannot have forgotten a lock. A
-/// `quorlock.toml` in the folder may have a quorum or a password of other nodes.
-fn settings(servers: &dyn Fleet) -> [(&'static str, String); 3] {
-    [
-        ("QUORLOCK_NODES", servers.urls().join(",")),
-        ("QUORLOCK_RESTART_GUARD", "off".to_owned()),
-        ("QUORLOCK_CONFIG", "/dev/null".to_owned()),
-    ]
+/// Returns the settings for clients of these servers. The servers are new, so they cannot have forgotten a lock. Settings of
+/// this environment, or of a `quorlock.toml` in the folder, may be for other nodes: an empty variable counts as unset.
+fn settings(servers: &dyn Fleet) -> Vec<(String, String)> {
+    let setting = |key: &str, value: String| (variable_of(key), value);
+    let lent = [
+        setting("nodes", servers.urls().join(",")),
+        setting("restart-guard", "off".to_owned()),
+        setting("config", "/dev/null".to_owned()),
+    ];
+    let of_nodes = KEYS.into_iter().filter(|key| !OF_LOCKS.contains(key)).chain(["password"]);
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let others = of_nodes.map(|key| setting(key, String::new())).filter(|(name, _)| is_set(name));
+    let others = others.filter(|(name, _)| lent.iter().all(|(own, _)| own != name));
+    lent.iter().cloned().chain(others).collect()
 }
+
+/// Settings that suit any nodes.
+const OF_LOCKS: [&str; 5] = ["ttl", "wait", "log", "metrics", "metrics-file"];
 
 /// Returns the prompt of a shell, unless its own files set one: a reminder that the servers end with it.
 fn prompt() -> String {

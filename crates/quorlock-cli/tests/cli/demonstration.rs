@@ -91,7 +91,7 @@ async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code
     let of_others = "nodes = ['redis://a', 'redis://b', 'redis://c']\nquorum = 2\nusername = 'me'\n";
     for kind in ["builtin", ""] {
         let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).env("QUORLOCK_SERVER", kind);
-        let demo = demo.file("quorlock.toml", of_others);
+        let demo = demo.file("quorlock.toml", of_others).env("QUORLOCK_USERNAME", "me");
         let ended = demo.end().await.expect(7);
         let fence = ended.stdout.trim_end().strip_prefix("job ").map(str::parse::<u64>);
         assert!(matches!(fence, Some(Ok(1..))), "nothing but what the command says: {ended:?}");
@@ -193,9 +193,9 @@ async fn the_exports_of_kept_servers_can_be_sourced_from_a_file() {
 
 #[tokio::test]
 async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
-    let demo = Quorlock::new(["demo", "--keep"]).start();
-    let mut other = Quorlock::new(["run", "job", "--", "echo", "locked"]);
-    for export in demo.lines(3).await {
+    let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_USERNAME", "me").start();
+    let mut other = Quorlock::new(["run", "job", "--", "echo", "locked"]).env("QUORLOCK_USERNAME", "me");
+    for export in demo.lines(4).await {
         let (name, value) = export.strip_prefix("export ").and_then(|pair| pair.split_once('=')).unwrap();
         other = other.env(name, value);
     }
