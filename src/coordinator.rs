@@ -17,7 +17,7 @@ use crate::health::Health;
 use crate::lock::{Listing, Lock, MultiLock, listing};
 use crate::node::{ListedKeys, Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
-use crate::semaphore::Semaphore;
+use crate::semaphore::{Semaphore, Semaphores};
 use quorlock_protocol::LeaseTiming;
 use quorlock_protocol::machine::Deployment as _;
 
@@ -43,6 +43,7 @@ pub struct Coordinator {
     pub(crate) engine: Arc<EngineContext>,
     /// The context of `MultiLock`s, which have queues of their own.
     together: Arc<OnceLock<Arc<EngineContext>>>,
+    semaphores: Arc<Semaphores>,
     #[expect(dead_code, reason = "keeps tasks that no runtime drives for as long as there is a coordinator")]
     registry: Arc<Registry>,
 }
@@ -143,7 +144,7 @@ impl Coordinator {
 
     /// Returns a semaphore of `permits`, under the name of `resource`: see [`Semaphore`]. Sends nothing.
     pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
-        Semaphore::new(&self.engine, resource.as_ref(), permits)
+        Semaphore::new(&self.engine, &self.semaphores, resource.as_ref(), permits)
     }
 
     /// Returns how many permits the semaphore of this name has, as most of the nodes that answer in time store it.

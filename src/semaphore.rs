@@ -1,9 +1,10 @@
 //! Semaphores: at most K clients hold a permit at the same time.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -17,6 +18,7 @@ use crate::lease::{Fenced, Lease, LeaseWatch, Single, Unfenced};
 use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
 use crate::quorum::round::{Expect, Round};
+use crate::runtime::Mutex;
 use quorlock_protocol::votes::{Holder, VoteOutcome, VoteReport};
 use quorlock_protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
 
@@ -35,9 +37,8 @@ mod limit;
 /// and a client that asks for another number while a permit is held gets [`PermitError::OtherPermits`]. To
 /// change the number, hold no permit for one TTL.
 ///
-/// Clones share one queue: tasks of a process that use clones of one semaphore get permits in the order in
-/// which they called. Two semaphores made by [`Coordinator::semaphore`](crate::Coordinator::semaphore) compete
-/// like two processes.
+/// All semaphores that a coordinator makes of one name and number share one queue: tasks of a process get permits in
+/// the order in which they called, whether they clone one semaphore or each make their own.
 ///
 /// Several permits cannot be acquired together: two clients that each want two of two could hold one each, and
 /// wait forever.
@@ -141,14 +142,49 @@ impl<F> Deref for PermitWatch<F> {
 /// A waiter has a place in the queue of each permit.
 const MOST_PERMITS: usize = 64;
 
+/// The semaphores of a coordinator that are in use, by name and number of permits. All of one share its queues: a server does
+/// not notify a connection of what it has changed itself, so waiters in separate queues would hear too late of their turns.
+#[derive(Debug, Default)]
+pub(crate) struct Semaphores(Mutex<HashMap<(Arc<str>, usize), Weak<EngineContext>>>);
+
+impl Semaphores {
+    fn engine_of(
+        &self,
+        name: &Arc<str>,
+        permits: usize,
+        make: impl FnOnce() -> Arc<EngineContext>,
+    ) -> Arc<EngineContext> {
+        let mut known = self.0.lock();
+        if let Some(engine) = known.get(&(name.clone(), permits)).and_then(Weak::upgrade) {
+            return engine;
+        }
+        // Those that have gone, before the map would grow for them.
+        if known.len() == known.capacity() {
+            known.retain(|_, engine| engine.strong_count() > 0);
+        }
+        let engine = make();
+        known.insert((name.clone(), permits), Arc::downgrade(&engine));
+        engine
+    }
+}
+
 impl Semaphore {
-    pub(crate) fn new(engine: &Arc<EngineContext>, name: &str, permits: usize) -> Semaphore {
-        let limit = limit::claim(&format!("{}{name}", engine.key_prefix), permits);
-        let limited = |node: Arc<dyn Node>| Arc::new(Limited { node, limit: limit.clone() }) as Arc<dyn Node>;
+    pub(crate) fn new(
+        engine: &Arc<EngineContext>,
+        known: &Semaphores,
+        name: &str,
+        permits: usize,
+    ) -> Semaphore {
+        let name: Arc<str> = name.into();
         // With queues of its own: that of a plain lock of the same name does not ask for the limit.
-        let engine = engine.over(engine.nodes.each(limited));
-        let lock = Lock::new(engine.clone(), name);
-        Semaphore { lock, name: name.into(), permits, wait: Wait::default(), engine }
+        let engine = known.engine_of(&name, permits, || {
+            let limit = limit::claim(&format!("{}{name}", engine.key_prefix), permits);
+            let limited =
+                |node: Arc<dyn Node>| Arc::new(Limited { node, limit: limit.clone() }) as Arc<dyn Node>;
+            engine.over(engine.nodes.each(limited))
+        });
+        let lock = Lock::new(engine.clone(), &name);
+        Semaphore { lock, name, permits, wait: Wait::default(), engine }
     }
 }
 

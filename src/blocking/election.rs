@@ -168,7 +168,8 @@ pub struct Observer {
 
 impl Observer {
     /// As [`crate::Observer::changed`]: waits until the leader is another than last time. The first call returns the
-    /// current leader immediately.
+    /// current leader immediately. Does not return once the coordinator is closed: a thread that is joined at the end asks by
+    /// [`changed_within`](Observer::changed_within).
     pub fn changed(&mut self) -> Observed {
         self.background.run(self.inner.changed())
     }

@@ -415,7 +415,12 @@ impl Builder {
             meters,
         };
         engine.check_ttl(ttl)?;
-        Ok(Coordinator { engine: Arc::new(engine), together: Arc::default(), registry })
+        Ok(Coordinator {
+            engine: Arc::new(engine),
+            together: Arc::default(),
+            semaphores: Arc::default(),
+            registry,
+        })
     }
 
     /// Checks the settings that can be wrong by themselves.

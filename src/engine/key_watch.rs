@@ -1,5 +1,6 @@
 //! Follows what the nodes store under a key, without polling.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,14 +36,22 @@ impl KeyWatch {
         }
     }
 
-    /// Waits until there may be news, the first time not at all, and asks the nodes.
+    /// Waits until there may be news, the first time not at all, and asks the nodes. Asks nothing once the coordinator is
+    /// closed, and does not end.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future has no effect; call again.
     pub(crate) async fn report(&mut self) -> VoteReport {
-        self.wait_for_news().await;
-        self.ask().await
+        let closing = self.engine.closing.clone();
+        let looked = closing.run_until_cancelled(async {
+            self.wait_for_news().await;
+            self.ask().await
+        });
+        match looked.await {
+            Some(report) => report,
+            None => pending().await,
+        }
     }
 
     /// Waits until enough nodes report that no client holds the lock. Fails when that cannot come, since too many of them

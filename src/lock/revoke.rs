@@ -90,7 +90,7 @@ impl<K, F> Lock<K, F> {
         for mode in [Mode::Exclusive, Mode::Shared] {
             self.engine.queues_of(mode).given_back(&claim.keys(), HolderMode::Other);
         }
-        claim.keys().for_each(|key| self.engine.queues.hint_lease(key));
+        claim.keys().for_each(|key| self.engine.queues.hint_leases(key));
         round.report()
     }
 }

@@ -254,6 +254,19 @@ async fn a_change_is_reported_once_though_its_caller_cancels() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_observer_of_a_closed_coordinator_asks_nothing_more() {
+    let bench = bench(5);
+    let coordinator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let mut observer = election(&coordinator).observe().unwrap();
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+    coordinator.close(Duration::ZERO).await;
+    let before = inspections(&bench.nodes);
+    let _leadership = elsewhere(&bench).campaign("a").await.unwrap();
+    assert_eq!(observed_within(&bench, TTL, &mut observer).await, None);
+    assert_eq!(inspections(&bench.nodes), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_asks_at_renewals_and_heartbeats() {
     let bench = bench(5);
     let _leadership = elsewhere(&bench).campaign("a").await.unwrap();

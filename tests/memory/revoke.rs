@@ -48,10 +48,20 @@ async fn a_holder_that_has_renewed_learns_that_its_own_coordinator_has_revoked_t
     let nodes = bench.nodes.iter().cloned().map(without_hints);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let lease = client.lock("r").acquire().await.unwrap();
-    lease.renew().await.unwrap();
-    client.lock("r").revoke(lease.token()).await.unwrap();
+    let permit = client.semaphore("s", 2).acquire().await.unwrap();
+    let several = client.lock_all(["a", "b"]).acquire().await.unwrap();
+    for renewed in [lease.renew().await, permit.renew().await, several.renew().await] {
+        renewed.unwrap();
+    }
+    let key_of_permit = format!("s#{}", permit.number());
+    let revoked = [("r", lease.token()), (&*key_of_permit, permit.token()), ("b", several.token())];
+    for (key, token) in revoked {
+        client.lock(key).revoke(token).await.unwrap();
+    }
     bench.pass(Duration::from_millis(50)).await;
-    assert!(lease.check().is_err());
+    for (checked, (key, _)) in [lease.check(), permit.check(), several.check()].into_iter().zip(revoked) {
+        assert!(checked.is_err(), "{key}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

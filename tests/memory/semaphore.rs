@@ -117,14 +117,24 @@ async fn a_waiter_gets_the_first_permit_to_end_without_polling() {
 #[tokio::test(start_paused = true)]
 async fn tasks_of_one_process_are_served_in_the_order_they_came() {
     let bench = bench(5);
-    let semaphore = elsewhere(&bench, 3).wait(Wait::Forever);
+    let coordinator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let semaphore = || coordinator.semaphore(NAME, 3).ttl(TTL).wait(Wait::Forever);
+    let clone = semaphore();
+    served_in_order(&bench, || clone.clone()).await;
+    drop(clone);
+    // Each makes its own.
+    served_in_order(&bench, semaphore).await;
+}
+
+async fn served_in_order(bench: &Bench, semaphore: impl Fn() -> Semaphore) {
     let (order, inside) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let first: Vec<_> =
-        [free_permit(&semaphore).await, free_permit(&semaphore).await, free_permit(&semaphore).await].into();
+        [free_permit(&semaphore()).await, free_permit(&semaphore()).await, free_permit(&semaphore()).await]
+            .into();
     let mut tasks = Vec::new();
     for number in 0..60 {
         let (semaphore, order, inside, clock) =
-            (semaphore.clone(), order.clone(), inside.clone(), bench.clock.clone());
+            (semaphore(), order.clone(), inside.clone(), bench.clock.clone());
         tasks.push(tokio::spawn(async move {
             let permit = semaphore.acquire().await.unwrap();
             order.lock().unwrap().push(number);
@@ -150,7 +160,7 @@ async fn tasks_of_one_process_are_served_in_the_order_they_came() {
     let per_grant = (asked(&bench.nodes) - before) / 60;
     assert!(per_grant <= 30, "{per_grant} requests for each grant");
     bench.pass(20 * MS).await;
-    assert_eq!(keys(&bench, 3), 0);
+    assert_eq!(keys(bench, 3), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,11 +46,22 @@ impl WaitQueues {
         }
     }
 
-    /// Notifies the lease of this process that hears of changes of this key, if there is one.
-    pub(crate) fn hint_lease(&self, key: &str) {
-        let lease = self.inside.lock().leases.get(key).and_then(Weak::upgrade);
+    /// Notifies the leases of this process that hear of changes of this key: one of a permit or of several locks is known
+    /// to a branch.
+    pub(crate) fn hint_leases(&self, key: &str) {
+        self.root().hint_own_leases(key);
+    }
+
+    fn hint_own_leases(&self, key: &str) {
+        let inside = self.inside.lock();
+        let lease = inside.leases.get(key).and_then(Weak::upgrade);
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
         if let Some(lease) = lease {
             lease.handle(Event::Hint);
+        }
+        for branch in &branches {
+            branch.hint_own_leases(key);
         }
     }
 
