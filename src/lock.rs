@@ -19,6 +19,7 @@ use crate::error::{AcquireError, ConfigError, Lost};
 pub use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::lease::{Lease, LeaseWatch, why_not_retained};
 pub use crate::node::{QueueListing, QueuedWaiter};
+use crate::runtime::tasks::Registry;
 use acquire::Got;
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Keys, Mode};
@@ -65,6 +66,8 @@ pub struct Lock<K = Single, F = Fenced> {
     together: Option<Arc<Vec<Arc<str>>>>,
     /// Most locks of a program have the same options, which are kept once.
     options: Arc<Options>,
+    /// Keeps tasks that no runtime drives, as the coordinator does, which may have gone.
+    registry: Option<Arc<Registry>>,
     kind: PhantomData<fn() -> (K, F)>,
 }
 
@@ -76,6 +79,7 @@ impl<K, F> Clone for Lock<K, F> {
             keys: self.keys.clone(),
             together: self.together.clone(),
             options: self.options.clone(),
+            registry: self.registry.clone(),
             kind: PhantomData,
         }
     }
@@ -205,7 +209,8 @@ impl<K> Lock<K> {
         together: Option<Arc<Vec<Arc<str>>>>,
     ) -> Lock<K> {
         let options = engine.options.clone();
-        Lock { engine, name, keys, together, options, kind: PhantomData }
+        let registry = engine.tasks.registry().upgrade();
+        Lock { engine, name, keys, together, options, registry, kind: PhantomData }
     }
 }
 
@@ -282,8 +287,8 @@ impl<K, F> Lock<K, F> {
 
     fn with_fencing<G>(mut self, fencing: Fencing) -> Lock<K, G> {
         self.options().fencing = fencing;
-        let Lock { engine, name, keys, together, options, kind: _ } = self;
-        Lock { engine, name, keys, together, options, kind: PhantomData }
+        let Lock { engine, name, keys, together, options, registry, kind: _ } = self;
+        Lock { engine, name, keys, together, options, registry, kind: PhantomData }
     }
 
     /// Calls `listener` whenever a waiter for this lock learns who holds it: for a program that shows

@@ -17,7 +17,7 @@ const WORDS: usize = 200;
 
 /// The permissions that a user needs for all kinds of lock: scripts run with the permissions of the caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +pexpire +info +client|setname \
-     +client|tracking +client|kill +time +zadd +zincrby +zrem +zremrangebyrank +zpopmin +incrby +pexpireat \
+     +client|tracking +client|kill +time +zadd +zincrby +zrem +zremrangebyrank +zpopmin +pexpireat \
      +zremrangebyscore +zpopmax +zrangebyscore";
 
 /// Returns whether a cluster member has redirected the request without carrying it out.

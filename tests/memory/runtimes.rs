@@ -394,6 +394,22 @@ fn i33_the_work_of_a_stalled_runtime_is_done_by_another() {
     }
 }
 
+/// A program may keep the lock alone.
+#[test]
+fn i33_the_work_of_a_stalled_runtime_is_done_by_another_when_the_coordinator_has_gone() {
+    let Bench { coordinator, nodes, .. } = bench();
+    let (still, driven) = (runtime(), runtime());
+    let lock = coordinator.lock("r").wait(Wait::Forever);
+    drop(coordinator);
+    drop(still.block_on(lock.acquire()).unwrap());
+    driven.block_on(async {
+        let mut waiting = Box::pin(lock.acquire());
+        let next = settle_with(&mut waiting).await.expect("the lease was dropped").unwrap();
+        next.release().await.unwrap();
+    });
+    assert_free(&nodes);
+}
+
 #[test]
 fn i33_a_waiter_gets_the_lock_when_an_unrenewed_lease_ends() {
     let bench = bench();

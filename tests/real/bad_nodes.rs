@@ -92,7 +92,6 @@ async fn missing_rights_name_the_command_and_the_fix() {
         "+zpopmin",
         "+zrem",
         "+zremrangebyrank",
-        "+incrby",
         "+pexpireat",
         "+zincrby",
         "+zremrangebyscore",

@@ -488,7 +488,7 @@ async fn fewer_rights_suffice_for_simpler_locks() {
     let without = |parts: &[&str]| -> Vec<String> {
         all.iter().filter(|word| !parts.contains(&word.as_str())).cloned().collect()
     };
-    let queue = ["+zpopmin", "+incrby"];
+    let queue = ["+zpopmin"];
     let waiting = ["+client|tracking"];
     let speed = ["+client|kill"];
     let fencing = ["+zadd", "+zrem", "+zremrangebyrank", "+time"];

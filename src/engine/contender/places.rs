@@ -43,6 +43,10 @@ impl Contender {
     ) -> bool {
         loop {
             if self.confirm_places(acquisition, pause, subscription).await {
+                // A place that rests keeps no turn, and its home may report one again and again (rule W-10).
+                if !self.places.iter().any(|place| place.open.is_kept()) {
+                    self.keep_pace(subscription).await;
+                }
                 return true;
             }
             let due =

@@ -26,7 +26,7 @@ pub(super) const INFO: Right = right("info", Feature::Locks, "INFO");
 pub(super) const TRACKING: Right = right("client|tracking", Feature::Waiting, "CLIENT TRACKING");
 
 /// Ordered so that no command leaves a key without expiry.
-const RIGHTS: [Right; 28] = [
+const RIGHTS: [Right; 27] = [
     right("set", Feature::Locks, "SET {key} x NX PX 5000"),
     right("get", Feature::Locks, "GET {key}"),
     right("pttl", Feature::Locks, "PTTL {key}"),
@@ -47,7 +47,6 @@ const RIGHTS: [Right; 28] = [
     right("pexpire", Feature::Queue, "PEXPIRE {order} 5000"),
     right("zpopmin", Feature::Queue, "ZPOPMIN {order}"),
     right("zrem", Feature::Queue, "ZREM {order} a"),
-    right("incrby", Feature::Queue, "INCRBY {told} 0"),
     right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
     right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
     // Not `SUBSCRIBE`, which would change what the connection may send next.

@@ -42,13 +42,14 @@ elseif call('SETRANGE', KEYS[1], 0, '') > 0 then
   call('GET', KEYS[2])
   return {'queued', ahead}
 end
--- If it was missing, it is 0 until it is stored below.
-local since = call('INCRBY', told, 0)
+local since, whose = string.match(read(told) or '', '^(%d+) ?(.*)$')
+-- A waiter does not hear of its turn if its own connection has released the lock (NOLOOP): it asks, once.
+local is_its_turn = whose == name
 -- The first may be one that cannot take the lock yet, and asks in each turn to keep it free (rule W-9).
-if math.abs(now - since) >= ARGV[4] * (ahead > 0 and 2 or 1) then
+if is_its_turn or math.abs(now - (since or 0)) >= ARGV[4] * (ahead > 0 and 2 or 1) then
   call('ZREM', order, name)
   call('DEL', KEYS[2])
-  call('SET', told, string.format('%.0f', now), 'PX', 6000)
+  call('SET', told, is_its_turn and since or string.format('%.0f', now), 'PX', 6000)
   -- It may win by other nodes, and never change the key here.
   if ahead < 2 then untrack(KEYS[1]) end
   return {'free'}

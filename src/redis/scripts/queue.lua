@@ -2,7 +2,7 @@
 -- sorted set of IDs, by when each started to wait; for each ID a key that expires when its waiter has not
 -- asked for some seconds, which that waiter has read (CLIENT TRACKING), and that holds when it last asked, in
 -- milliseconds, and its entry: the terms on which it accepts an offer (ADR 3), or 1, and its context; and
--- when a waiter was last notified of its turn.
+-- when a waiter was last notified of its turn, and which, unless that has asked since.
 --
 -- They are accessed by commands that write, as the tombstone is in acquire.lua: otherwise the server would
 -- track them for every waiter, and notify each of every change by the others.
@@ -93,8 +93,9 @@ end
 -- ones are dropped, so that no script takes long: then the live ones find out by asking. A refused command
 -- costs a heartbeat.
 local function notify_next(lock, mark)
+  local name
   for _ = 1, 32 do
-    local name = redis.pcall('ZPOPMIN', mark .. ':order')[1]
+    name = redis.pcall('ZPOPMIN', mark .. ':order')[1]
     if not name then return false end
     local key = mark .. ':' .. name
     local terms = terms_of(entry_at(key))
@@ -107,8 +108,8 @@ local function notify_next(lock, mark)
     end
   end
   local time = redis.call('TIME')
-  local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-  redis.pcall('SET', mark .. ':told', now, 'PX', 6000)
+  local now = string.format('%.0f ', time[1] * 1000 + math.floor(time[2] / 1000))
+  redis.pcall('SET', mark .. ':told', now .. name, 'PX', 6000)
   redis.pcall('SET', mark, '1', 'PX', 6000)
   return true
 end

@@ -147,6 +147,31 @@ async fn w5_a_lock_is_reserved_for_one_turn_and_twice_as_long_for_those_ahead() 
     }
 }
 
+/// Its connection may be the one that has released the lock, which is not notified of its own changes.
+#[tokio::test]
+async fn w5_a_waiter_that_was_notified_of_its_turn_has_it_when_it_asks_but_once() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    let [first, second] = [(1, 30), (2, 20)];
+    let ask = async |(id, seconds)| vote(&node, waits(id, seconds)).await;
+    let holder = claim("orders/42", 1);
+    assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
+    for waiter in [first, second] {
+        assert!(matches!(ask(waiter).await, Vote::Queued(_)));
+    }
+    assert_eq!(vote(&node, release(&holder)).await, Vote::Notified);
+    assert!(matches!(ask(second).await, Vote::Queued(_)), "it is the turn of the first");
+    let turn = format!("{}:told", want_mark("orders/42"));
+    let before = server.cli(&["get", &turn]);
+    assert_eq!(ask(first).await, Vote::Free);
+    let after = server.cli(&["get", &turn]);
+    assert!(
+        !after.is_empty() && before.starts_with(&format!("{after} ")),
+        "the turn goes on: {before}, {after}"
+    );
+    assert!(matches!(ask(first).await, Vote::Queued(_)));
+}
+
 #[tokio::test]
 async fn o9_that_another_program_was_seen_is_forgotten() {
     let Some(server) = Server::start(&[]) else { return };

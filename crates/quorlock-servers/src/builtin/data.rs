@@ -26,9 +26,7 @@ impl Access {
             "GET" | "EXISTS" | "PTTL" | "ZSCORE" | "ZRANGEBYSCORE" => Access::Reads,
             "DEL" | "UNLINK" | "GETEX" | "PEXPIRE" | "PEXPIREAT" | "ZREM" | "ZREMRANGEBYRANK"
             | "ZREMRANGEBYSCORE" | "ZPOPMIN" | "ZPOPMAX" | "HDEL" => Access::Writes,
-            "SET" | "SETRANGE" | "RPUSH" | "INCRBY" | "ZADD" | "ZINCRBY" | "HSET" | "HINCRBY" => {
-                Access::Grows
-            }
+            "SET" | "SETRANGE" | "RPUSH" | "ZADD" | "ZINCRBY" | "HSET" | "HINCRBY" => Access::Grows,
             _ => Access::None,
         }
     }
@@ -44,7 +42,6 @@ pub(super) fn execute(keys: &mut Keyspace, name: &str, arguments: &[Vec<u8>]) ->
         ("GET" | "GETEX", []) => keys.text(key).map(|text| text.map_or(Resp::Null, Resp::text)),
         ("SET", [value, options @ ..]) => set(keys, key, value, options),
         ("SETRANGE", [offset, part]) => set_range(keys, key, offset, part),
-        ("INCRBY", [by]) => increment(keys, key, by),
         ("RPUSH", [_, ..]) => push(keys, key, words.len()),
         ("DEL" | "UNLINK", _) => Ok(counted(arguments.iter().filter(|key| keys.delete(key)).count())),
         ("EXISTS", _) => Ok(counted(arguments.iter().filter(|key| keys.exists(key)).count())),
@@ -126,15 +123,6 @@ fn set_range(keys: &mut Keyspace, key: &[u8], offset: &[u8], part: &[u8]) -> Rep
     let length = counted(text.len());
     keys.set_kept(key, Value::Text(text));
     Ok(length)
-}
-
-fn increment(keys: &mut Keyspace, key: &[u8], by: &[u8]) -> Reply {
-    let by: i64 = number(by).ok_or_else(not_an_integer)?;
-    let old = keys.text(key)?.map_or(Some(0), number::<i64>);
-    let sum = old.ok_or_else(not_an_integer)?.checked_add(by);
-    let sum = sum.ok_or("ERR increment or decrement would overflow")?;
-    keys.set_kept(key, Value::Text(sum.to_string().into_bytes()));
-    Ok(Resp::Number(sum))
 }
 
 /// `RPUSH` to a free key only: enough to plant a key of the wrong type.
