@@ -61,43 +61,6 @@ async fn a_free_lock_is_acquired_by_two_commands_without_a_script() {
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
 }
 
-#[tokio::test]
-async fn a_refused_client_learns_the_holder() {
-    let Some(server) = raising_server() else { return };
-    let node = server.node();
-    let (holder, other) = (claim("orders/42", 1), claim("orders/42", 2));
-    assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
-    let before = counter_of(&server, "orders/42");
-    let Vote::Held(holding) = vote(&node, acquire(&other)).await else { panic!("it is held") };
-    assert_eq!(holding.token, *holder.token());
-    assert!(counter_of(&server, "orders/42") >= before, "a counter is never lowered");
-    assert_eq!(vote(&node, release(&holder)).await, Vote::Granted);
-}
-
-#[tokio::test]
-async fn a_number_is_issued_above_the_counter() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    let far = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
-    server.cli(&["zadd", &fence_counter("", "orders/42"), &far.to_string(), "n"]);
-    let answer = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap();
-    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, FencingToken::new(far + 1)));
-    assert_eq!(counter_of(&server, "orders/42"), (far + 1).to_string());
-}
-
-/// One client whose clock is wrong must not put the counters ahead for all others (rule F-7).
-#[tokio::test]
-async fn f7_a_script_limits_a_clock_ahead_of_the_server() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    drop(node.ready().await);
-    let fence_hint = FenceHint::at(SystemClock.wall() + 3 * LONG, None, LONG);
-    let request = Request::Acquire { claim: claim("orders/42", 1), ttl: LONG, fence_hint: Some(fence_hint) };
-    let drawn = ask(&node, request).await.unwrap().fencing_token.unwrap().get();
-    let latest = u64::try_from(SystemClock.wall().as_micros()).unwrap();
-    assert!(drawn <= latest + 1, "{drawn} is beyond {latest}");
-}
-
 /// What another lock of the slot does with the counter between the two commands only makes a second round necessary.
 #[tokio::test]
 async fn a_number_is_issued_above_that_of_another_lock_of_the_slot() {
