@@ -74,30 +74,6 @@ async fn one_candidate_leads_and_resigning_elects_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_leadership_resigns() {
-    let bench = bench(5);
-    drop(election(&bench.coordinator).campaign("a").await.unwrap());
-    bench.settle().await;
-    assert_eq!(bench.keys(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_candidate_that_gives_up_leaves_no_key() {
-    let bench = bench(5);
-    for step in 0..12 {
-        bench.delay(MS, MS);
-        let election = elsewhere(&bench);
-        tokio::select! {
-            biased;
-            _ = election.campaign("a") => {}
-            () = bench.pass(MS * step) => {}
-        }
-        bench.pass(20 * MS).await;
-        assert_eq!(bench.keys(), 0, "given up after {step} ms");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn candidates_of_one_process_announce_their_own_values() {
     let bench = bench(5);
     let election = election(&bench.coordinator);

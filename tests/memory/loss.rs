@@ -214,19 +214,6 @@ async fn a_slow_client_clock_within_the_allowance_is_safe_and_beyond_it_is_not()
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_max_hold_that_is_shorter_than_the_ttl_ends_the_lease() {
-    let bench = bench(5);
-    let start = bench.clock.now();
-    let lease = bench.lock().max_hold(TTL / 4).acquire().await.unwrap();
-    assert!(lease.remaining() <= TTL / 4);
-    let lost = lease.lost().await;
-    assert_eq!(lost.reason, LossReason::MaxHold);
-    assert!(bench.clock.now().since(start) <= TTL / 4);
-    bench.pass(Duration::from_millis(10)).await;
-    assert_eq!(bench.keys(), 0, "the others need not wait for the TTL");
-}
-
 /// Timers fire late: one set for the deadline would report the loss after it.
 #[tokio::test(start_paused = true)]
 async fn the_loss_is_announced_two_milliseconds_early() {

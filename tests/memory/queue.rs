@@ -315,18 +315,6 @@ async fn w6_without_a_queue_each_release_wakes_all_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_wait_for_locks_of_other_libraries() {
-    let bench = bench(3);
-    for node in &bench.nodes {
-        node.set_data("r", "another library's token", Expiry::In(Duration::from_secs(2)));
-    }
-    let before = bench.clock.now();
-    let _lease = forever(&client(&bench)).acquire().await.unwrap();
-    let took = bench.clock.now().since(before);
-    assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2_100), "{took:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_caller_that_tries_once_joins_no_queue() {
     let bench = bench(5);
     let first = forever(&client(&bench)).acquire().await.unwrap();

@@ -70,26 +70,6 @@ async fn a_full_semaphore_names_its_holders() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hung_nodes_cost_no_permit() {
-    let bench = bench(5);
-    for node in &bench.nodes[3..] {
-        node.hang();
-    }
-    let semaphores: Vec<Semaphore> = (0..5).map(|_| elsewhere(&bench, 4)).collect();
-    let mut held = Vec::new();
-    for semaphore in &semaphores[..4] {
-        held.push(semaphore.acquire().await.unwrap());
-    }
-    let Err(PermitError::Full { holders, .. }) = semaphores[4].clone().wait(Wait::Never).acquire().await
-    else {
-        panic!("a fifth of four");
-    };
-    assert_eq!(holders.iter().flatten().count(), 4);
-    bench.nodes[2].hang();
-    assert!(matches!(semaphores[4].try_acquire().await, Err(PermitError::Unavailable { .. })));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_gets_the_first_permit_to_end_without_polling() {
     let bench = bench(5);
     let holders = elsewhere(&bench, 4).ttl(TTL * 3).renewal(Renewal::Manual);

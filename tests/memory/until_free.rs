@@ -54,14 +54,6 @@ async fn readers_hold_it_and_a_retained_lock_is_not_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_quorum_it_is_unknown() {
-    let bench = bench(3);
-    bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::disconnect);
-    let unknown = elsewhere(&bench).wait(Wait::UpTo(TTL)).until_free().await;
-    assert!(matches!(unknown, Err(AcquireError::Unavailable { .. })), "{unknown:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_must_be_reconfigured_is_not_waited_for() {
     for (count, refusing) in [(5, 3), (3, 2), (1, 1)] {
         let bench = bench(count);

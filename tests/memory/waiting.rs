@@ -80,22 +80,6 @@ async fn a_thousand_waiters_ask_as_seldom_as_one() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
-    let bench = bench(5);
-    bench.delay(5 * MS, 5 * MS);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
-    let held = forever(&holder).acquire().await.unwrap();
-    let waiting = acquiring(forever(&bench.coordinator));
-    bench.pass(Duration::from_secs(1)).await;
-    let before = bench.clock.now();
-    held.release().await.unwrap();
-    let _lease = waiting.await.unwrap().unwrap();
-    let took = bench.clock.now().since(before);
-    // To the nodes, the hints back, and one round to all of them.
-    assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms");
-}
-
 /// A node that records for each acquisition whether the client knows of contention.
 fn noting(node: MemoryNode, noted: Arc<Mutex<Vec<bool>>>) -> WrappedNode {
     WrappedNode::new(node).on_request(move |request, responder, inner| {
