@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, another, bench, without_hints};
+use crate::common::{Bench, MS, TTL, another, bench, without_hints};
 use crate::way::Way;
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
@@ -13,8 +13,6 @@ use quorlock::{
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
-
-const MS: Duration = Duration::from_millis(1);
 
 fn election(coordinator: &Coordinator) -> Election {
     coordinator.election("r").ttl(TTL)

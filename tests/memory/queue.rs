@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, acquiring, another, asked, bench, forever, passing};
+use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, client, forever, passing};
 use quorlock::protocol::{Claim, Moment, WaiterId, intents_key, preferred_node, turn, want_mark};
 use quorlock::{
     Coordinator, Renewal, Wait,
@@ -13,7 +13,6 @@ use quorlock::{
 };
 use quorlock_testkit::MemoryNode;
 
-const MS: Duration = Duration::from_millis(1);
 /// Longer than any wait in these tests.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -33,10 +32,6 @@ impl Clock for Calendar {
     fn wall(&self) -> Duration {
         Duration::from_secs(1_700_000_000) + self.0.now().since(Moment::ORIGIN) + self.1
     }
-}
-
-fn client(bench: &Bench) -> Coordinator {
-    another(&bench.clock, &bench.nodes, |builder| builder)
 }
 
 /// The node with the queue.

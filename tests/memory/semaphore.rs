@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, VALIDITY, another, asked, bench};
+use crate::common::{Bench, MS, TTL, VALIDITY, another, asked, bench};
 use quorlock::protocol::semaphore_limit;
 use quorlock::{
     ConfigError, LossReason, Lost, Permit, PermitError, Renewal, Semaphore, Wait, WithError,
@@ -15,7 +15,6 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
 
-const MS: Duration = Duration::from_millis(1);
 const NAME: &str = "r";
 
 /// A semaphore in a process of its own.

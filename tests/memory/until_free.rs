@@ -1,11 +1,7 @@
 //! Waiting until a lock is free, without acquiring it.
 
-use std::time::Duration;
-
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, MS, TTL, another, bench};
 use quorlock::{AcquireError, Lock, Renewal, Wait, node::NodeErrorKind};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// The lock in a process of its own.
 fn elsewhere(bench: &Bench) -> Lock {

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::common::{Bench, TTL, acquiring, another, asked, bench, forever, passing};
+use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, forever, passing};
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
     node::{Expiry, Node, Request},
     runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode, memory_nodes, memory_nodes_on};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// Runs this many tasks, each of which holds the lock once for a millisecond. Returns the order in
 /// which they held it, by the number of their arrival.

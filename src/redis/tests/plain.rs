@@ -17,7 +17,7 @@ use crate::node::{Node, Request, Vote, ask};
 use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
-use quorlock_protocol::{FenceHint, FencingToken, WaiterId, fence_counter};
+use quorlock_protocol::{FenceHint, WaiterId, fence_counter};
 use quorlock_testkit::until;
 
 /// Returns how many scripts the server has run.
@@ -59,41 +59,6 @@ async fn a_free_lock_is_acquired_by_two_commands_without_a_script() {
     assert!(server.cli(&["pttl", "orders/42"]).parse::<i64>().unwrap() > 0, "it would stay forever");
     assert_eq!(server.cli(&["pttl", &fence_counter("", "orders/42")]), "-1", "it must stay forever");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
-}
-
-/// What another lock of the slot does with the counter between the two commands only makes a second round necessary.
-#[tokio::test]
-async fn a_number_is_issued_above_that_of_another_lock_of_the_slot() {
-    let Some(server) = raising_server() else { return };
-    let node = server.node();
-    let counter = fence_counter("", "{a}1");
-    let far = u64::try_from((SystemClock.wall() + LONG / 2).as_micros()).unwrap();
-    server.cli(&["zadd", &counter, &far.to_string(), "n"]);
-    let mut last = far;
-    for key in ["{a}1", "{a}2", "{a}1"] {
-        let ours = claim(key, 1);
-        let answer = ask(&node, acquire(&ours)).await.unwrap();
-        last += 1;
-        assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, FencingToken::new(last)), "{key}");
-        let request = Request::Inspect { key: key.into(), prefix_len: 0 };
-        assert_eq!(
-            ask(&node, request).await.unwrap().fencing_token,
-            FencingToken::new(last),
-            "of its holder"
-        );
-        assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
-    }
-    assert!(server.cli(&["zcard", &counter]).parse::<u32>().unwrap() <= 9, "notes of eight holders at most");
-}
-
-#[tokio::test]
-async fn a_token_without_a_number_is_removed_before_the_error() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    server.cli(&["set", &fence_counter("", "orders/42"), "other data"]);
-    let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
-    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
 
 #[tokio::test]
