@@ -226,17 +226,6 @@ async fn i4_every_attempt_has_its_own_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_when_the_holder_gives_the_lock_back() {
-    let bench = bench(5);
-    let lease = bench.lock().acquire().await.unwrap();
-    let waiting = acquiring(bench.lock().wait(Wait::Forever));
-    bench.pass(Duration::from_secs(40)).await;
-    assert!(!waiting.is_finished(), "the lease renews itself and excludes the other");
-    lease.release().await.unwrap();
-    drop(waiting.await.unwrap().unwrap());
-}
-
-#[tokio::test(start_paused = true)]
 async fn waiting_ends_after_the_time_given() {
     let bench = bench(5);
     let _lease = bench.lock().acquire().await.unwrap();

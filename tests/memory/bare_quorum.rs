@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, another, asked, bench};
+use crate::common::{Bench, LATE, MS, TTL, another, asked, bench};
 use quorlock::{Fencing, Lease, Renewal, Wait, node::Expiry, runtime::Clock};
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// Makes the last two of five nodes refuse for this long, as if they had granted a client that lost.
 fn others_have_two(bench: &Bench, for_as_long: Duration) {

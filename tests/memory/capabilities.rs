@@ -14,13 +14,11 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
 
-use crate::common::{Bench, LIMIT, TTL, VALIDITY, bench, passing};
+use crate::common::{Bench, LIMIT, MS, TTL, VALIDITY, bench, passing};
 
 fn lock_of(client: &Coordinator) -> Lock {
     client.lock("r").ttl(TTL).wait(Wait::Never)
 }
-
-const MS: Duration = Duration::from_millis(1);
 
 /// A client of nodes of which the first has these capabilities.
 fn with_one_able_to(bench: &Bench, capabilities: Capabilities) -> Coordinator {

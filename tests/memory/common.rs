@@ -11,6 +11,7 @@ use quorlock::{AcquireError, Builder, Coordinator, Lease, Lock, Wait};
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
 use tokio::task::JoinHandle;
 
+pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The TTL minus 1 % and 2 ms.
 pub(crate) const VALIDITY: Duration = Duration::from_millis(9_898);
@@ -83,6 +84,11 @@ pub(crate) fn another(
     set: impl FnOnce(Builder) -> Builder,
 ) -> Coordinator {
     another_by_default(clock, nodes, |builder| set(builder.node_timeout(LIMIT)))
+}
+
+/// Another process.
+pub(crate) fn client(bench: &Bench) -> Coordinator {
+    another(&bench.clock, &bench.nodes, |builder| builder)
 }
 
 /// The same, with the default node timeouts.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, another, bench, without_hints};
+use crate::common::{Bench, MS, TTL, another, bench, without_hints};
 use crate::way::Way;
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
@@ -13,8 +13,6 @@ use quorlock::{
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
-
-const MS: Duration = Duration::from_millis(1);
 
 fn election(coordinator: &Coordinator) -> Election {
     coordinator.election("r").ttl(TTL)
@@ -71,30 +69,6 @@ async fn one_candidate_leads_and_resigning_elects_the_next() {
     assert!(second.fencing_token() > before);
     // To the nodes, the hints back, one round to the preferred node, one to the rest.
     assert!(elected.since(resigned) <= 40 * MS, "{:?}", elected.since(resigned));
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropping_the_leadership_resigns() {
-    let bench = bench(5);
-    drop(election(&bench.coordinator).campaign("a").await.unwrap());
-    bench.settle().await;
-    assert_eq!(bench.keys(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_candidate_that_gives_up_leaves_no_key() {
-    let bench = bench(5);
-    for step in 0..12 {
-        bench.delay(MS, MS);
-        let election = elsewhere(&bench);
-        tokio::select! {
-            biased;
-            _ = election.campaign("a") => {}
-            () = bench.pass(MS * step) => {}
-        }
-        bench.pass(20 * MS).await;
-        assert_eq!(bench.keys(), 0, "given up after {step} ms");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,19 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, acquiring, another, bench, forever};
+use crate::common::{MS, TTL, acquiring, bench, client, forever};
 use crate::queue::dead;
 use quorlock::protocol::turn;
 use quorlock::runtime::Mutex;
 use quorlock::{Coordinator, Wait};
 
-const MS: Duration = Duration::from_millis(1);
 /// Longer than any test's waiter should need.
 const PATIENCE: Wait = Wait::UpTo(Duration::from_secs(60));
-
-fn client(bench: &Bench) -> Coordinator {
-    another(&bench.clock, &bench.nodes, |builder| builder)
-}
 
 /// Who waits beside the queue.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use quorlock::{
     node::{Expiry, Node, Response},
     runtime::Clock,
 };
-use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock, WrappedNode};
+use quorlock_testkit::{MemoryNode, SkewedClock, WrappedNode};
 
 /// The coordinator's `max_ttl`, which is 30 s unless set. Half of it is how far clocks may differ.
 const MAX_TTL: Duration = Duration::from_secs(30);
@@ -366,14 +366,6 @@ async fn a_lock_without_fencing_is_not_reported_with_the_number_of_an_earlier_ho
     bench.settle().await;
     let holder = bench.lock().inspect().await.unwrap().holder().unwrap();
     assert_eq!((&holder.token, holder.fencing_token), (lease.token(), None));
-}
-
-#[test]
-fn the_calendar_of_paused_time_does_not_depend_on_the_day() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let wall = || runtime.block_on(async { TokioClock::new().wall() });
-    assert_eq!(wall(), wall());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,9 +10,8 @@ use quorlock::protocol::{Claim, Token, WaiterId};
 use quorlock::{Coordinator, Wait, runtime::Clock};
 use quorlock_testkit::{MemoryNode, WrappedNode};
 
-use crate::common::{Bench, TTL, another, bench, passing};
+use crate::common::{Bench, MS, TTL, another, bench, passing};
 
-const MS: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_secs(10);
 
 /// A deployment of one such node.

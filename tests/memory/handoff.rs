@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, VALIDITY, another, asked, bench};
+use crate::common::{Bench, MS, TTL, VALIDITY, another, asked, bench};
 use quorlock::lock::Single;
 use quorlock::{Fencing, Handoff, Lock, LossReason, Renewal, Wait};
 
-const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn plain(bench: &Bench) -> Lock<Single, Fencing> {

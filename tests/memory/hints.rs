@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{
-    Bench, TTL, VALIDITY, acquiring, another, asked, bench, forever, passing, without_hints,
+    Bench, MS, TTL, VALIDITY, acquiring, another, asked, bench, forever, passing, without_hints,
 };
 use quorlock::{
     Coordinator, Lease, LossReason, Renewal,
@@ -12,8 +12,6 @@ use quorlock::{
     runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, WrappedNode};
-
-const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_plain_delete_and_an_expiry_wake_just_as_well() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, bench, forever};
+use crate::common::{Bench, MS, TTL, bench, forever};
 use quorlock::{
     Coordinator,
     node::{Node, NodeError, Order, Request, ask},
@@ -13,7 +13,6 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
 
-const MS: Duration = Duration::from_millis(1);
 /// How late the requests arrive: soon, and close to the end of a tombstone, which lives for the longest
 /// TTL of the deployment.
 const DELAYS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(25)];

@@ -16,9 +16,7 @@ use quorlock::{
 use quorlock_testkit::{BuiltinServer, MemoryNode, TokioClock};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::common::{Bench, TTL, another_by_default, bench_by_default, passing};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::common::{Bench, MS, TTL, another_by_default, bench_by_default, passing};
 
 fn bench(nodes: usize) -> Bench {
     bench_by_default(nodes, |builder| builder)

@@ -25,7 +25,6 @@ mod events;
 mod fairness;
 mod fence;
 mod fencing;
-mod fencing_histories;
 mod first_come;
 mod handoff;
 mod health;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Acquiring, Bench, TTL, VALIDITY, acquiring, another, asked, bench, forever};
+use crate::common::{Acquiring, Bench, MS, TTL, VALIDITY, acquiring, another, asked, bench, client, forever};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::{
@@ -16,13 +16,7 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SkewedClock};
 
-const MS: Duration = Duration::from_millis(1);
-
-fn client(bench: &Bench) -> Coordinator {
-    another(&bench.clock, &bench.nodes, |builder| builder)
-}
-
-fn offers(bench: &Bench) -> usize {
+pub(crate) fn offers(bench: &Bench) -> usize {
     bench.nodes.iter().map(|node| node.requests().offer).sum()
 }
 
@@ -253,26 +247,6 @@ async fn o5_an_offer_that_arrives_too_late_for_a_renewal_is_given_back() {
     assert!(late > 0 && accepted > 0, "{late} late, {accepted} accepted");
 }
 
-#[tokio::test(start_paused = true)]
-async fn o6_an_offer_to_a_waiter_that_left_is_released() {
-    let bench = bench(5);
-    bench.delay(20 * MS, 20 * MS);
-    let mut held = until_offered(&bench).await;
-    loop {
-        // Its process stays alive.
-        let client = client(&bench);
-        let (waiting, before) = (waiter_of(&bench, &client).await, offers(&bench));
-        let (_, ()) = tokio::join!(held.release(), async { waiting.abort() });
-        bench.pass(200 * MS).await;
-        let keys = bench.nodes.iter().filter(|node| node.holder("r").is_some()).count();
-        assert_eq!(keys, 0, "the offer would stay for the TTL");
-        if offers(&bench) > before {
-            return;
-        }
-        held = until_offered(&bench).await;
-    }
-}
-
 /// The waiter's calendar is behind, and the nodes have forgotten their counters.
 #[tokio::test(start_paused = true)]
 async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
@@ -297,19 +271,31 @@ async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn o6_an_offer_to_a_waiter_that_left_is_released() {
+    // Its process stays alive.
+    is_released_although_its_waiter_left(false).await;
+}
+
 /// No process is left that could receive the offer.
 #[tokio::test(start_paused = true)]
 async fn o6_an_offer_to_a_waiter_that_gave_up_and_ended_is_an_ordinary_release() {
+    is_released_although_its_waiter_left(true).await;
+}
+
+async fn is_released_although_its_waiter_left(with_its_process: bool) {
     let bench = bench(5);
     bench.delay(20 * MS, 20 * MS);
     let mut held = until_offered(&bench).await;
     loop {
-        let client = client(&bench);
-        let (waiting, before) = (waiter_of(&bench, &client).await, offers(&bench));
+        let mut process = Some(client(&bench));
+        let waiting = waiter_of(&bench, process.as_ref().unwrap()).await;
+        let before = offers(&bench);
         let ends = async {
             waiting.abort();
-            client.close(TTL).await;
-            drop(client);
+            if let Some(process) = process.take_if(|_| with_its_process) {
+                process.close(TTL).await;
+            }
         };
         let (_, ()) = tokio::join!(held.release(), ends);
         bench.pass(200 * MS).await;

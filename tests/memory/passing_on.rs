@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, another, bench, forever};
+use crate::common::{MS, TTL, VALIDITY, another, bench, forever};
 use quorlock::{
     Coordinator, Handoff, LossReason,
     node::{Node, Request},
 };
 use quorlock_testkit::{MemoryNode, UnreadRequests, WrappedNode};
-
-const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
 async fn keys_a_handoff_did_not_replace_are_deleted() {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, acquiring, another, asked, bench, forever, passing};
+use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, client, forever, passing};
 use quorlock::protocol::{Claim, Moment, WaiterId, intents_key, preferred_node, turn, want_mark};
 use quorlock::{
     Coordinator, Renewal, Wait,
@@ -13,7 +13,6 @@ use quorlock::{
 };
 use quorlock_testkit::MemoryNode;
 
-const MS: Duration = Duration::from_millis(1);
 /// Longer than any wait in these tests.
 const LATE: Duration = Duration::from_secs(10);
 
@@ -33,10 +32,6 @@ impl Clock for Calendar {
     fn wall(&self) -> Duration {
         Duration::from_secs(1_700_000_000) + self.0.now().since(Moment::ORIGIN) + self.1
     }
-}
-
-fn client(bench: &Bench) -> Coordinator {
-    another(&bench.clock, &bench.nodes, |builder| builder)
 }
 
 /// The node with the queue.
@@ -312,18 +307,6 @@ async fn w6_without_a_queue_each_release_wakes_all_waiters() {
         task.await.unwrap().unwrap();
     }
     assert_eq!(bench.nodes.iter().map(|node| node.requests().enqueue).sum::<usize>(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_wait_for_locks_of_other_libraries() {
-    let bench = bench(3);
-    for node in &bench.nodes {
-        node.set_data("r", "another library's token", Expiry::In(Duration::from_secs(2)));
-    }
-    let before = bench.clock.now();
-    let _lease = forever(&client(&bench)).acquire().await.unwrap();
-    let took = bench.clock.now().since(before);
-    assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2_100), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, VALIDITY, another, bench, bench_with};
+use crate::common::{Bench, MS, TTL, VALIDITY, another, bench, bench_with};
 use quorlock::protocol::Token;
 use quorlock::{
     ConfigError, LossReason, Owner, Renewal, RestartGuard, RetainError, Wait,
@@ -11,7 +11,6 @@ use quorlock::{
 use quorlock_testkit::MemoryNode;
 
 const HOUR: Duration = Duration::from_secs(3600);
-const MS: Duration = Duration::from_millis(1);
 
 /// Another host.
 fn elsewhere(bench: &Bench) -> quorlock::Coordinator {

@@ -6,17 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, another, bench, passing};
+use crate::common::{Bench, LATE, MS, TTL, another, bench, passing};
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    AcquireError, ConfigError, Coordinator, Fencing, Lock, LossReason, MultiLock, Owner, Renewal, Wait,
-    WithError,
-    node::{Capabilities, Capability, Expiry},
-    votes::VoteOutcome,
+    AcquireError, Coordinator, Fencing, Lock, LossReason, MultiLock, Owner, Renewal, Wait, WithError,
+    node::Expiry, votes::VoteOutcome,
 };
 
-const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Bench {
@@ -140,24 +137,6 @@ async fn an_invalid_set_is_refused_before_any_request() {
     }
     assert_eq!(bench.asked(), 0);
     drop(bench.coordinator.lock_all(&many[..64]).acquire().await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_without_the_capability_is_not_asked() {
-    let bench = bench(3);
-    let of_one_key = Capabilities::all().without(Capability::Several);
-    let nodes = bench.nodes.iter().cloned().map(|node| node.with_capabilities(of_one_key));
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
-    let error = client.lock_all(["a", "b"]).acquire().await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            AcquireError::Config(ConfigError::Unsupported { capability: Capability::Several, .. })
-        ),
-        "{error}"
-    );
-    assert!(error.to_string().contains("node-1"), "{error}");
-    drop(client.lock("a").acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

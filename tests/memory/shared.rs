@@ -48,24 +48,6 @@ async fn s1_readers_hold_the_lock_together_and_a_writer_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_renew_themselves_and_a_writer_waits_for_the_last() {
-    let bench = bench(5);
-    let (ann, ben) = (bench.reader().acquire().await.unwrap(), bench.reader().acquire().await.unwrap());
-    let waiting = acquiring(bench.lock().wait(Wait::Forever));
-    for _ in 0..10 {
-        bench.pass(TTL / 2).await;
-        assert_eq!((ann.check(), ben.check()), (Ok(()), Ok(())));
-    }
-    ann.release().await.unwrap();
-    bench.pass(SECOND).await;
-    assert!(!waiting.is_finished(), "ben still reads");
-    let released = bench.clock.now();
-    ben.release().await.unwrap();
-    drop(waiting.await.unwrap().unwrap());
-    assert!(bench.clock.now().since(released) < SECOND, "it is notified when the last one leaves");
-}
-
-#[tokio::test(start_paused = true)]
 async fn s2_the_share_of_a_dead_reader_expires_on_its_own() {
     let bench = bench(5);
     let dead = bench.reader().renewal(Renewal::Manual).acquire().await.unwrap();
@@ -478,24 +460,6 @@ async fn s7_a_reader_writes_back_a_number_few_nodes_have() {
     bench.nodes[2].disconnect();
     bench.settle().await;
     assert!(bench.lock().wait(Wait::UpTo(SECOND)).acquire().await.unwrap().fencing_token() > token);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_inspection_lists_readers() {
-    let bench = bench(5);
-    let leases = [
-        bench.reader().label("ann").acquire().await.unwrap(),
-        bench.reader().label("ben").acquire().await.unwrap(),
-    ];
-    let report = bench.lock().inspect().await.unwrap();
-    let holder = report.holder().unwrap();
-    assert_eq!((holder.nodes, holder.readers.len()), (5, 2));
-    let described = holder.describe();
-    assert!(
-        described.starts_with("2 readers: ") && described.contains("ann") && described.contains("ben"),
-        "{described}"
-    );
-    drop(leases);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,17 +11,8 @@ use quorlock::runtime::{BoxFuture, Clock};
 use quorlock::{Coordinator, Lease};
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock};
 
-use crate::common::{Bench, TTL, VALIDITY, acquiring, another, bench, forever};
-
-const MS: Duration = Duration::from_millis(1);
-
-fn client(bench: &Bench) -> Coordinator {
-    another(&bench.clock, &bench.nodes, |builder| builder)
-}
-
-fn offers(bench: &Bench) -> usize {
-    bench.nodes.iter().map(|node| node.requests().offer).sum()
-}
+use crate::common::{Bench, MS, TTL, VALIDITY, acquiring, bench, client, forever};
+use crate::offer::offers;
 
 /// A process that was stopped: nothing polls its future any more. Its connections stay open, so the nodes take it for one
 /// that waits.

@@ -10,9 +10,7 @@ use quorlock::runtime::Clock;
 use quorlock::{AcquireError, ConfigError, Coordinator, Renewal};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::bench;
-
-const MS: Duration = Duration::from_millis(1);
+use crate::common::{MS, bench};
 
 /// How a kind of node keeps locks.
 #[derive(Clone, Copy, Debug)]

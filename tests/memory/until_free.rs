@@ -1,11 +1,7 @@
 //! Waiting until a lock is free, without acquiring it.
 
-use std::time::Duration;
-
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, MS, TTL, another, bench};
 use quorlock::{AcquireError, Lock, Renewal, Wait, node::NodeErrorKind};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// The lock in a process of its own.
 fn elsewhere(bench: &Bench) -> Lock {
@@ -51,14 +47,6 @@ async fn readers_hold_it_and_a_retained_lock_is_not_free() {
     let held = elsewhere(&bench).wait(Wait::Never).until_free().await;
     assert!(matches!(held, Err(AcquireError::Contended { .. })), "{held:?}");
     elsewhere(&bench).wait(Wait::UpTo(TTL * 5)).until_free().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_quorum_it_is_unknown() {
-    let bench = bench(3);
-    bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::disconnect);
-    let unknown = elsewhere(&bench).wait(Wait::UpTo(TTL)).until_free().await;
-    assert!(matches!(unknown, Err(AcquireError::Unavailable { .. })), "{unknown:?}");
 }
 
 #[tokio::test(start_paused = true)]

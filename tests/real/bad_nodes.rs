@@ -14,7 +14,7 @@ use quorlock::{
 };
 use quorlock_testkit::{ClosedPort, Server, Servers};
 
-use crate::world::{TTL, World, client, knows};
+use crate::world::{TTL, World, client};
 
 fn fence_hint() -> FenceHint {
     FenceHint::at(SystemClock::default().wall(), None, TTL)
@@ -71,46 +71,12 @@ async fn missing_rights_name_the_command_and_the_fix() {
     set_user(&servers[0], "no_eval", &["~*", "+@all", "-eval"]).await;
     set_user(&servers[0], "no_info", &["~*", "+@all", "-info"]).await;
     set_user(&servers[0], "no_key", &["~other:*", "+@all"]).await;
-    let documented = [
-        "~r*",
-        "resetchannels",
-        "-@all",
-        "+eval",
-        "+evalsha",
-        "+get",
-        "+set",
-        "+del",
-        "+setrange",
-        "+pttl",
-        "+pexpire",
-        "+info",
-        "+hello",
-        "+client|setname",
-        "+client|tracking",
-        "+time",
-        "+zadd",
-        "+zpopmin",
-        "+zrem",
-        "+zremrangebyrank",
-        "+pexpireat",
-        "+zincrby",
-        "+zremrangebyscore",
-        "+zpopmax",
-        "+zrangebyscore",
-        "+ping",
-    ];
-    let documented: Vec<_> = documented.into_iter().filter(|word| knows(servers.kind(), word)).collect();
-    set_user(&servers[0], "documented", &documented).await;
     let url = |name| url_of(&servers[0], name);
     for (name, word) in [("no_eval", "eval"), ("no_info", "info"), ("no_key", "key")] {
         let refused = refusal(&[url(name)]).await;
         assert!(refused.to_lowercase().contains(word) && refused.contains("ACL"), "{name}: {refused}");
         assert!(!refused.contains(":pw"), "{refused}");
     }
-    let documented = client(&[url("documented")], |builder| builder.key_prefix("r/"));
-    let lease = documented.lock("r").acquire().await.unwrap();
-    lease.renew().await.expect("the documented rights suffice");
-    lease.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

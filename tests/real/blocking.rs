@@ -78,28 +78,6 @@ fn a_thread_holds_several_locks() {
 }
 
 #[test]
-fn many_threads_exclude_each_other() {
-    let bench = bench();
-    let (inside, grants) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                for _ in 0..10 {
-                    let lease = bench.lock().acquire().unwrap();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                    thread::yield_now();
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    grants.fetch_add(1, Ordering::SeqCst);
-                    lease.release().unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(grants.into_inner(), 320);
-    bench.wait_until_free();
-}
-
-#[test]
 fn a_closure_runs_under_the_lock_and_reports_a_loss() {
     let bench = bench();
     let value = bench.lock().with(|lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).unwrap();
@@ -259,39 +237,6 @@ fn one_thread_of_two_leads_and_a_third_watches() {
         leadership.check().is_ok()
     });
     assert_eq!((ended, times), (Ok(true), 2));
-}
-
-/// All kinds, on real servers, of which two of five are gone.
-#[test]
-fn all_kinds_work_on_real_servers_without_a_minority() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let servers = runtime.block_on(Servers::start(5)).unwrap();
-    println!("on {}", servers.kind());
-    let builder = || Builder::default().nodes(servers.urls()).restart_guard(RestartGuard::Off);
-    let coordinator = builder().build_blocking().unwrap();
-    let other = builder().build_blocking().unwrap();
-    for gone in 0..2 {
-        servers[gone].kill();
-    }
-    let lease = coordinator.lock("r").acquire().unwrap().downgrade().unwrap();
-    let beside = other.lock("r").shared().acquire().unwrap();
-    assert!(other.lock("r").try_acquire().unwrap().is_none());
-    lease.release().unwrap();
-    beside.release().unwrap();
-    let permits: Vec<_> = [&coordinator, &other].map(|c| c.semaphore("s", 2).acquire().unwrap()).into();
-    assert_ne!(permits[0].number(), permits[1].number());
-    assert!(other.semaphore("s", 2).try_acquire().unwrap().is_none(), "full");
-    let mut observer = other.election("e").observe().unwrap();
-    let leadership = coordinator.election("e").campaign("me").unwrap();
-    let news = (0..10).find_map(|_| match observer.changed_within(patience()) {
-        Some(Observed::Leader(leader)) => Some(leader.value),
-        _ => None,
-    });
-    assert_eq!(news.as_deref(), Some("me"));
-    leadership.resign().unwrap();
-    for permit in permits {
-        permit.release().unwrap();
-    }
 }
 
 /// Calls that wait panic in an async context, where they would stall the executor; the others work there.

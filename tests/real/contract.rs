@@ -1,25 +1,17 @@
-//! The contract suite: on nodes in memory, on the built-in server, and on every real server found.
+//! The contract suite: on the built-in server, and on every real server found.
 
 use quorlock::{
     redis::{Address, RedisNode},
     runtime::SystemClock,
 };
 use quorlock_testkit::contract::check_contract;
-use quorlock_testkit::{Kind, MemoryNode, Servers};
+use quorlock_testkit::{Kind, Servers};
 
 async fn check(kind: Kind) {
     println!("on {kind}");
     let servers = Servers::setup().kind(kind).start(1).await.unwrap();
     let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
     if let Err(breach) = check_contract(&node, &servers[0], &SystemClock::default()).await {
-        panic!("{breach}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_in_memory_keep_the_contract() {
-    let node = MemoryNode::new("node");
-    if let Err(breach) = check_contract(&node, &node, &SystemClock::default()).await {
         panic!("{breach}");
     }
 }

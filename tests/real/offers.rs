@@ -80,17 +80,6 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
     held.release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_offered_from_client_to_client() {
-    let servers = Servers::start(5).await.unwrap();
-    if !servers.kind().is_real() {
-        return println!("skipped: {} does not count its commands", servers.kind());
-    }
-    go_round([&client(&servers, None), &client(&servers, None)]).await;
-    let sent = published_by_most(&servers).await;
-    assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
-}
-
 /// As on a machine with one processor: while the work blocks the only thread, its runtime neither sends the renewal that takes
 /// up the offer nor reads the answers.
 #[test]

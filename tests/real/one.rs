@@ -1,4 +1,4 @@
-//! A single node: what it guarantees, and what it does not.
+//! A single node that restarts.
 
 use std::time::Duration;
 
@@ -8,18 +8,6 @@ use quorlock_testkit::{Servers, patience, until};
 use crate::world::client;
 
 const TTL: Duration = Duration::from_secs(2);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_single_node_excludes_and_its_holder_sees_its_end() {
-    let servers = Servers::start(1).await.unwrap();
-    let [one, two] = [(); 2].map(|()| client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL)));
-    let lease = one.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
-    assert!(two.lock("r").try_acquire().await.unwrap().is_none(), "it is held");
-    lease.renew().await.unwrap();
-    servers[0].kill();
-    lease.lost().await;
-    assert!(two.lock("r").try_acquire().await.is_err(), "nothing is locked while it is down");
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_single_node_waits_out_what_it_forgot() {

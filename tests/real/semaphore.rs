@@ -18,21 +18,6 @@ use crate::world::{TTL, client, count};
 const PROCESSES: usize = 3;
 const GRANTS: usize = 6;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_permits_are_all_taken_and_never_a_third() {
-    contend(2).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn four_permits_are_all_taken_and_never_a_fifth() {
-    contend(4).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_permits_are_all_taken_and_never_an_eleventh() {
-    contend(10).await;
-}
-
 /// The permits and their holders, checked in two ways: by a counter, and by a history of each permit.
 #[derive(Clone, Default)]
 struct Ledger {
@@ -76,7 +61,9 @@ fn stamp(moment: Moment) -> Stamp {
     Stamp::from_nanos(u64::try_from(moment.since(Moment::ORIGIN).as_nanos()).unwrap())
 }
 
-async fn contend(permits: usize) {
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_permits_are_all_taken_and_never_an_eleventh() {
+    let permits = 10;
     let servers = Servers::start(5).await.unwrap();
     println!("on {}", servers.kind());
     let semaphores: Vec<Semaphore> = (0..PROCESSES)

@@ -1,9 +1,5 @@
 //! Locks of several resources, on real servers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use futures::future::join_all;
 use quorlock::{
     AcquireError, Coordinator, MultiLock, Wait,
     runtime::{Clock as _, SystemClock},
@@ -14,39 +10,6 @@ use crate::world::{World, client, count};
 
 fn all(coordinator: &Coordinator, names: &[&str]) -> MultiLock {
     coordinator.lock_all(names).wait(Wait::UpTo(patience()))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn processes_with_overlapping_sets_all_get_a_turn() {
-    const TURNS: usize = 8;
-    let world = World::start(5).await;
-    let inside: Arc<[AtomicBool; 3]> = Arc::default();
-    let sets: [&[usize]; 6] = [&[0, 1], &[1, 0], &[1, 2], &[2, 0], &[0], &[2, 1, 0]];
-    let contenders = sets.into_iter().map(|numbers| {
-        let (process, inside) = (client(&world.servers.urls(), |builder| builder), inside.clone());
-        tokio::spawn(async move {
-            let names: Vec<&str> = numbers.iter().map(|number| ["a", "b", "c"][*number]).collect();
-            let lock = all(&process, &names);
-            for _ in 0..TURNS {
-                let lease = lock.acquire().await.unwrap();
-                let reached =
-                    numbers.iter().filter(|number| inside[**number].swap(true, Ordering::SeqCst)).count();
-                assert_eq!(reached, 0, "two holders of one of {names:?}");
-                tokio::task::yield_now().await;
-                lease.check().unwrap();
-                for number in numbers {
-                    inside[*number].store(false, Ordering::SeqCst);
-                }
-                lease.release().await.unwrap();
-            }
-        })
-    });
-    for ended in join_all(contenders.collect::<Vec<_>>()).await {
-        ended.unwrap();
-    }
-    for name in ["a", "b", "c"] {
-        until("everything is released", async || count(&world.servers, name).await == 0).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

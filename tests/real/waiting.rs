@@ -117,34 +117,6 @@ async fn no_waiter_is_stranded_by_stalls_and_disconnects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
-    let servers = Servers::start(3).await.unwrap();
-    let compare_and_delete =
-        "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-    for release in [vec!["DEL", "r"], vec!["EVAL", compare_and_delete, "1", "r", "theirs"]] {
-        for server in servers.iter() {
-            server.command(&["SET", "r", "theirs", "NX", "PX", "600000"]).await.unwrap();
-        }
-        let coordinator = client(&servers.urls(), |builder| builder);
-        let lock = coordinator.lock("r").wait(Wait::Forever);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
-        until("a waiter that has asked", async || {
-            let stats = servers[2].command(&["INFO", "commandstats"]).await.unwrap().to_string();
-            stats.contains("cmdstat_eval")
-        })
-        .await;
-        for server in servers.iter() {
-            let released =
-                server.command(&release.iter().map(|word| &**word).collect::<Vec<_>>()).await.unwrap();
-            assert_eq!(released.to_string(), "1");
-        }
-        let lease = waiting.await.unwrap().unwrap();
-        lease.release().await.unwrap();
-        coordinator.close(patience()).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_tracks_no_counter_for_a_listener() {
     for kind in Kind::all_found() {
         println!("on {kind}");

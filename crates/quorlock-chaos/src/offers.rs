@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use quorlock::protocol::{InboxMessage, unproven};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use quorlock_servers::Resp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// The reconnect delay.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// The size limit of a message, larger than any message of a node.
-const LONGEST: usize = 1 << 20;
 
 /// The offers seen so far. Closes the connections on drop.
 pub(crate) struct Offers {
@@ -61,67 +60,27 @@ async fn follow(address: SocketAddr, login: String, seen: Arc<Mutex<HashMap<Vec<
 }
 
 async fn listen(address: SocketAddr, login: &str, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
-    let mut server = BufReader::new(TcpStream::connect(address).await?);
-    if !login.is_empty() {
-        server.write_all(login.as_bytes()).await?;
-        server.read_line(&mut String::new()).await?;
-    }
-    server.write_all(b"PSUBSCRIBE *quorlock:inbox:*\r\n").await?;
+    let mut server = TcpStream::connect(address).await?;
+    server.write_all(format!("{login}PSUBSCRIBE *quorlock:inbox:*\r\n").as_bytes()).await?;
+    let mut input = Vec::new();
     loop {
-        let output = read_list(&mut server).await?;
-        let [kind, .., payload] = &output[..] else { continue };
-        if kind != b"pmessage" {
-            continue;
-        }
-        for message in unproven(payload).into_iter().flat_map(InboxMessage::parse) {
-            if let InboxMessage::Offered { token, .. } = message {
-                *seen.lock().entry(token.to_vec()).or_default() += 1;
+        while let Some((message, length)) = Resp::read(&input)? {
+            input.drain(..length);
+            let Resp::List(parts) = message else { continue };
+            let [Resp::Text(kind), .., Resp::Text(payload)] = &parts[..] else { continue };
+            if kind != b"pmessage" {
+                continue;
+            }
+            for message in unproven(payload).into_iter().flat_map(InboxMessage::parse) {
+                if let InboxMessage::Offered { token, .. } = message {
+                    *seen.lock().entry(token.to_vec()).or_default() += 1;
+                }
             }
         }
+        if server.read_buf(&mut input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
     }
-}
-
-/// Reads a list of strings and numbers, as a server sends it to a subscriber.
-async fn read_list(server: &mut BufReader<TcpStream>) -> io::Result<Vec<Vec<u8>>> {
-    let (b'*', count) = read_line(server).await? else { return Err(odd()) };
-    let mut parts = Vec::new();
-    for _ in 0..length(&count)? {
-        let part = match read_line(server).await? {
-            (b'$', size) => {
-                let size = length(&size)?;
-                let mut text = vec![0; size + 2];
-                server.read_exact(&mut text).await?;
-                text.truncate(size);
-                text
-            }
-            (b':', number) => number,
-            _ => return Err(odd()),
-        };
-        parts.push(part);
-    }
-    Ok(parts)
-}
-
-/// Reads a line and returns its type byte and the rest.
-async fn read_line(server: &mut BufReader<TcpStream>) -> io::Result<(u8, Vec<u8>)> {
-    let mut line = Vec::new();
-    server.read_until(b'\n', &mut line).await?;
-    match line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) {
-        Some((kind, rest)) => Ok((*kind, rest.to_vec())),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-fn length(digits: &[u8]) -> io::Result<usize> {
-    let length = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    length.filter(|length| *length <= LONGEST).ok_or_else(odd)
-}
-
-fn odd() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "a server sent a subscriber something other than a list of strings",
-    )
 }
 
 #[cfg(test)]

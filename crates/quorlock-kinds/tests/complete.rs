@@ -109,67 +109,56 @@ fn each_kind_is_complete() {
     }
 }
 
-/// A workspace that has the files which the recipe changes, and links to all others.
+/// What the recipe changes.
+const CHANGED: [&str; 6] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "ARCHITECTURE.md",
+    "crates/quorlock-kinds",
+    "crates/quorlock-cli/tests/cli",
+    "python/tests",
+];
+
+/// A workspace that has copies of what the recipe changes, and links to all else.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Scratch {
         // Not a temporary folder: what cargo has compiled for it is used again.
-        let root = root();
-        let scratch = Scratch(root.join("target/scratch/workspace"));
+        let scratch = Scratch(root().join("target/scratch/workspace"));
         drop(fs::remove_dir_all(&scratch.0));
-        for folder in ["crates/quorlock-kinds", "crates/quorlock-cli/tests", "docs", "python"] {
-            fs::create_dir_all(scratch.0.join(folder)).unwrap();
-        }
-        for (folder, own) in [
-            (
-                "",
-                &[
-                    "Cargo.toml",
-                    "Cargo.lock",
-                    "ARCHITECTURE.md",
-                    "crates",
-                    "docs",
-                    "python",
-                    "target",
-                    ".git",
-                ][..],
-            ),
-            ("crates", &["quorlock-kinds", "quorlock-cli"]),
-            ("crates/quorlock-cli", &["tests"]),
-            ("crates/quorlock-cli/tests", &["cli"]),
-            ("docs", &[]),
-            ("python", &["tests"]),
-        ] {
-            for entry in fs::read_dir(root.join(folder)).unwrap() {
-                let entry = entry.unwrap();
-                let name = entry.file_name().into_string().unwrap();
-                let is_changed =
-                    own.contains(&name.as_str()) || PAGES.contains(&format!("{folder}/{name}").as_str());
-                if !is_changed {
-                    symlink(entry.path(), scratch.0.join(folder).join(name)).unwrap();
-                }
-            }
-        }
-        let changed = ["Cargo.toml", "Cargo.lock", "ARCHITECTURE.md", "crates/quorlock-kinds/Cargo.toml"];
-        for file in changed.into_iter().chain(PAGES) {
-            fs::copy(root.join(file), scratch.0.join(file)).unwrap();
-        }
-        scratch.copy("crates/quorlock-kinds/src", "crates/quorlock-kinds/src", &[]);
+        scratch.link("");
         scratch
     }
 
-    /// Copies a folder of the workspace, with words exchanged.
-    fn copy(&self, from: &str, to: &str, exchanged: &[(&str, &str)]) {
-        fs::create_dir_all(self.0.join(to)).unwrap();
-        for entry in fs::read_dir(root().join(from)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            let (from, to) = (format!("{from}/{name}"), format!("{to}/{name}"));
-            if root().join(&from).is_dir() {
-                self.copy(&from, &to, exchanged);
-                continue;
+    fn link(&self, path: &str) {
+        let (from, to) = (root().join(path), self.0.join(path));
+        let changed = || CHANGED.iter().chain(&PAGES);
+        if changed().any(|changed| *changed == path) {
+            self.copy(path, path, &[]);
+        } else if changed().any(|changed| Path::new(changed).starts_with(path)) {
+            fs::create_dir_all(to).unwrap();
+            for entry in fs::read_dir(from).unwrap() {
+                let path = Path::new(path).join(entry.unwrap().file_name());
+                if !["target", ".git"].map(Path::new).contains(&&*path) {
+                    self.link(path.to_str().unwrap());
+                }
             }
-            let text = text(&root().join(&from));
+        } else {
+            symlink(from, to).unwrap();
+        }
+    }
+
+    /// Copies a file or folder of the workspace, with words exchanged.
+    fn copy(&self, from: &str, to: &str, exchanged: &[(&str, &str)]) {
+        if root().join(from).is_dir() {
+            fs::create_dir_all(self.0.join(to)).unwrap();
+            for entry in fs::read_dir(root().join(from)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                self.copy(&format!("{from}/{name}"), &format!("{to}/{name}"), exchanged);
+            }
+        } else {
+            let text = text(&root().join(from));
             let text = exchanged.iter().fold(text, |text, (from, to)| text.replace(from, to));
             fs::write(self.0.join(to), text).unwrap();
         }
@@ -231,7 +220,6 @@ const RECIPE: [Step; 5] = [
     }),
     (4, |scratch| {
         for tests in ["crates/quorlock-cli/tests/cli", "python/tests"] {
-            scratch.copy(tests, tests, &[]);
             fs::write(scratch.0.join(tests).join("scratch.rs"), "\"scratch:program\"").unwrap();
         }
     }),

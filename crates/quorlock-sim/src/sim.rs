@@ -243,7 +243,8 @@ impl Sim {
 
     /// Restarts a node's process.
     pub(crate) fn start_node(&mut self, node: Host, memory: Memory) {
-        let keeps = self.plan.twist == Twist::Remembering && self.plan.remembers(node);
+        let remembers = self.plan.twist == Twist::Remembering && self.plan.remembers(node);
+        let keeps = remembers || self.plan.keeps_all_data();
         let memory = if keeps { Memory::Kept } else { memory };
         let run_id = self.run_id();
         let restarted = self.recorder.servers.lock()[node].restarted(run_id, memory);
@@ -350,6 +351,8 @@ impl Sim {
             Twist::None
             | Twist::LatePackets
             | Twist::Remembering
+            | Twist::AnyCalendars
+            | Twist::OnlyFencing
             | Twist::FalseMemory
             | Twist::GuardOff
             | Twist::FastNodes

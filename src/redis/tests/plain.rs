@@ -17,7 +17,7 @@ use crate::node::{Node, Request, Vote, ask};
 use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
-use quorlock_protocol::{FenceHint, FencingToken, WaiterId, fence_counter};
+use quorlock_protocol::{FenceHint, WaiterId, fence_counter};
 use quorlock_testkit::until;
 
 /// Returns how many scripts the server has run.
@@ -59,78 +59,6 @@ async fn a_free_lock_is_acquired_by_two_commands_without_a_script() {
     assert!(server.cli(&["pttl", "orders/42"]).parse::<i64>().unwrap() > 0, "it would stay forever");
     assert_eq!(server.cli(&["pttl", &fence_counter("", "orders/42")]), "-1", "it must stay forever");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
-}
-
-#[tokio::test]
-async fn a_refused_client_learns_the_holder() {
-    let Some(server) = raising_server() else { return };
-    let node = server.node();
-    let (holder, other) = (claim("orders/42", 1), claim("orders/42", 2));
-    assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
-    let before = counter_of(&server, "orders/42");
-    let Vote::Held(holding) = vote(&node, acquire(&other)).await else { panic!("it is held") };
-    assert_eq!(holding.token, *holder.token());
-    assert!(counter_of(&server, "orders/42") >= before, "a counter is never lowered");
-    assert_eq!(vote(&node, release(&holder)).await, Vote::Granted);
-}
-
-#[tokio::test]
-async fn a_number_is_issued_above_the_counter() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    let far = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
-    server.cli(&["zadd", &fence_counter("", "orders/42"), &far.to_string(), "n"]);
-    let answer = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap();
-    assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, FencingToken::new(far + 1)));
-    assert_eq!(counter_of(&server, "orders/42"), (far + 1).to_string());
-}
-
-/// One client whose clock is wrong must not put the counters ahead for all others (rule F-7).
-#[tokio::test]
-async fn f7_a_script_limits_a_clock_ahead_of_the_server() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    drop(node.ready().await);
-    let fence_hint = FenceHint::at(SystemClock.wall() + 3 * LONG, None, LONG);
-    let request = Request::Acquire { claim: claim("orders/42", 1), ttl: LONG, fence_hint: Some(fence_hint) };
-    let drawn = ask(&node, request).await.unwrap().fencing_token.unwrap().get();
-    let latest = u64::try_from(SystemClock.wall().as_micros()).unwrap();
-    assert!(drawn <= latest + 1, "{drawn} is beyond {latest}");
-}
-
-/// What another lock of the slot does with the counter between the two commands only makes a second round necessary.
-#[tokio::test]
-async fn a_number_is_issued_above_that_of_another_lock_of_the_slot() {
-    let Some(server) = raising_server() else { return };
-    let node = server.node();
-    let counter = fence_counter("", "{a}1");
-    let far = u64::try_from((SystemClock.wall() + LONG / 2).as_micros()).unwrap();
-    server.cli(&["zadd", &counter, &far.to_string(), "n"]);
-    let mut last = far;
-    for key in ["{a}1", "{a}2", "{a}1"] {
-        let ours = claim(key, 1);
-        let answer = ask(&node, acquire(&ours)).await.unwrap();
-        last += 1;
-        assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, FencingToken::new(last)), "{key}");
-        let request = Request::Inspect { key: key.into(), prefix_len: 0 };
-        assert_eq!(
-            ask(&node, request).await.unwrap().fencing_token,
-            FencingToken::new(last),
-            "of its holder"
-        );
-        assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
-    }
-    assert!(server.cli(&["zcard", &counter]).parse::<u32>().unwrap() <= 9, "notes of eight holders at most");
-}
-
-#[tokio::test]
-async fn a_token_without_a_number_is_removed_before_the_error() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    server.cli(&["set", &fence_counter("", "orders/42"), "other data"]);
-    let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
-    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
 
 #[tokio::test]

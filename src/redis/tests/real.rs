@@ -10,7 +10,7 @@ use super::{
     release, renew, settings, spawn_ask, transfer, vote, write_back,
 };
 use crate::address::Address;
-use crate::node::{Collect, Expiry, HintListener, Node, NodeError, Request, Responder, Vote, ask};
+use crate::node::{Collect, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
 use quorlock_protocol::{Claim, WaiterId, gate, lists_note, turn_key, want_mark};
@@ -33,32 +33,6 @@ async fn a_health_check_reads_the_lists_of_nodes_and_leaves_none() {
 }
 
 #[tokio::test]
-async fn a_node_answers_each_request_as_documented() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    let ours = claim("orders/42", 1);
-    let theirs = claim("orders/42", 2);
-
-    assert_eq!(vote(&node, inspect()).await, Vote::Free);
-    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
-    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted, "the same claim again");
-    assert_eq!(vote(&node, release(&theirs)).await, Vote::Free, "not theirs to release");
-    for request in [acquire(&theirs), renew(&theirs), inspect()] {
-        let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
-        let Expiry::In(left) = holding.expiry else { panic!("it ends") };
-        assert_eq!(&holding.token, ours.token());
-        assert!(left <= LONG && left > LONG / 2, "{left:?}");
-    }
-    assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
-    assert!(matches!(vote(&node, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
-    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "a client waits");
-    assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
-    assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
-    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
-    assert_eq!(vote(&node, inspect()).await, Vote::Free);
-}
-
-#[tokio::test]
 async fn a_megabyte_of_another_program_is_truncated() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
@@ -68,21 +42,6 @@ async fn a_megabyte_of_another_program_is_truncated() {
         let Vote::Held(holding) = vote(&node, request).await else { panic!("it is held") };
         assert_eq!(holding.token.as_bytes().len(), 4096, "more than any token of ours");
     }
-}
-
-#[tokio::test]
-async fn a_cancelled_claim_cannot_be_granted_late() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    let ours = claim("orders/42", 1);
-    assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
-    assert_eq!(vote(&node, contend(&ours)).await, Vote::Free);
-    assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
-    assert_eq!(
-        vote(&node, acquire(&claim("orders/42", 2))).await,
-        Vote::Granted,
-        "other claims are not affected"
-    );
 }
 
 #[tokio::test]
@@ -123,47 +82,6 @@ async fn an_unwanted_vote_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_hung_server_leaves_no_key_when_it_resumes() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = Arc::new(server.node());
-    drop(node.ready().await);
-    let ours = claim("orders/42", 1);
-
-    server.freeze();
-    let late = spawn_ask(&node, acquire(&ours));
-    until("the node is seen to hang", async || hangs(&node)).await;
-    let clean_up = spawn_ask(&node, cancel(&ours));
-    server.thaw();
-
-    assert_eq!(late.await.unwrap().unwrap().vote, Vote::Granted, "the server had it, and carries it out");
-    assert_eq!(clean_up.await.unwrap().unwrap().vote, Vote::Granted);
-    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
-    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "an answer ends the stall");
-}
-
-#[tokio::test]
-async fn a_killed_server_is_noticed_and_its_successor_is_new() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = Arc::new(server.node());
-    let first = ask(&*node, inspect()).await.unwrap().identity;
-
-    server.freeze();
-    let unanswered = spawn_ask(&node, acquire(&claim("orders/42", 1)));
-    until("the node is seen to hang", async || hangs(&node)).await;
-    server.kill();
-    let error = unanswered.await.unwrap().unwrap_err();
-    assert!(matches!(error, NodeError::Disconnected { .. }), "{error:?}");
-    let error = ask(&*node, inspect()).await.unwrap_err();
-    assert!(!error.may_have_acted(), "{error:?}");
-
-    server.restart();
-    until("the node is back", async || ask(&*node, inspect()).await.is_ok()).await;
-    let second = ask(&*node, inspect()).await.unwrap().identity;
-    assert_ne!(first.id, second.id);
-    assert!(second.age < Duration::from_secs(10), "{second:?}");
-}
-
-#[tokio::test]
 async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
     for options in [&[][..], &["--rename-command", "HELLO", ""]] {
         let Some(server) = Server::start(options) else { return };
@@ -185,26 +103,6 @@ async fn an_unfit_server_is_retried_until_it_is_fit() {
     assert!(error.is_permanent() && error.to_string().contains("replica"), "{error}");
     server.cli(&["replicaof", "no", "one"]);
     until("it votes", async || ask(&node, inspect()).await.is_ok()).await;
-}
-
-#[tokio::test]
-async fn a_failed_login_names_what_is_missing() {
-    let Some(server) = Server::with_password(&[], Some("s3cret")) else { return };
-    server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
-    let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
-    for (login, words) in [
-        ("", "requires a password"),
-        (":wr0ng@", "rejects the password for the user `default`"),
-        ("anna@", "a user but no password"),
-        ("anna:pw@", "ACL SETUSER anna"),
-    ] {
-        let node = RedisNode::with(Address::parse(&url(login)).unwrap(), settings());
-        let error = ask(&node, inspect()).await.unwrap_err();
-        assert!(error.is_permanent() && error.to_string().contains(words), "{login}: {error}");
-        assert!(!format!("{error} {node:?} {}", node.name()).contains("wr0ng"));
-    }
-    let node = RedisNode::with(Address::parse(&url(":s3cret@")).unwrap(), settings());
-    assert_eq!(vote(&node, inspect()).await, Vote::Free);
 }
 
 #[tokio::test]
@@ -250,35 +148,6 @@ async fn the_permissions_in_the_error_are_sufficient() {
     let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
     let named = ["may not run ZADD; grant", "may not run a command of the script"];
     assert!(named.iter().any(|words| error.to_string().contains(words)), "not EVAL itself: {error}");
-}
-
-#[tokio::test]
-async fn a_dropped_node_still_sends_its_clean_up() {
-    let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    let ours = claim("orders/42", 1);
-    assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
-    let log = Arc::new(Log::default());
-    node.ask(release(&ours).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
-    drop(node);
-    until("the release is answered", async || log.granted() == [0]).await;
-    assert_eq!(server.cli(&["exists", "orders/42"]), "0");
-}
-
-#[tokio::test]
-async fn a_unix_socket_works_like_a_port() {
-    let Some(server) = Server::start(&["--unixsocket", "redis.sock"]) else { return };
-    let address = Address::parse(&format!("unix://{}/redis.sock?db=3", server.directory.display())).unwrap();
-    let node = RedisNode::with(address, settings());
-    assert_eq!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Granted);
-    assert_eq!(server.cli(&["-n", "3", "exists", "orders/42"]), "1");
-}
-
-#[tokio::test]
-async fn a_cluster_member_is_refused() {
-    let Some(server) = Server::start(&["--cluster-enabled", "yes"]) else { return };
-    let error = ask(&server.node(), inspect()).await.unwrap_err();
-    assert!(error.is_permanent() && error.to_string().contains("cluster member"), "{error}");
 }
 
 #[tokio::test]

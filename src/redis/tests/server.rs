@@ -1,7 +1,6 @@
 //! A real server for a test.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::Command;
 
 use quorlock_testkit::{Kind, Servers};
@@ -15,31 +14,20 @@ use crate::redis::RedisNode;
 pub(super) struct Server {
     servers: Servers,
     pub(super) port: u16,
-    pub(super) directory: PathBuf,
 }
 
 impl Server {
     /// Starts a server that answers. Returns `None` if none is installed.
     pub(super) fn start(options: &[&str]) -> Option<Server> {
-        Server::with_password(options, None)
-    }
-
-    /// Starts a server that requires a password.
-    pub(super) fn with_password(options: &[&str], password: Option<&str>) -> Option<Server> {
         let kind = Kind::choose().unwrap();
         if !kind.is_real() {
             eprintln!("skipped: no redis-server or valkey-server is installed");
             return None;
         }
-        let setup = Servers::setup().kind(kind).options(options);
         // Some tests write to the connection themselves, before any login.
-        let setup = match password {
-            Some(password) => setup.password(password),
-            None => setup.without_password(),
-        };
-        let servers = block_on(setup.start(1));
-        let (port, log) = (servers[0].port(), servers[0].log());
-        Some(Server { servers, port, directory: log.parent().unwrap().to_owned() })
+        let servers = block_on(Servers::setup().kind(kind).options(options).without_password().start(1));
+        let port = servers[0].port();
+        Some(Server { servers, port })
     }
 
     pub(super) fn restart(&self) {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use quorlock::{AcquireError, Wait, node::Expiry, runtime::Clock as _};
 
-use crate::common::{LATE, TTL, acquiring, bench};
+use crate::common::{LATE, MS, TTL, acquiring, bench};
 
-const MS: Duration = Duration::from_millis(1);
 const FOREIGN: &str = "another client";
 
 #[tokio::test(start_paused = true)]

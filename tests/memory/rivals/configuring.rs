@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, Handoff, Renewal, RestartGuard, Wait};
 
-use crate::common::{bench, bench_by_default, passing};
+use crate::common::{MS, bench, bench_by_default, passing};
 
-const MS: Duration = Duration::from_millis(1);
 const EXTREMES: [Duration; 6] = [
     Duration::ZERO,
     Duration::from_nanos(1),

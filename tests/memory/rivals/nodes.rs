@@ -1,13 +1,9 @@
 //! Nodes: a sick minority never delays a call.
 
-use std::time::Duration;
-
 use quorlock::{AcquireError, node::NodeErrorKind};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{LATE, TTL, bench, bench_by_default};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::common::{LATE, MS, TTL, bench, bench_by_default};
 
 #[tokio::test(start_paused = true)]
 async fn a_sick_minority_delays_no_call() {

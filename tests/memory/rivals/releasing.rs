@@ -5,9 +5,7 @@ use std::time::Duration;
 use quorlock::{LossReason, Renewal, node::Expiry};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{LATE, TTL, bench};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::common::{LATE, MS, TTL, bench};
 
 #[tokio::test(start_paused = true)]
 async fn a_release_ends_within_one_node_timeout() {

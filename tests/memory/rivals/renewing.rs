@@ -8,9 +8,7 @@ use quorlock::{
 };
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{TTL, VALIDITY, another, bench, bench_by_default};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::common::{MS, TTL, VALIDITY, another, bench, bench_by_default};
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_renewal_never_releases_a_valid_lease() {

@@ -5,9 +5,7 @@ use std::time::Duration;
 use quorlock::{AcquireError, Wait};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{TTL, acquiring, another, bench};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::common::{MS, TTL, acquiring, another, bench};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lock_is_acquired_though_the_nodes_stalled() {

@@ -59,3 +59,38 @@ pub(super) fn keep_logs<'a>(
         Ok(())
     })
 }
+
+/// The methods of [`Masters`](super::Masters) that are the same for all clusters, of a type with the fields `cluster` and `count`.
+macro_rules! members {
+    () => {
+        fn address(&self, number: usize) -> SocketAddr {
+            self.cluster.address(number)
+        }
+
+        fn memory(&self) -> Memory {
+            Memory::Kept
+        }
+
+        fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
+            self.cluster.kill(number);
+            Box::pin(async { Ok(()) })
+        }
+
+        fn restart(&self, number: usize, _memory: Memory) -> BoxFuture<'_, io::Result<()>> {
+            Box::pin(self.cluster.restart(number))
+        }
+
+        fn freeze(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
+            Box::pin(async move { self.cluster.freeze(number) })
+        }
+
+        fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
+            Box::pin(async move { self.cluster.thaw(number) })
+        }
+
+        fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+            keep_logs((0..self.count).map(|number| self.cluster.log(number)), folder)
+        }
+    };
+}
+pub(super) use members;

@@ -98,18 +98,6 @@ async fn a_pause_that_leaves_time_to_renew_does_not_end_the_command() {
 }
 
 #[tokio::test]
-async fn a_quorlock_continued_in_time_has_lost_nothing() {
-    let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
-    running.lines(1).await;
-    running.signal(Signal::SIGSTOP);
-    run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
-    running.signal(Signal::SIGCONT);
-    fs::write(running.path("enough"), "").unwrap();
-    running.end().await.expect(0);
-}
-
-#[tokio::test]
 async fn a_guardian_that_is_killed_is_replaced() {
     let Some(servers) = servers(3).await else { return };
     let running = run(&servers, &[], STUBBORN).start();

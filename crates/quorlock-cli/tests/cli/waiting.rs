@@ -5,20 +5,6 @@ use quorlock_testkit::{ClosedPort, Servers, until};
 
 use crate::support::{Quorlock, STAYS, is_gone, keys, run, servers, started};
 
-#[tokio::test]
-async fn the_lock_is_handed_on_when_the_holder_ends() {
-    let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
-    holder.lines(1).await;
-    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
-    assert_eq!(waiter.stdout(), "", "two have the lock");
-    std::fs::write(holder.path("enough"), "").unwrap();
-    holder.end().await.expect(0);
-    let ended = waiter.end().await.expect(0);
-    assert_eq!(ended.stdout, "mine\n");
-}
-
 /// A waiter whose process stands still for longer than its turn is passed over, as it must be: on a machine whose disk
 /// stalls, that happens. It does not happen three times in a row.
 #[tokio::test]

@@ -121,13 +121,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         // Two attempts that offer the lock to each other repeatedly would draw ever larger numbers.
         there.mail[attempt].offered = self.world.fencing != Fencing::Without;
         let (releasers, waiters) = (state.attempts[attempt].own.number, state.attempts[to].own.hint);
-        let hint = if self.scheme == Scheme::ReleasersHint {
-            releasers
-        } else if self.scheme == Scheme::WaitersHint {
-            waiters
-        } else {
-            releasers.max(waiters)
-        };
+        let hint = if self.scheme == Scheme::ReleasersHint { releasers } else { releasers.max(waiters) };
         let counter = there.kept[0].record().counter;
         let raises = self.scheme != Scheme::NotRaised;
         if !raises {

@@ -39,8 +39,6 @@ pub(crate) enum Scheme {
     /// A node draws above the releaser's number, but does not know the waiter's calendar. The
     /// releaser may date from before others whose numbers a node has lost.
     ReleasersHint,
-    /// A node draws above the waiter's calendar, but does not know the releaser's number.
-    WaitersHint,
     /// The largest number is issued, however few nodes carry it.
     NoWriteBack,
     /// A node carries a number whatever key it has.

@@ -1,4 +1,4 @@
-//! Servers that crash, hang or keep rows locked; cut connections; several clients and several servers.
+//! Servers that crash, hang or keep rows locked; cut connections; several clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,10 @@ use futures::future::join_all;
 use mysql_async::prelude::Queryable as _;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
-    Coordinator, RestartGuard, Wait,
     node::{Node, NodeError, NodeErrorKind, Request, Response, Seams, Vote, ask},
     runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
 };
-use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_mysql::MysqlNode;
 use quorlock_testkit::{Proxy, until};
 
 use crate::server::Server;
@@ -198,68 +197,6 @@ async fn a_hung_server_is_abandoned_in_time_and_found_again() {
     assert_eq!(error.kind(), NodeErrorKind::Unreachable, "{error:#}");
     server.thaw().unwrap();
     until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_connection_is_reopened() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let node = node(&server);
-    let holder = claim("a");
-    acquire(&node, &holder).await.unwrap();
-    let ours = "SELECT id FROM information_schema.PROCESSLIST WHERE user = 'locks'";
-    let id: u64 = mysql_async::from_row(server.sql(ours).await.remove(0));
-    server.sql(format!("KILL {id}")).await;
-    until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
-    assert_eq!(release(&node, &holder).await, Vote::Granted, "the lock outlives its connection");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_server_holds_locks_for_a_program() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let coordinator = |guard| {
-        Coordinator::builder()
-            .kind(MysqlKind::new())
-            .nodes([server.url()])
-            .restart_guard(guard)
-            .build()
-            .unwrap()
-    };
-    let (one, two) = (coordinator(RestartGuard::Off), coordinator(RestartGuard::Off));
-    let lease = one.lock("job").acquire().await.unwrap();
-    let refused = two.lock("job").wait(Wait::Never).acquire().await.unwrap_err();
-    assert!(refused.to_string().contains("job"), "{refused}");
-    let waiting = tokio::spawn(async move { two.lock("job").acquire().await.unwrap().fencing_token() });
-    let first = lease.fencing_token();
-    lease.release().await.unwrap();
-    assert!(waiting.await.unwrap() > first);
-    let shared = one.lock("catalogue").shared();
-    let (first, second) = (shared.acquire().await.unwrap(), shared.acquire().await.unwrap());
-    drop((first, second));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_of_three_servers_tolerates_the_loss_of_one() {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        let Some(server) = Server::start(&[]).await else { return };
-        servers.push(server);
-    }
-    let urls = servers.iter().map(Server::url);
-    let coordinator = Coordinator::builder()
-        .kind(MysqlKind::new())
-        .nodes(urls)
-        .restart_guard(RestartGuard::Off)
-        .build()
-        .unwrap();
-    let first = coordinator.lock("job").acquire().await.unwrap();
-    let number = first.fencing_token();
-    first.release().await.unwrap();
-    servers[0].kill();
-    let second = coordinator.lock("job").acquire().await.unwrap();
-    assert!(second.fencing_token() > number);
-    servers[1].kill();
-    let third = coordinator.lock("other").wait(Wait::Never).acquire().await.unwrap_err();
-    assert!(third.to_string().contains("of 3 granted, 2 needed"), "{third}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

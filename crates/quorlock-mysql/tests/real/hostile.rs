@@ -138,7 +138,12 @@ fn on_the_first_question() -> Vec<Attack> {
         .then(vec![b'x'; 65_536]),
         rows("rows without end", "bytes for one question", &[&[0xfc, 0, 16][..], &[b'x'; 4096]].concat()),
         rows("tiny rows without end", "bytes for one question", &[0xfb]),
-        rows("a row of 16 MB", "announced a packet of", &[0xfb]).after_row_of_16_mb(),
+        asked(
+            "a row of 16 MB",
+            "announced a packet of",
+            vec![packet(1, &[1]), packet(2, COLUMN), packet(3, END), vec![0xff, 0xff, 0xff, 4]],
+        )
+        .then(vec![b'x'; 65_536]),
         rows("a value longer than its row", "ends too soon", &[&[0xfe][..], &[0xff; 7], &[0x3f]].concat()),
         asked("results without end", "results", Vec::new()).then(packets(1, &ok(true))),
         asked(
@@ -160,18 +165,6 @@ fn on_the_first_question() -> Vec<Attack> {
             .within(SHORT),
         asked("empty packets", "ends too soon", Vec::new()).then(packets(1, &[])),
     ]
-}
-
-trait WithLongRow {
-    fn after_row_of_16_mb(self) -> Attack;
-}
-
-impl WithLongRow for Attack {
-    /// The rows are one that is longer than any may be.
-    fn after_row_of_16_mb(mut self) -> Attack {
-        self.stages.iter_mut().last().unwrap().1.extend([0xff, 0xff, 0xff, 4]);
-        self.then(vec![b'x'; 65_536])
-    }
 }
 
 /// Attacks of a server that was honest until it was asked for a vote.

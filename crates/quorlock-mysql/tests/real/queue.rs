@@ -4,13 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Hint, HintListener, Node, Queued, Request, Seams, Vote, ask};
 use quorlock::protocol::{WaiterId, turn_key};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
-use quorlock::{
-    Coordinator, RestartGuard,
-    node::{Hint, HintListener, Node, Queued, Request, Seams, Vote, ask},
-};
-use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_mysql::MysqlNode;
 use quorlock_testkit::{Proxy, until};
 
 use crate::faults::{acquire, claim, node, release};
@@ -52,11 +49,6 @@ async fn enqueue(node: &MysqlNode, key: &str, waiter: u64, turn: Duration) -> Vo
     ask(node, request).await.unwrap().vote
 }
 
-fn coordinator(server: &Server) -> Coordinator {
-    let builder = Coordinator::builder().kind(MysqlKind::new()).nodes([server.url()]);
-    builder.restart_guard(RestartGuard::Off).build().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_notifies_only_the_first_process_in_the_queue() {
     let Some(server) = Server::start(&[]).await else { return };
@@ -90,58 +82,6 @@ async fn a_waiter_that_asks_again_learns_that_its_turn_has_come() {
     assert_eq!(release(&holder, &held).await, Vote::Notified);
     assert_eq!(enqueue(&other, "a", 2, TURN).await, Queued::new(0, None).into());
     assert_eq!(enqueue(&other, "a", 1, TURN).await, Vote::Free);
-}
-
-/// On a busy machine a waiter may be late for its turn, which is then over: five tries.
-#[tokio::test(flavor = "multi_thread")]
-async fn processes_get_the_lock_in_order_of_arrival() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let mut orders = Vec::new();
-    while orders.len() < 5 {
-        let order = order_of_grants(&server).await;
-        if order == [0, 1, 2, 3, 4, 5] {
-            return;
-        }
-        orders.push(order);
-    }
-    panic!("{orders:?}");
-}
-
-/// Returns the order in which six waiters get the lock, numbered by when they came.
-async fn order_of_grants(server: &Server) -> Vec<usize> {
-    let (holder, order) = (coordinator(server), Arc::<Mutex<Vec<usize>>>::default());
-    let lease = holder.lock("a").acquire().await.unwrap();
-    let mut tasks = Vec::new();
-    for place in 0..6 {
-        let (process, order) = (coordinator(server), Arc::clone(&order));
-        tasks.push(tokio::spawn(async move {
-            let lease = process.lock("a").acquire().await.unwrap();
-            order.lock().push(place);
-            lease.release().await.unwrap();
-        }));
-        let lock = holder.lock("a");
-        until("it is in the queue", async || lock.waiters().await.unwrap().waiters.len() > place).await;
-    }
-    lease.release().await.unwrap();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    order.lock().clone()
-}
-
-/// The first in the queue belongs to a killed process: it never asks again, and no node watches for it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dead_waiter_delays_the_others_by_one_turn() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let (dead, holder, waiting) = (node(&server), coordinator(&server), coordinator(&server));
-    let lease = holder.lock("a").acquire().await.unwrap();
-    enqueue(&dead, "a", 1, TURN).await;
-    drop(dead);
-    let next = tokio::spawn(async move { waiting.lock("a").acquire().await.unwrap().release().await });
-    let lock = holder.lock("a");
-    until("both are in the queue", async || lock.waiters().await.unwrap().waiters.len() == 2).await;
-    lease.release().await.unwrap();
-    next.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

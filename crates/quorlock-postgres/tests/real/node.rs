@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quorlock::protocol::WaiterId;
 use quorlock::{
-    Coordinator, Wait,
+    Coordinator,
     doctor::Check,
     node::{Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response, Vote, ask},
 };
@@ -43,22 +43,6 @@ async fn excludes(nodes: &[String]) {
     assert!(second.fencing_token() > number, "a later holder has a larger number");
     second.check().unwrap();
     second.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn one_database_is_a_deployment() {
-    let Some(server) = server() else { return };
-    excludes(&[server.url("")]).await;
-}
-
-#[tokio::test]
-async fn three_databases_are_a_quorum_that_tolerates_one_loss() {
-    let Some(first) = server() else { return };
-    let servers = [first, Server::start(&[]), Server::start(&[])];
-    let nodes = servers.each_ref().map(|server| server.url(""));
-    excludes(&nodes).await;
-    servers[1].kill();
-    excludes(&nodes).await;
 }
 
 #[tokio::test]
@@ -508,22 +492,6 @@ async fn a_refused_statement_has_a_kind_and_was_not_executed() {
         let message = format!("{error:#}");
         assert!(message.contains(words) && message.contains("as it says"), "{message}");
     }
-}
-
-#[tokio::test]
-async fn a_waiter_gives_up_in_time_and_leaves_nothing() {
-    let Some(server) = server() else { return };
-    let coordinator = coordinator([server.url("")]);
-    let lock = coordinator.lock("orders/42");
-    let lease = lock.acquire().await.unwrap();
-    let waiting = coordinator.lock("orders/42").wait(Wait::UpTo(Duration::from_millis(50)));
-    assert!(waiting.acquire().await.is_err());
-    lease.release().await.unwrap();
-    let client = server.client().await;
-    until("nothing is held", async || {
-        client.query("SELECT FROM quorlock.held", &[]).await.unwrap().is_empty()
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -149,9 +149,10 @@ fn expire_at(keys: &mut Keyspace, key: &[u8], end: &[u8], condition: &[Vec<u8>])
 }
 
 fn add_to_field(keys: &mut Keyspace, key: &[u8], field: &[u8], by: &[u8]) -> Reply {
+    let by = number::<i64>(by).ok_or_else(not_an_integer)?;
     keys.edit(key, |fields: &mut Fields| {
         let old = fields.get(field).map_or(Some(0), |value| number::<i64>(value));
-        let sum = old.zip(number::<i64>(by)).and_then(|(old, by)| old.checked_add(by));
+        let sum = old.and_then(|old| old.checked_add(by));
         if let Some(sum) = sum {
             fields.insert(field.to_vec(), sum.to_string().into_bytes());
         }

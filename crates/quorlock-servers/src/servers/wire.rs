@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::resp::{Resp, read_answer, write_command};
+use crate::resp::{Resp, write_command};
 
 /// Sends one command over a new connection, to any server, after `AUTH` if there is a password.
 ///
@@ -33,7 +33,7 @@ pub(super) async fn exchange(
     stream.write_all(&output).await?;
     let (mut input, mut to_come) = (Vec::new(), 1 + usize::from(password.is_some()));
     loop {
-        match read_answer(&input).map_err(|garbage| io::Error::other(garbage.to_string()))? {
+        match Resp::read(&input)? {
             Some((answer, length)) => {
                 input.drain(..length);
                 to_come -= 1;

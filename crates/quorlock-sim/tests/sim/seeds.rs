@@ -52,6 +52,25 @@ fn i51_guarantees_hold_on_nodes_that_are_emptied_under_their_clients() {
     assert!(granted > 100, "only {granted} grants");
 }
 
+/// Fencing tokens follow the order of the grants whatever the calendars, as long as no node forgets a counter; and if keys end
+/// early, because clocks of nodes jump, whoever asks after a grant still gets a larger one.
+#[test]
+fn fencing_tokens_grow_whatever_the_calendars() {
+    for (twist, more) in [(Twist::AnyCalendars, None), (Twist::OnlyFencing, Some(Kind::Step))] {
+        let mut granted = 0;
+        let mut options = Options::default();
+        options.twist = twist;
+        options.faults.extend(more);
+        options.span = Duration::from_secs(30);
+        for seed in 0..8 {
+            let outcome = run(seed, &options);
+            assert_eq!(outcome.finding, None, "seed {seed}, {}", twist.name());
+            granted += outcome.counts.granted;
+        }
+        assert!(granted > 100, "only {granted} grants, {}", twist.name());
+    }
+}
+
 /// The library still makes progress when responses arrive after their timeout.
 #[test]
 fn locks_are_acquired_while_a_third_of_all_packets_is_late() {

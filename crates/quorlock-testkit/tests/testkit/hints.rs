@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use quorlock::protocol::{Claim, FenceHint, Token, WaiterId, turn_key};
+use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::runtime::Mutex;
 use quorlock::{
-    node::{Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask},
+    node::{Hint, HintListener, Node, NodeError, Request, Vote, ask},
     runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, TokioClock};
@@ -93,20 +93,6 @@ async fn a_release_is_notified_once() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_by_another_client_is_notified() -> Result<(), NodeError> {
-    let scene = Scene::new();
-    let changes: [fn(&MemoryNode); 2] =
-        [|node| node.remove(KEY), |node| node.set_data(KEY, "data", Expiry::Never)];
-    for change in changes {
-        scene.held().await?;
-        change(&scene.node);
-        assert_eq!(scene.ear.heard(), [KEY]);
-        scene.node.remove(KEY);
-    }
-    Ok(())
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_transfer_is_notified() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
@@ -118,40 +104,11 @@ async fn a_transfer_is_notified() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_expiry_of_a_key_is_notified() -> Result<(), NodeError> {
-    let scene = Scene::new();
-    let begun = scene.clock.now();
-    scene.held().await?;
-    scene.clock.sleep_until(begun + TTL).await;
-    assert!(scene.ear.heard().is_empty(), "a key is there in its last millisecond");
-    scene.clock.sleep_until(begun + TTL + Duration::from_millis(5)).await;
-    assert_eq!(scene.ear.heard(), [KEY]);
-    Ok(())
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_flush_is_notified_without_a_key() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.flush();
     assert_eq!(scene.ear.heard(), ["Flushed"]);
-    Ok(())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_notifies_the_first_in_the_queue_and_two_of_the_key() -> Result<(), NodeError> {
-    let scene = Scene::new();
-    let [elapsed, patience, turn] = [Duration::ZERO, TTL, TTL];
-    let enqueue = |number| {
-        let (key, waiter) = (KEY.into(), WaiterId::new(number));
-        Request::enqueue(key, waiter, elapsed, patience, turn)
-    };
-    scene.vote(acquire(1)).await?;
-    for number in 1..=3 {
-        assert!(matches!(scene.vote(enqueue(number)).await?, Vote::Queued(_)));
-    }
-    assert_eq!(scene.vote(release(1)).await?, Vote::Notified);
-    assert_eq!(scene.ear.heard(), [KEY.to_owned(), turn_key(KEY, WaiterId::new(1))]);
     Ok(())
 }
 
@@ -209,37 +166,5 @@ async fn a_disconnect_ends_hints_and_forgets_watched_keys() -> Result<(), NodeEr
     scene.held().await?;
     scene.node.restart_with_data();
     assert_eq!(scene.ear.heard(), ["Unsubscribed", "Subscribed"]);
-    Ok(())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_without_hints_notifies_no_listener() -> Result<(), NodeError> {
-    let scene = Scene::new();
-    scene.held().await?;
-    scene.node.hints(false);
-    assert_eq!(scene.ear.heard(), ["Unsubscribed"]);
-    scene.node.remove(KEY);
-    scene.held().await?;
-    scene.node.flush();
-    scene.node.disconnect();
-    scene.node.connect();
-    assert!(scene.ear.heard().is_empty());
-    scene.node.hints(true);
-    assert_eq!(scene.ear.heard(), ["Subscribed"]);
-    scene.held().await?;
-    scene.node.remove(KEY);
-    assert_eq!(scene.ear.heard(), [KEY]);
-    Ok(())
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_listeners_are_notified() -> Result<(), NodeError> {
-    let scene = Scene::new();
-    let late = Arc::new(HintRecorder::default());
-    scene.node.listen(Arc::clone(&late) as Arc<dyn HintListener>);
-    scene.held().await?;
-    scene.node.remove(KEY);
-    assert_eq!(scene.ear.heard(), [KEY]);
-    assert_eq!(late.heard(), ["Subscribed", KEY]);
     Ok(())
 }

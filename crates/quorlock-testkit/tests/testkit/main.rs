@@ -8,7 +8,6 @@ mod entropy;
 mod hints;
 mod memory;
 mod proxy;
-mod record;
 mod rng;
 mod scripts;
 mod servers;

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
+use quorlock::protocol::{Claim, FenceHint, Moment, Token};
 use quorlock::{
     node::{Access, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask},
     runtime::Clock,
@@ -91,15 +91,6 @@ async fn a_hung_node_executes_everything_in_order_once_resumed() {
     assert_eq!(voted(first.await), Vote::Granted);
     assert_eq!(voted(second.await), Vote::Granted);
     assert_eq!(node.holder(KEY), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hung_node_executes_late_what_it_was_sent() {
-    let (node, _) = node();
-    node.hang();
-    drop(send(&node, acquire(1)));
-    node.resume();
-    assert_eq!(node.holder(KEY).as_ref(), Some(claim(1).token()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,21 +215,6 @@ async fn a_restart_is_a_new_process_of_age_zero_with_or_without_the_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_nodes_can_claim_to_be_one_process() {
-    let ((one, _), (other, _)) = (node(), node());
-    let ids = async || {
-        let (one, other) = (ask(&one, acquire(1)).await, ask(&other, acquire(1)).await);
-        (one.expect("it answers").identity.id.clone(), other.expect("it answers").identity.id.clone())
-    };
-    let (first, second) = ids().await;
-    assert_ne!(first, second, "equal names are no equal processes");
-    one.identify_as("same");
-    other.identify_as("same");
-    let (first, second) = ids().await;
-    assert_eq!(first, second);
-}
-
-#[tokio::test(start_paused = true)]
 async fn keys_expire_by_the_clock_of_the_server() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let fast = Arc::new(SkewedClock::new(Arc::clone(&clock), 2.0));
@@ -261,51 +237,6 @@ async fn a_skewed_clock_wakes_at_its_own_moment() {
     slow.jump_back(Duration::from_secs(3));
     assert_eq!(before.since(slow.now()), Duration::from_secs(3));
     assert!(slow.now() > Moment::ORIGIN);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let own = Arc::new(SkewedClock::new(Arc::clone(&clock), 1.0));
-    let node = MemoryNode::with_own_clock("eu-1", Arc::clone(&clock), Arc::clone(&own) as Arc<dyn Clock>);
-    let minute = Duration::from_secs(60);
-    let micros = |wall: Duration| FencingToken::new(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX));
-    let by_a_client_ahead = FenceHint::at(clock.wall() + 10 * minute, None, minute);
-    let mut last = None;
-    let mut number = 0;
-    // The node's time takes the place of the hint.
-    for cut in [clock.wall(), clock.wall() + 5 * minute] {
-        number += 1;
-        let request =
-            Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(by_a_client_ahead) };
-        assert_eq!(voted(ask(&node, request).await), Vote::Granted);
-        let drawn = node.fencing_token(KEY);
-        assert_eq!(drawn, micros(cut + Duration::from_micros(1)));
-        assert!(drawn > last, "a later number is larger");
-        last = drawn;
-        voted(ask(&node, Request::Release { claim: claim(number) }).await);
-        own.calendar_forward(5 * minute);
-    }
-    own.calendar_back(3600 * minute);
-    assert_eq!(voted(ask(&node, acquire(9)).await), Vote::Granted);
-    assert!(node.fencing_token(KEY) > last, "the counter keeps the order, whatever the calendar says");
-    let fencing_token = FencingToken::new(1).unwrap_or(FencingToken::ZERO);
-    assert_eq!(
-        voted(ask(&node, Request::WriteBack { claim: claim(9), fencing_token }).await),
-        Vote::FenceAhead
-    );
-    assert_eq!(node.requests().write_back, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_fencing_a_node_knows_the_key_and_its_tombstones_and_nothing_else() {
-    let (node, _) = node();
-    let plain = |number| Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: None };
-    voted(ask(&node, cancel(1)).await);
-    assert_eq!(voted(ask(&node, plain(1)).await), Vote::Free, "it was cancelled");
-    assert_eq!(voted(ask(&node, plain(2)).await), Vote::Granted);
-    assert_eq!(node.keys(), [KEY.to_owned(), claim(1).tombstone()], "no mark, and no counter");
-    assert_eq!(node.fencing_token(KEY), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,6 +63,9 @@ async fn values_and_errors_of_scripts_are_converted_as_a_real_server_does() -> R
         "local done, why = pcall(function() error('said', 0) end) return {done, why}",
         "error('said', 0)",
         "return {KEYS[1], #ARGV}",
+        "return {redis.call('HSET', 'h', 'a', 1, 'b', 2), redis.call('HDEL', 'h', 'a', 'b', 'c'), redis.call('EXISTS', 'h')}",
+        "return {redis.call('ZADD', 'z', 7, 'n'), redis.call('ZSCORE', 'z', 'n'), redis.call('ZSCORE', 'z', 'm')}",
+        "redis.call('SET', 'w', 'x') return redis.pcall('HINCRBY', 'w', 'a', '3.5')",
     ] {
         let [builtin, real] = both(&mut servers, script, &[]).await;
         assert_eq!(builtin, real, "{script}");
