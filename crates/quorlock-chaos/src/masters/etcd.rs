@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::databases::in_time;
-use super::members::{counter, holder, hosts, keep_logs, refuse};
+use super::members::{counter, holder, hosts, members_are_processes, refuse};
 use super::{Masters, Memory, Need};
 
 /// By how much each write to a disk that hangs is delayed: longer than an election takes.
@@ -82,9 +82,7 @@ impl Masters for Etcd {
         format!("a cluster of {} × {}", self.count, self.programs)
     }
 
-    fn address(&self, number: usize) -> SocketAddr {
-        self.cluster.address(number)
-    }
+    members_are_processes!();
 
     fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
         vec![format!("etcd://{}", hosts(addresses))]
@@ -115,10 +113,6 @@ impl Masters for Etcd {
         }))
     }
 
-    fn memory(&self) -> Memory {
-        Memory::Kept
-    }
-
     fn offers(&self, need: Need) -> Result<(), String> {
         match need {
             Need::Nothing | Need::Processes | Need::Peers => Ok(()),
@@ -137,23 +131,6 @@ impl Masters for Etcd {
         }
     }
 
-    fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        self.cluster.kill(number);
-        Box::pin(async { Ok(()) })
-    }
-
-    fn restart(&self, number: usize, _memory: Memory) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(self.cluster.restart(number))
-    }
-
-    fn freeze(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.cluster.freeze(number) })
-    }
-
-    fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.cluster.thaw(number) })
-    }
-
     fn cut_off(&self, number: usize, is_off: bool) -> io::Result<()> {
         self.cluster.cut_off(number, is_off)
     }
@@ -165,10 +142,6 @@ impl Masters for Etcd {
     fn free_disk(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
         self.cluster.free_disk(number);
         Box::pin(async { Ok(()) })
-    }
-
-    fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-        keep_logs((0..self.count).map(|number| self.cluster.log(number)), folder)
     }
 }
 

@@ -1,13 +1,9 @@
 //! What is the same for masters that are the members of one cluster, which is the only node of the workers, and which keeps a
 //! place for each client that wants a lock.
 
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use quorlock_history::What;
 
 use super::Need;
@@ -47,15 +43,44 @@ pub(super) fn refuse(need: Need, servers: &dyn std::fmt::Display) -> String {
     }
 }
 
-/// Copies the logs of the members to this folder.
-pub(super) fn keep_logs<'a>(
-    logs: impl Iterator<Item = PathBuf> + Send + 'a,
-    folder: &'a Path,
-) -> BoxFuture<'a, io::Result<()>> {
-    Box::pin(async move {
-        for (number, log) in (1..).zip(logs) {
-            fs::copy(log, folder.join(format!("node-{number}.log")))?;
+/// What is the same for each member of a `cluster` of `count`: a process with its data on disk.
+macro_rules! members_are_processes {
+    () => {
+        fn address(&self, number: usize) -> SocketAddr {
+            self.cluster.address(number)
         }
-        Ok(())
-    })
+
+        fn memory(&self) -> Memory {
+            Memory::Kept
+        }
+
+        fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
+            self.cluster.kill(number);
+            Box::pin(async { Ok(()) })
+        }
+
+        fn restart(&self, number: usize, _memory: Memory) -> BoxFuture<'_, io::Result<()>> {
+            Box::pin(self.cluster.restart(number))
+        }
+
+        fn freeze(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
+            Box::pin(async move { self.cluster.freeze(number) })
+        }
+
+        fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
+            Box::pin(async move { self.cluster.thaw(number) })
+        }
+
+        fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+            Box::pin(async move {
+                for number in 0..self.count {
+                    let log = folder.join(format!("node-{}.log", number + 1));
+                    std::fs::copy(self.cluster.log(number), log)?;
+                }
+                Ok(())
+            })
+        }
+    };
 }
+
+pub(super) use members_are_processes;

@@ -12,7 +12,7 @@ use quorlock_history::What;
 use quorlock_servers::{ZooKeeperCluster, ZooKeeperPrograms};
 
 use super::databases::in_time;
-use super::members::{counter, holder, hosts, keep_logs, refuse};
+use super::members::{counter, holder, hosts, members_are_processes, refuse};
 use super::{Masters, Memory, Need};
 use reader::Reader;
 
@@ -57,9 +57,7 @@ impl Masters for ZooKeeper {
         format!("an ensemble of {} × {}", self.count, self.programs)
     }
 
-    fn address(&self, number: usize) -> SocketAddr {
-        self.cluster.address(number)
-    }
+    members_are_processes!();
 
     fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
         vec![format!("zookeeper://{}{BASE}?session={SESSION}s", hosts(addresses))]
@@ -103,10 +101,6 @@ impl Masters for ZooKeeper {
         }))
     }
 
-    fn memory(&self) -> Memory {
-        Memory::Kept
-    }
-
     fn offers(&self, need: Need) -> Result<(), String> {
         match need {
             Need::Nothing | Need::Processes | Need::Peers => Ok(()),
@@ -118,23 +112,6 @@ impl Masters for ZooKeeper {
             | Need::SmallDisk
             | Need::HangingDisk => Err(refuse(need, &self.programs)),
         }
-    }
-
-    fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        self.cluster.kill(number);
-        Box::pin(async { Ok(()) })
-    }
-
-    fn restart(&self, number: usize, _memory: Memory) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(self.cluster.restart(number))
-    }
-
-    fn freeze(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.cluster.freeze(number) })
-    }
-
-    fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async move { self.cluster.thaw(number) })
     }
 
     fn cut_off(&self, number: usize, is_off: bool) -> io::Result<()> {
@@ -152,9 +129,5 @@ impl Masters for ZooKeeper {
             }
         }
         Ok(())
-    }
-
-    fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-        keep_logs((0..self.count).map(|number| self.cluster.log(number)), folder)
     }
 }
