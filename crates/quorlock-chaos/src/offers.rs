@@ -12,14 +12,11 @@ use std::time::Duration;
 
 use quorlock::protocol::{InboxMessage, unproven};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use quorlock_servers::{RedisClient, Resp};
 use tokio::task::JoinSet;
 
 /// The reconnect delay.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// The size limit of a message, larger than any message of a node.
-const LONGEST: usize = 1 << 20;
 
 /// The offers seen so far. Closes the connections on drop.
 pub(crate) struct Offers {
@@ -34,11 +31,10 @@ pub(crate) struct Offers {
 impl Offers {
     /// Starts counting on these nodes.
     pub(crate) fn watch(addresses: impl IntoIterator<Item = SocketAddr>, password: Option<&str>) -> Offers {
-        let login = password.map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
         let seen = Arc::default();
         let mut connections = JoinSet::new();
         for address in addresses {
-            connections.spawn(follow(address, login.clone(), Arc::clone(&seen)));
+            connections.spawn(follow(address, password.map(str::to_owned), Arc::clone(&seen)));
         }
         Offers { seen, quorum: connections.len() / 2 + 1, _connections: connections }
     }
@@ -51,77 +47,31 @@ impl Offers {
 }
 
 /// Counts the offers of one node, reconnecting when the connection fails.
-async fn follow(address: SocketAddr, login: String, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
+async fn follow(address: SocketAddr, password: Option<String>, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
     let clock = SystemClock::default();
     loop {
         // A node that is down, or does not know PSUBSCRIBE, is expected: its offers are not counted meanwhile.
-        drop(listen(address, &login, &seen).await);
+        drop(listen(address, password.as_deref(), &seen).await);
         clock.sleep_until(clock.now() + AGAIN_AFTER).await;
     }
 }
 
-async fn listen(address: SocketAddr, login: &str, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
-    let mut server = BufReader::new(TcpStream::connect(address).await?);
-    if !login.is_empty() {
-        server.write_all(login.as_bytes()).await?;
-        server.read_line(&mut String::new()).await?;
-    }
-    server.write_all(b"PSUBSCRIBE *quorlock:inbox:*\r\n").await?;
+async fn listen(
+    address: SocketAddr,
+    password: Option<&str>,
+    seen: &Mutex<HashMap<Vec<u8>, usize>>,
+) -> io::Result<()> {
+    let mut server = RedisClient::connect(address, password).await?;
+    server.ask(&["PSUBSCRIBE", "*quorlock:inbox:*"]).await?;
     loop {
-        let output = read_list(&mut server).await?;
-        let [kind, .., payload] = &output[..] else { continue };
-        if kind != b"pmessage" {
-            continue;
-        }
+        let Resp::List(output) = server.receive().await? else { continue };
+        let [Resp::Text(_), .., Resp::Text(payload)] = &output[..] else { continue };
         for message in unproven(payload).into_iter().flat_map(InboxMessage::parse) {
             if let InboxMessage::Offered { token, .. } = message {
                 *seen.lock().entry(token.to_vec()).or_default() += 1;
             }
         }
     }
-}
-
-/// Reads a list of strings and numbers, as a server sends it to a subscriber.
-async fn read_list(server: &mut BufReader<TcpStream>) -> io::Result<Vec<Vec<u8>>> {
-    let (b'*', count) = read_line(server).await? else { return Err(odd()) };
-    let mut parts = Vec::new();
-    for _ in 0..length(&count)? {
-        let part = match read_line(server).await? {
-            (b'$', size) => {
-                let size = length(&size)?;
-                let mut text = vec![0; size + 2];
-                server.read_exact(&mut text).await?;
-                text.truncate(size);
-                text
-            }
-            (b':', number) => number,
-            _ => return Err(odd()),
-        };
-        parts.push(part);
-    }
-    Ok(parts)
-}
-
-/// Reads a line and returns its type byte and the rest.
-async fn read_line(server: &mut BufReader<TcpStream>) -> io::Result<(u8, Vec<u8>)> {
-    let mut line = Vec::new();
-    server.read_until(b'\n', &mut line).await?;
-    match line.strip_suffix(b"\r\n").and_then(<[u8]>::split_first) {
-        Some((kind, rest)) => Ok((*kind, rest.to_vec())),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-fn length(digits: &[u8]) -> io::Result<usize> {
-    let length = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    length.filter(|length| *length <= LONGEST).ok_or_else(odd)
-}
-
-fn odd() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        "a server sent a subscriber something other than a list of strings",
-    )
 }
 
 #[cfg(test)]
