@@ -21,9 +21,9 @@
 //! that many with `SIGSTOP`. Their own grants are not counted. One of them may be the holder: its lock
 //! then stays until its TTL ends.
 //!
-//! Printed are the medians of the rounds, and the worst gaps and fairness. A gap is a time without a
-//! holder while all but one process waited for the lock. Two simultaneous holders, or fencing tokens
-//! out of order, end the bench with an error.
+//! Printed are the median of the rounds for grants, and the worst gaps. A gap is a time without a holder while all but one
+//! process waited for the lock. Two simultaneous holders, or fencing tokens out of order, end the bench with an error.
+//! `scripts/peers processes distance` measures what a grant costs, beside other locks.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -48,13 +48,13 @@ use quorlock::{
     Coordinator, Fencing, Handoff, Wait,
     runtime::{Clock, SystemClock},
 };
-use quorlock_testkit::{Proxy, Servers, Way};
+use quorlock_testkit::{Proxy, Way};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use beside::Beside;
-use tools::{five_servers, histogram, median, micros, processor_time};
+use tools::{five_servers, median};
 
 /// How long the additional client holds the lock, and each process unless set.
 const HOLD: Duration = Duration::from_millis(1);
@@ -153,40 +153,15 @@ async fn compare(settings: &Settings) {
         settings.rounds,
         settings.window.as_secs()
     );
-    println!(
-        "{:>10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>14}{:>10}{:>10}",
-        "processes",
-        "grants/s",
-        "p50 (µs)",
-        "p99 (µs)",
-        "commands",
-        "requests",
-        "client µs",
-        "server µs",
-        "gap (ms)",
-        "Jain",
-        "unserved"
-    );
+    println!("{:>10}{:>10}{:>14}", "processes", "grants/s", "gap (ms)");
     for processes in &settings.processes {
         let mut figures = Vec::new();
         for round in 0..settings.rounds {
-            figures.push(measure(settings, &servers, &urls, *processes, round).await);
+            figures.push(measure(settings, &urls, *processes, round).await);
         }
         let of = |figure: fn(&Figures) -> f64| median(figures.iter().map(figure).collect());
         let worst = |figure: fn(&Figures) -> f64| figures.iter().map(figure).fold(0.0, f64::max);
-        println!(
-            "{processes:>10}{:>10.1}{:>12.0}{:>12.0}{:>12.1}{:>12.1}{:>12.0}{:>12.0}{:>14.1}{:>10.2}{:>10.0}",
-            of(|f| f.rate),
-            of(|f| f.p50),
-            of(|f| f.p99),
-            of(|f| f.commands),
-            of(|f| f.requests),
-            of(|f| f.client),
-            of(|f| f.server),
-            worst(|f| f.gap),
-            1.0 - worst(|f| 1.0 - f.jain),
-            worst(|f| f.unserved),
-        );
+        println!("{processes:>10}{:>10.1}{:>14.1}", of(|f| f.rate), worst(|f| f.gap));
         if settings.tasks > 1 {
             println!(
                 "           {} tasks each: {:.0} grants in a row for one process (median; {:.0} at most), {:.0} ms at most \
@@ -220,20 +195,8 @@ async fn compare(settings: &Settings) {
 /// The results of one round.
 struct Figures {
     rate: f64,
-    p50: f64,
-    p99: f64,
-    /// Commands per grant, including those inside scripts.
-    commands: f64,
-    /// Scripts and transactions per grant.
-    requests: f64,
-    /// Microseconds of processor time per grant.
-    client: f64,
-    server: f64,
     /// The longest gap, in milliseconds.
     gap: f64,
-    jain: f64,
-    /// How many processes were never served.
-    unserved: f64,
     /// How many grants in a row a process had: the median of the series, by grants, and the longest.
     in_a_row: f64,
     longest_row: f64,
@@ -246,8 +209,7 @@ struct Figures {
     beside: Vec<Duration>,
 }
 
-/// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and
-/// at the end its processor time.
+/// A worker: prints when each grant began and ended, on the clock of the machine, and its number.
 async fn work(order: &str) {
     let [nodes, name, window, hold, fencing, tasks, handoff] =
         order.split(' ').collect::<Vec<_>>().try_into().unwrap();
@@ -262,7 +224,7 @@ async fn work(order: &str) {
     let lock = lock.handoff(handoff);
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    let (before, end) = (processor_time(), clock.now() + window);
+    let end = clock.now() + window;
     let grants = std::cell::RefCell::new(Vec::new());
     let task = async || {
         loop {
@@ -280,22 +242,14 @@ async fn work(order: &str) {
         _ = tasks => {}
         () = clock.sleep_until(end) => {}
     }
-    let spent = processor_time().saturating_sub(before);
     for (began, ended, number, wanted) in grants.into_inner() {
         let [began, ended, wanted] = [began, ended, wanted].map(|at| at.since(Moment::ORIGIN).as_nanos());
         println!("{began} {ended} {number} {wanted}");
     }
-    println!("{}", spent.as_nanos());
     client.close(Duration::from_secs(1)).await;
 }
 
-async fn measure(
-    settings: &Settings,
-    servers: &Servers,
-    urls: &[String],
-    processes: usize,
-    round: usize,
-) -> Figures {
+async fn measure(settings: &Settings, urls: &[String], processes: usize, round: usize) -> Figures {
     let on = |whether: bool, word| if whether { word } else { "-" };
     let name = format!("contended-{processes}-{round}");
     let order = format!(
@@ -317,7 +271,6 @@ async fn measure(
     for (lines, _) in &mut workers {
         assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
     }
-    let before = Spent::by(servers).await;
     for (_, worker) in &mut workers {
         worker.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
     }
@@ -334,56 +287,35 @@ async fn measure(
         let id = worker.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).unwrap();
         kill_process(id, signal).unwrap();
     }
-    let (mut grants, mut client, mut each) = (Vec::new(), Duration::ZERO, Vec::new());
-    let mut waits = histogram();
+    let (mut grants, mut waits) = (Vec::new(), Vec::new());
     for (process, (lines, worker)) in workers.iter_mut().enumerate() {
-        let held_before = grants.len();
         while let Some(line) = lines.next_line().await.unwrap() {
             let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-            match *numbers {
-                [began, ended, number, wanted] => {
-                    waits.saturating_record(micros(Duration::from_nanos(began - wanted)));
-                    grants.push((began, ended, number, process));
-                }
-                [spent] => client += Duration::from_nanos(spent),
-                _ => panic!("no line of a worker: {line}"),
-            }
+            let [began, ended, number, wanted] = *numbers else { panic!("no line of a worker: {line}") };
+            waits.push((began - wanted) as f64 / 1e6);
+            grants.push((began, ended, number, process));
         }
-        each.push((grants.len() - held_before) as f64);
         assert!(worker.wait().await.unwrap().success());
     }
-    let after = Spent::by(servers).await;
     assert!(grants.len() > 1, "{processes} processes were granted the lock {} times", grants.len());
     grants.sort_unstable();
-    let (mut handoffs, mut gap) = (histogram(), Duration::ZERO);
+    let mut gap = Duration::ZERO;
     for pair in grants.windows(2) {
         let ((_, ended, number, _), (began, _, next, _)) = (pair[0], pair[1]);
         assert!(ended <= began, "two holders");
         assert!(number < next || !settings.fencing, "fencing token {next} came after {number}");
-        let between = Duration::from_nanos(began - ended);
-        gap = gap.max(between);
-        handoffs.saturating_record(micros(between));
+        gap = gap.max(Duration::from_nanos(began - ended));
     }
     let (rows, away) = rows(&grants, workers.len());
-    let count = grants.len() as f64;
     let took = Duration::from_nanos(grants.last().unwrap().1 - grants.first().unwrap().0);
-    let squares: f64 = each.iter().map(|held| held * held).sum();
     Figures {
-        rate: count / took.as_secs_f64(),
-        p50: handoffs.value_at_quantile(0.5) as f64,
-        p99: handoffs.value_at_quantile(0.99) as f64,
-        commands: (after.commands - before.commands) as f64 / count,
-        requests: (after.requests - before.requests) as f64 / count,
-        client: micros(client) as f64 / count,
-        server: (after.server - before.server) * 1e6 / count,
+        rate: grants.len() as f64 / took.as_secs_f64(),
         gap: gap.as_secs_f64() * 1e3,
-        jain: count * count / (each.len() as f64 * squares),
-        unserved: each.iter().filter(|held| **held == 0.0).count() as f64,
         longest_row: rows.iter().copied().fold(0.0, f64::max),
         in_a_row: median(rows),
         longest_away: away.as_secs_f64() * 1e3,
-        wait: waits.value_at_quantile(0.5) as f64 / 1e3,
-        longest_wait: waits.max() as f64 / 1e3,
+        longest_wait: waits.iter().copied().fold(0.0, f64::max),
+        wait: median(waits),
         beside: match beside {
             Some(waits) => waits.await.unwrap(),
             None => Vec::new(),
@@ -405,41 +337,4 @@ fn rows(grants: &[(u64, u64, u64, usize)], processes: usize) -> (Vec<f64>, Durat
         }
     }
     (rows, away)
-}
-
-/// The counters of the servers so far.
-struct Spent {
-    commands: u64,
-    requests: u64,
-    /// Seconds of processor time.
-    server: f64,
-}
-
-impl Spent {
-    async fn by(servers: &Servers) -> Spent {
-        let mut spent = Spent { commands: 0, requests: 0, server: 0.0 };
-        for server in servers.iter() {
-            let info = |section: &'static str| async move {
-                server.command(&["INFO", section]).await.unwrap().to_string()
-            };
-            // The connection of this bench asks for INFO, and nothing else.
-            for line in info("commandstats").await.lines() {
-                let Some((command, rest)) = line.split_once(":calls=") else { continue };
-                let calls = rest.split(',').next().and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0);
-                if command != "cmdstat_info" {
-                    spent.commands += calls;
-                }
-                if matches!(command, "cmdstat_eval" | "cmdstat_evalsha" | "cmdstat_exec") {
-                    spent.requests += calls;
-                }
-            }
-            for line in info("cpu").await.lines() {
-                let user = line.strip_prefix("used_cpu_user:");
-                if let Some(time) = user.or_else(|| line.strip_prefix("used_cpu_sys:")) {
-                    spent.server += time.trim().parse::<f64>().unwrap();
-                }
-            }
-        }
-        spent
-    }
 }

@@ -276,6 +276,13 @@ impl Run<'_> {
         }
         complaints.extend(last.failed);
         let left_behind = self.left_behind(environment).await;
+        let label = |name: String, place: fn(&Layout, usize) -> Option<&str>, number| match self
+            .layout
+            .and_then(|layout| place(layout, number))
+        {
+            Some(place) => format!("{name} ({place})"),
+            None => name,
+        };
         Ok(RunMetadata {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
@@ -283,8 +290,12 @@ impl Run<'_> {
             servers: environment.masters.what(),
             layout: self.layout.map(|layout| layout.summary.clone()),
             round_trips: self.round_trips(),
-            nodes: (0..self.scenario.nodes).map(|number| self.node_label(number)).collect(),
-            workers: (0..environment.workers.len()).map(|number| self.worker_label(number)).collect(),
+            nodes: (0..self.scenario.nodes)
+                .map(|number| label(node_name(number), Layout::node_place, number))
+                .collect(),
+            workers: (0..environment.workers.len())
+                .map(|number| label(worker_name(number), Layout::worker_place, number))
+                .collect(),
             began: of(began),
             quiet: of(healed),
             ended: stamp(),
@@ -323,20 +334,6 @@ impl Run<'_> {
         let to = |worker, node| micros(layout.round_trip(worker, node));
         let of_worker = |worker| (0..self.scenario.nodes).map(|node| to(worker, node)).collect();
         (0..self.scenario.load.workers).map(of_worker).collect()
-    }
-
-    fn node_label(&self, number: usize) -> String {
-        match self.layout.and_then(|layout| layout.node_place(number)) {
-            Some(place) => format!("{} ({place})", node_name(number)),
-            None => node_name(number),
-        }
-    }
-
-    fn worker_label(&self, number: usize) -> String {
-        match self.layout.and_then(|layout| layout.worker_place(number)) {
-            Some(place) => format!("{} ({place})", worker_name(number)),
-            None => worker_name(number),
-        }
     }
 
     /// Waits until every worker has acquired its own lock by an attempt that began after `since`. Fails when

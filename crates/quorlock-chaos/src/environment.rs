@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_history::What;
-use quorlock_servers::{Resp, ask};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use quorlock_servers::{RedisClient, Resp, ask};
 
 use crate::masters::Masters;
 pub(crate) use crate::masters::{Memory, Primary};
@@ -33,7 +31,7 @@ struct Node {
     /// Its keys prove nothing from now on: its clock was changed, so their TTLs are unreliable.
     odd: bool,
     /// The one connection left to a node whose client limit is reached.
-    way_in: Option<TcpStream>,
+    way_in: Option<RedisClient>,
 }
 
 /// Returns the name of a node in records, which number nodes from 1.
@@ -120,14 +118,11 @@ impl Environment {
 
     /// Disconnects every client but one, and refuses new ones.
     pub(crate) async fn crowd(&self, number: usize) -> io::Result<()> {
-        let mut way_in = TcpStream::connect(self.masters.address(number)).await?;
-        if let Some(password) = self.masters.password() {
-            send(&mut way_in, &format!("AUTH {password}")).await?;
-        }
-        send(&mut way_in, "CONFIG SET maxclients 1").await?;
+        let mut way_in = RedisClient::connect(self.masters.address(number), self.masters.password()).await?;
+        granted(way_in.ask(&["CONFIG", "SET", "maxclients", "1"]).await?)?;
         // The connection on which a worker receives offers has the type `pubsub`.
         for kind in ["normal", "pubsub"] {
-            send(&mut way_in, &format!("CLIENT KILL TYPE {kind} SKIPME yes")).await?;
+            granted(way_in.ask(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await?)?;
         }
         if let Some(mut node) = self.node(number) {
             node.way_in = Some(way_in);
@@ -138,7 +133,7 @@ impl Environment {
     pub(crate) async fn uncrowd(&self, number: usize) -> io::Result<()> {
         let way_in = self.node(number).and_then(|mut node| node.way_in.take());
         match way_in {
-            Some(mut way_in) => send(&mut way_in, "CONFIG SET maxclients 10000").await,
+            Some(mut way_in) => granted(way_in.ask(&["CONFIG", "SET", "maxclients", "10000"]).await?),
             None => Ok(()),
         }
     }
@@ -165,8 +160,7 @@ impl Environment {
     }
 
     async fn command(&self, number: usize, words: &[&str]) -> io::Result<()> {
-        let answer = ask(self.masters.address(number), self.masters.password(), words).await?;
-        if let Resp::Error(error) = answer { Err(io::Error::other(error)) } else { Ok(()) }
+        granted(ask(self.masters.address(number), self.masters.password(), words).await?)
     }
 
     fn node(&self, number: usize) -> Option<MutexGuard<'_, Node>> {
@@ -174,17 +168,6 @@ impl Environment {
     }
 }
 
-/// Sends a command in one line and reads an answer of one line.
-async fn send(server: &mut TcpStream, command: &str) -> io::Result<()> {
-    server.write_all(format!("{command}\r\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n") {
-        if server.read_buf(&mut answer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    if answer.starts_with(b"-") {
-        return Err(io::Error::other(String::from_utf8_lossy(&answer).trim_end().to_owned()));
-    }
-    Ok(())
+fn granted(answer: Resp) -> io::Result<()> {
+    if let Resp::Error(error) = answer { Err(io::Error::other(error)) } else { Ok(()) }
 }

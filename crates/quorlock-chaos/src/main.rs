@@ -21,7 +21,7 @@
 //!
 //! Begin with a scenario in `scenarios/`, then `director`, and `worker` for the other side. A new fault is a constant
 //! in `fault/plain.rs` or a file beside it, a new target a file in `masters/`, a new scenario a file in `scenarios/`
-//! and a line in `BUILT_IN`.
+//! and its name in `BUILT_IN`.
 
 use std::fs;
 use std::future::Future;

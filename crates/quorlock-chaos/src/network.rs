@@ -18,8 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_servers::Proxy;
+use quorlock_servers::{Proxy, within};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -79,7 +78,7 @@ pub(crate) fn proxy(args: &ProxyArgs) -> io::Result<()> {
 pub(crate) fn network(args: &NetworkArgs) -> io::Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    let answer = block_on(within(TIMEOUT, ask(&args.at, &args.fault))).map_err(at(&args.at))?;
+    let answer = block_on(within("an answer", TIMEOUT, ask(&args.at, &args.fault))).map_err(at(&args.at))?;
     if let Some(error) = answer.strip_prefix(control::ERROR) {
         return Err(io::Error::other(error.to_owned()));
     }
@@ -105,18 +104,6 @@ async fn read_line(stream: &mut TcpStream) -> io::Result<String> {
             io::ErrorKind::UnexpectedEof,
             "the connection was closed before the end of the line",
         )),
-    }
-}
-
-async fn within<T>(timeout: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let clock = SystemClock::default();
-    let end = clock.now() + timeout;
-    tokio::select! {
-        done = work => done,
-        () = clock.sleep_until(end) => {
-            let timeout = humantime::format_duration(timeout);
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {timeout}")))
-        }
     }
 }
 

@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use quorlock::protocol::{InboxMessage, unproven};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
-use quorlock_servers::Resp;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use quorlock_servers::{RedisClient, Resp};
 use tokio::task::JoinSet;
 
 /// The reconnect delay.
@@ -33,11 +31,10 @@ pub(crate) struct Offers {
 impl Offers {
     /// Starts counting on these nodes.
     pub(crate) fn watch(addresses: impl IntoIterator<Item = SocketAddr>, password: Option<&str>) -> Offers {
-        let login = password.map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
         let seen = Arc::default();
         let mut connections = JoinSet::new();
         for address in addresses {
-            connections.spawn(follow(address, login.clone(), Arc::clone(&seen)));
+            connections.spawn(follow(address, password.map(str::to_owned), Arc::clone(&seen)));
         }
         Offers { seen, quorum: connections.len() / 2 + 1, _connections: connections }
     }
@@ -50,35 +47,29 @@ impl Offers {
 }
 
 /// Counts the offers of one node, reconnecting when the connection fails.
-async fn follow(address: SocketAddr, login: String, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
+async fn follow(address: SocketAddr, password: Option<String>, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
     let clock = SystemClock::default();
     loop {
         // A node that is down, or does not know PSUBSCRIBE, is expected: its offers are not counted meanwhile.
-        drop(listen(address, &login, &seen).await);
+        drop(listen(address, password.as_deref(), &seen).await);
         clock.sleep_until(clock.now() + AGAIN_AFTER).await;
     }
 }
 
-async fn listen(address: SocketAddr, login: &str, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
-    let mut server = TcpStream::connect(address).await?;
-    server.write_all(format!("{login}PSUBSCRIBE *quorlock:inbox:*\r\n").as_bytes()).await?;
-    let mut input = Vec::new();
+async fn listen(
+    address: SocketAddr,
+    password: Option<&str>,
+    seen: &Mutex<HashMap<Vec<u8>, usize>>,
+) -> io::Result<()> {
+    let mut server = RedisClient::connect(address, password).await?;
+    server.ask(&["PSUBSCRIBE", "*quorlock:inbox:*"]).await?;
     loop {
-        while let Some((message, length)) = Resp::read(&input)? {
-            input.drain(..length);
-            let Resp::List(parts) = message else { continue };
-            let [Resp::Text(kind), .., Resp::Text(payload)] = &parts[..] else { continue };
-            if kind != b"pmessage" {
-                continue;
+        let Resp::List(output) = server.receive().await? else { continue };
+        let [Resp::Text(_), .., Resp::Text(payload)] = &output[..] else { continue };
+        for message in unproven(payload).into_iter().flat_map(InboxMessage::parse) {
+            if let InboxMessage::Offered { token, .. } = message {
+                *seen.lock().entry(token.to_vec()).or_default() += 1;
             }
-            for message in unproven(payload).into_iter().flat_map(InboxMessage::parse) {
-                if let InboxMessage::Offered { token, .. } = message {
-                    *seen.lock().entry(token.to_vec()).or_default() += 1;
-                }
-            }
-        }
-        if server.read_buf(&mut input).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }

@@ -14,52 +14,23 @@ use crate::fault::{Aim, FaultRule, Target};
 use crate::load::Load;
 use crate::span::duration;
 
+macro_rules! built_in {
+    ($($name:literal)+) => {
+        &[$(($name, include_str!(concat!("../scenarios/", $name, ".toml")))),+]
+    };
+}
+
 /// The built-in scenarios, each a file in `scenarios/`.
-const BUILT_IN: &[(&str, &str)] = &[
-    ("calm", include_str!("../scenarios/calm.toml")),
-    ("kill-masters", include_str!("../scenarios/kill-masters.toml")),
-    ("rolling-restart", include_str!("../scenarios/rolling-restart.toml")),
-    ("freeze-masters", include_str!("../scenarios/freeze-masters.toml")),
-    ("reset-connections", include_str!("../scenarios/reset-connections.toml")),
-    ("slow-network", include_str!("../scenarios/slow-network.toml")),
-    ("one-way-loss", include_str!("../scenarios/one-way-loss.toml")),
-    ("partition", include_str!("../scenarios/partition.toml")),
-    ("outage", include_str!("../scenarios/outage.toml")),
-    ("flush-one", include_str!("../scenarios/flush-one.toml")),
-    ("flush-quorum", include_str!("../scenarios/flush-quorum.toml")),
-    ("too-many-clients", include_str!("../scenarios/too-many-clients.toml")),
-    ("out-of-memory", include_str!("../scenarios/out-of-memory.toml")),
-    ("clock-steps", include_str!("../scenarios/clock-steps.toml")),
-    ("clock-rates", include_str!("../scenarios/clock-rates.toml")),
-    ("stop-workers", include_str!("../scenarios/stop-workers.toml")),
-    ("kill-workers", include_str!("../scenarios/kill-workers.toml")),
-    ("cancellations", include_str!("../scenarios/cancellations.toml")),
-    ("readers", include_str!("../scenarios/readers.toml")),
-    ("several", include_str!("../scenarios/several.toml")),
-    ("semaphore", include_str!("../scenarios/semaphore.toml")),
-    ("election", include_str!("../scenarios/election.toml")),
-    ("offers", include_str!("../scenarios/offers.toml")),
-    ("without-fencing", include_str!("../scenarios/without-fencing.toml")),
-    ("three-zones", include_str!("../scenarios/three-zones.toml")),
-    ("three-regions", include_str!("../scenarios/three-regions.toml")),
-    ("five-continents", include_str!("../scenarios/five-continents.toml")),
-    ("everything", include_str!("../scenarios/everything.toml")),
-    ("redisson", include_str!("../scenarios/redisson.toml")),
-    ("postgres-three", include_str!("../scenarios/postgres-three.toml")),
-    ("postgres-promotion", include_str!("../scenarios/postgres-promotion.toml")),
-    ("postgres-disk-full", include_str!("../scenarios/postgres-disk-full.toml")),
-    ("mariadb-three", include_str!("../scenarios/mariadb-three.toml")),
-    ("etcd-three", include_str!("../scenarios/etcd-three.toml")),
-    ("zookeeper-three", include_str!("../scenarios/zookeeper-three.toml")),
-    ("etcd-hanging-disk", include_str!("../scenarios/etcd-hanging-disk.toml")),
-    ("violation-guard-off", include_str!("../scenarios/violation-guard-off.toml")),
-    ("violation-delete-all", include_str!("../scenarios/violation-delete-all.toml")),
-    ("violation-clock-jump", include_str!("../scenarios/violation-clock-jump.toml")),
-    ("violation-fast-clocks", include_str!("../scenarios/violation-fast-clocks.toml")),
-    ("violation-postgres-promotion", include_str!("../scenarios/violation-postgres-promotion.toml")),
-    ("violation-unchecked", include_str!("../scenarios/violation-unchecked.toml")),
-    ("violation-etcd-unchecked", include_str!("../scenarios/violation-etcd-unchecked.toml")),
-];
+const BUILT_IN: &[(&str, &str)] = built_in!(
+    "calm" "kill-masters" "rolling-restart" "freeze-masters" "reset-connections" "slow-network"
+    "one-way-loss" "partition" "outage" "flush-one" "flush-quorum" "too-many-clients" "out-of-memory"
+    "clock-steps" "clock-rates" "stop-workers" "kill-workers" "cancellations" "readers" "several"
+    "semaphore" "election" "offers" "without-fencing" "three-zones" "three-regions" "five-continents"
+    "everything" "redisson" "postgres-three" "postgres-promotion" "postgres-disk-full" "mariadb-three"
+    "etcd-three" "zookeeper-three" "etcd-hanging-disk" "violation-guard-off" "violation-delete-all"
+    "violation-clock-jump" "violation-fast-clocks" "violation-postgres-promotion" "violation-unchecked"
+    "violation-etcd-unchecked"
+);
 
 /// Returns the names of the built-in scenarios.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {

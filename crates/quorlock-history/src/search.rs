@@ -99,7 +99,8 @@ impl Mutex {
 /// No set of operations is placed twice, in whatever order; the set determines the state. Sets are remembered
 /// as 128-bit hashes: a search of 10⁷ steps confuses two of them with a probability of 10⁻²⁴.
 pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuck<'_>>, GaveUp> {
-    let mut open = Open::all(operations.len());
+    // The operations not placed yet, in order.
+    let mut open: BTreeSet<usize> = (0..operations.len()).collect();
     let mut placed: Vec<(usize, Mutex)> = Vec::new();
     let mut mutex = Mutex::default();
     let mut set = 0;
@@ -111,7 +112,7 @@ pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuc
         // The earliest return must be placed before anything that was called after it.
         let mut urgent: Option<&Operation> = None;
         let mut next = None;
-        for (index, operation) in open.iter().filter_map(|index| Some((index, operations.get(index)?))) {
+        for (index, operation) in open.iter().filter_map(|index| Some((*index, operations.get(*index)?))) {
             if urgent.is_some_and(|urgent| urgent.returned < operation.call) {
                 break;
             }
@@ -130,7 +131,7 @@ pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuc
         if let Some((index, after)) = next {
             placed.push((index, std::mem::replace(&mut mutex, after)));
             set ^= code(index);
-            open.lift(index);
+            open.remove(&index);
             continue;
         }
         if best.as_ref().is_none_or(|best| best.placed < placed.len()) {
@@ -138,7 +139,7 @@ pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuc
         }
         let Some((index, before)) = placed.pop() else { return Ok(best) };
         (mutex, set) = (before, set ^ code(index));
-        open.put_back(index);
+        open.insert(index);
     }
 }
 
@@ -152,38 +153,4 @@ fn code(index: usize) -> u128 {
     };
     let index = index as u64;
     u128::from(mix(2 * index + 1)) << 64 | u128::from(mix(2 * index + 2))
-}
-
-/// The operations not placed yet, in order: a doubly linked list, so that removing an element and
-/// restoring it (in reverse order) takes constant time. Elements count from 1; 0 is both ends.
-struct Open {
-    next: Vec<usize>,
-    previous: Vec<usize>,
-}
-
-#[expect(clippy::indexing_slicing, reason = "every link is a position in both vectors")]
-impl Open {
-    fn all(count: usize) -> Open {
-        Open {
-            next: (1..=count).chain([0]).collect(),
-            previous: std::iter::once(count).chain(0..count).collect(),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        let following = |&element: &usize| Some(self.next[element]).filter(|&next| next != 0);
-        std::iter::successors(following(&0), following).map(|element| element - 1)
-    }
-
-    fn lift(&mut self, index: usize) {
-        let (previous, next) = (self.previous[index + 1], self.next[index + 1]);
-        self.next[previous] = next;
-        self.previous[next] = previous;
-    }
-
-    fn put_back(&mut self, index: usize) {
-        let (previous, next) = (self.previous[index + 1], self.next[index + 1]);
-        self.next[previous] = index + 1;
-        self.previous[next] = index + 1;
-    }
 }

@@ -146,78 +146,50 @@ impl Violation {
     /// Returns the check that finds this violation.
     #[must_use]
     pub fn check(&self) -> Check {
-        match self {
-            Violation::Flawed { .. } => Check::Record,
-            Violation::Overlap { .. } => Check::Exclusion,
-            Violation::Overfull { .. } | Violation::LimitsDiffer { .. } => Check::Permits,
-            Violation::Misled { .. } | Violation::OtherToken { .. } => Check::Observers,
-            Violation::TokenFell { .. }
-            | Violation::TokenShared { .. }
-            | Violation::TokenOrder { .. }
-            | Violation::FencedWrongly { .. } => Check::Register,
-            Violation::NoOrder { .. } => Check::Mutex,
-            Violation::Orphan { .. }
-            | Violation::Stranger { .. }
-            | Violation::KeyTooLong { .. }
-            | Violation::CounterFell { .. } => Check::Orphans,
-            Violation::Starved { .. } => Check::Liveness,
-            Violation::LossReportedLate { .. }
-            | Violation::RenewedLate { .. }
-            | Violation::ValidLate { .. } => Check::Loss,
-        }
+        self.summary().0
     }
-}
 
-impl Violation {
     /// Returns when the guarantee was violated, if the evidence tells.
     #[must_use]
     pub fn at(&self) -> Option<Stamp> {
-        match self {
-            Violation::Flawed { at, .. }
-            | Violation::CounterFell { at, .. }
-            | Violation::Misled { at, .. }
-            | Violation::OtherToken { at, .. }
-            | Violation::RenewedLate { at, .. }
-            | Violation::ValidLate { at, .. } => Some(*at),
-            Violation::Overlap { later: hold, .. }
-            | Violation::Overfull { later: hold, .. }
-            | Violation::LimitsDiffer { later: hold, .. }
-            | Violation::TokenOrder { later: hold, .. }
-            | Violation::NoOrder { hold, .. } => Some(hold.acquired),
-            Violation::TokenFell { after: write, .. } | Violation::FencedWrongly { write, .. } => {
-                Some(write.at)
-            }
-            Violation::Orphan { key, .. }
-            | Violation::Stranger { key }
-            | Violation::KeyTooLong { key, .. } => Some(key.at),
-            Violation::Starved { since, bound, .. } => Some(since.plus(*bound)),
-            Violation::LossReportedLate { due, .. } => Some(*due),
-            Violation::TokenShared { .. } => None,
-        }
+        self.summary().1
     }
 
     /// Returns the lock concerned, if the evidence tells.
     #[must_use]
     pub fn resource(&self) -> Option<&Resource> {
+        self.summary().2
+    }
+
+    /// The check, the time and the lock.
+    fn summary(&self) -> (Check, Option<Stamp>, Option<&Resource>) {
+        fn acquired(check: Check, hold: &Hold) -> (Check, Option<Stamp>, Option<&Resource>) {
+            (check, Some(hold.acquired), Some(&hold.resource))
+        }
         match self {
-            Violation::Overlap { later: hold, .. }
-            | Violation::Overfull { later: hold, .. }
-            | Violation::LimitsDiffer { later: hold, .. }
-            | Violation::OtherToken { leader: hold, .. }
-            | Violation::TokenOrder { later: hold, .. }
-            | Violation::NoOrder { hold, .. }
-            | Violation::FencedWrongly { hold, .. }
-            | Violation::LossReportedLate { hold, .. }
-            | Violation::RenewedLate { hold, .. }
-            | Violation::ValidLate { hold, .. } => Some(&hold.resource),
+            Violation::Flawed { at, .. } => (Check::Record, Some(*at), None),
+            Violation::Overlap { later, .. } => acquired(Check::Exclusion, later),
+            Violation::Overfull { later, .. } | Violation::LimitsDiffer { later, .. } => {
+                acquired(Check::Permits, later)
+            }
+            Violation::Misled { at, resource, .. } => (Check::Observers, Some(*at), Some(resource)),
+            Violation::OtherToken { at, leader, .. } => (Check::Observers, Some(*at), Some(&leader.resource)),
+            Violation::TokenFell { after, .. } => (Check::Register, Some(after.at), None),
+            Violation::TokenShared { .. } => (Check::Register, None, None),
+            Violation::TokenOrder { later, .. } => acquired(Check::Register, later),
+            Violation::FencedWrongly { hold, write } => {
+                (Check::Register, Some(write.at), Some(&hold.resource))
+            }
+            Violation::NoOrder { hold, .. } => acquired(Check::Mutex, hold),
             Violation::Orphan { key, .. }
             | Violation::Stranger { key }
-            | Violation::KeyTooLong { key, .. } => Some(&key.resource),
-            Violation::CounterFell { resource, .. } | Violation::Misled { resource, .. } => Some(resource),
-            Violation::Flawed { .. }
-            | Violation::TokenFell { .. }
-            | Violation::TokenShared { .. }
-            | Violation::Starved { .. } => None,
+            | Violation::KeyTooLong { key, .. } => (Check::Orphans, Some(key.at), Some(&key.resource)),
+            Violation::CounterFell { at, resource, .. } => (Check::Orphans, Some(*at), Some(resource)),
+            Violation::Starved { since, bound, .. } => (Check::Liveness, Some(since.plus(*bound)), None),
+            Violation::LossReportedLate { hold, due, .. } => (Check::Loss, Some(*due), Some(&hold.resource)),
+            Violation::RenewedLate { hold, at, .. } | Violation::ValidLate { hold, at, .. } => {
+                (Check::Loss, Some(*at), Some(&hold.resource))
+            }
         }
     }
 }

@@ -40,11 +40,11 @@ pub enum Expected {
 }
 
 /// How long a [`Case`] takes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, clap::ValueEnum)]
 pub enum Size {
-    /// Seconds.
+    /// Cases that take seconds
     Quick,
-    /// Minutes.
+    /// All cases: the others take minutes
     Nightly,
 }
 

@@ -186,11 +186,7 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
     ) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let mail = &there.mail[attempt];
-        let asks = match asking.phase {
-            Phase::Idle => true,
-            Phase::Voting | Phase::Holding(_) => mail.vote == Sent::Unarrived,
-            Phase::Waiting { .. } | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => false,
-        };
+        let asks = asking.phase == Phase::Idle || (asking.is_running() && mail.vote == Sent::Unarrived);
         let mut kept = there.kept;
         // A repeated request would be granted again, without effect.
         if asks

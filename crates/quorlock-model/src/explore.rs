@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quorlock::runtime::{Clock, SystemClock};
 use quorlock_protocol::Moment;
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property, Representative};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property, Representative};
 
 /// The result of exploring a model.
 #[derive(Clone, Debug)]
@@ -97,11 +97,7 @@ where
 {
     let took = SystemClock::default().now().since(started);
     let found = checker.discoveries();
-    let is_missing = |property: &Property<M>| {
-        property.expectation == Expectation::Sometimes && !found.contains_key(property.name)
-    };
-    let missing = checker.model().properties().into_iter().filter(is_missing);
-    let missing = missing.map(|property| property.name).collect();
+    let missing = examples(checker.model()).filter(|name| !found.contains_key(name)).collect();
     let broken = broken(checker);
     let seen = Seen::States {
         steps: checker.state_count(),
@@ -123,19 +119,24 @@ where
     let mut found = checker.discoveries();
     model.properties().iter().find_map(|property| match property.expectation {
         Expectation::Always | Expectation::Eventually => {
-            Some(story(model, property, found.remove(property.name)?))
+            Some(story(model, property, found.remove(property.name)?.into_vec()))
         }
         Expectation::Sometimes => None,
     })
 }
 
+/// Returns the properties that should be met.
+pub(crate) fn examples<M: Model>(model: &M) -> impl Iterator<Item = &'static str> {
+    let is_example = |property: &Property<M>| property.expectation == Expectation::Sometimes;
+    model.properties().into_iter().filter(is_example).map(|property| property.name)
+}
+
 /// Describes the path up to the first state that violates the property.
-fn story<M>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Story
+pub(crate) fn story<M>(model: &M, property: &Property<M>, path: Vec<(M::State, Option<M::Action>)>) -> Story
 where
     M: Model,
     M::State: fmt::Display + fmt::Debug,
 {
-    let path = path.into_vec();
     let start = path.first().map(|(state, _)| state.to_string()).unwrap_or_default();
     let sound = path.into_iter().take_while(|(state, _)| (property.condition)(model, state));
     let steps = sound.filter_map(|(state, action)| model.format_step(&state, action?));

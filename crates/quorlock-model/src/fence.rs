@@ -60,10 +60,8 @@ pub(crate) enum Step {
     Tick,
     /// A node restarts without its data.
     Restart { node: usize },
-    /// A node's wall clock steps forwards.
-    PutForward { node: usize },
-    /// It steps back to where it was.
-    PutBack { node: usize },
+    /// A node's wall clock steps forwards, or back to where it was.
+    SetClock { node: usize },
     /// An attempt reads its clock and asks all nodes.
     Begin { attempt: usize },
     /// A request for a vote arrives and is granted.
@@ -139,11 +137,7 @@ impl<const N: usize, const K: usize> Wander for Fence<N, K> {
         match step {
             Step::Vote { answer: Answer::Heard, .. } | Step::Decide { .. } | Step::WriteBack { .. } => 8,
             Step::Vote { answer: Answer::Unheard, .. } | Step::Tick | Step::Begin { .. } => 2,
-            Step::Restart { .. }
-            | Step::PutForward { .. }
-            | Step::PutBack { .. }
-            | Step::Raise { .. }
-            | Step::Refuse { .. } => 1,
+            Step::Restart { .. } | Step::SetClock { .. } | Step::Raise { .. } | Step::Refuse { .. } => 1,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use quorlock::runtime::{Entropy, SystemEntropy};
 use quorlock_model::case::{Case, Expected, Size};
 use quorlock_model::cases;
@@ -17,7 +17,7 @@ use quorlock_model::explore::Report;
 struct Args {
     /// The cases to run
     #[arg(value_enum, default_value = "quick")]
-    which: Which,
+    which: Size,
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -32,25 +32,13 @@ struct Args {
     steps: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Which {
-    /// Cases that take seconds
-    Quick,
-    /// All cases, which takes minutes
-    Nightly,
-}
-
 /// The exit code if a case had an unexpected result.
 const UNEXPECTED: u8 = 1;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let largest = match args.which {
-        Which::Quick => Size::Quick,
-        Which::Nightly => Size::Nightly,
-    };
     let mut cases = cases();
-    cases.retain(|case| (case.size <= largest || args.list) && case.name.contains(&args.only));
+    cases.retain(|case| (case.size <= args.which || args.list) && case.name.contains(&args.only));
     if args.list {
         for case in &cases {
             println!("{:<8} {}", size(case), case.name);

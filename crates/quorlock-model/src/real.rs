@@ -11,23 +11,6 @@
 //! The machine has many more states than the reduced models, which say the same of more attempts, of drift and of
 //! clocks that jump: here are small worlds, and random walks through larger ones.
 //!
-//! What the wrong variants of two former models did, which wrote a piece of the client themselves, the cases find here:
-//!
-//! | wrong variant | case |
-//! |---|---|
-//! | a kept lock is released first, and asked for again | `a_host_that_releases_first_…` |
-//! | a minority confirms it | `a_slot_that_a_minority_confirms_…` |
-//! | it is confirmed after the end of the lease | `a_slot_that_is_confirmed_after_…` |
-//! | nodes keep it for one TTL | `a_slot_that_is_kept_for_one_ttl_…` |
-//! | a renewal in an unknown state is not stopped; or too early | `a_lost_renewal_that_is_not_cancelled_…`, `a_renewal_that_is_cancelled_before_…` |
-//! | a waiter asks once, and then only listens | `without_heartbeats_…` |
-//! | a turn lasts until it is taken | `a_turn_that_never_expires_…` |
-//! | who gives up a turn notifies no one | `a_turn_given_up_without_a_hint_…` |
-//! | a waiter has no place | `a_waiter_without_a_place_…` |
-//! | a release leaves the turn of its waiter | `a_turn_that_outlives_…` |
-//!
-//! A third that does is `first_come`, for stores that serve in order of arrival.
-//!
 //! | file | contents |
 //! |---|---|
 //! | `client` | what the engine does around the machines |

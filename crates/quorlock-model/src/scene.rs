@@ -149,15 +149,7 @@ impl Lease {
 
 impl<O> Attempt<O> {
     pub(crate) fn lease(&self) -> Option<&Lease> {
-        match &self.phase {
-            Phase::Holding(lease) => Some(lease),
-            Phase::Idle
-            | Phase::Voting
-            | Phase::Waiting { .. }
-            | Phase::WritingBack
-            | Phase::Ended
-            | Phase::Over { .. } => None,
-        }
+        if let Phase::Holding(lease) = &self.phase { Some(lease) } else { None }
     }
 
     /// Whether it may act as the holder, decided by [`Term`](quorlock_protocol::Term) as in the library.
@@ -166,10 +158,7 @@ impl<O> Attempt<O> {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        match self.phase {
-            Phase::Voting | Phase::Waiting { .. } | Phase::WritingBack | Phase::Holding(_) => true,
-            Phase::Idle | Phase::Ended | Phase::Over { .. } => false,
-        }
+        !matches!(self.phase, Phase::Idle | Phase::Ended | Phase::Over { .. })
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

@@ -6,9 +6,9 @@ use quorlock::runtime::{Clock, SystemClock};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use stateright::{Expectation, Model, Property};
+use stateright::{Expectation, Model};
 
-use crate::explore::{Report, Seen, Story};
+use crate::explore::{Report, Seen, Story, examples, story};
 
 /// A model with weighted steps.
 pub(crate) trait Wander: Model {
@@ -27,7 +27,7 @@ where
 {
     let started = SystemClock::default().now();
     let starts = model.init_states();
-    let mut missing = examples(model);
+    let mut missing = examples(model).collect();
     let mut random = StdRng::seed_from_u64(seed);
     let mut broken = None;
     let (mut taken, mut steps) = (0, 0);
@@ -62,12 +62,12 @@ where
         };
         possible.clear();
         let Some(next) = model.next_state(&state, action.clone()) else { break };
-        path.push((std::mem::replace(&mut state, next), action));
+        path.push((std::mem::replace(&mut state, next), Some(action)));
         for property in &properties {
             let holds = (property.condition)(model, &state);
             match property.expectation {
                 Expectation::Always if !holds => {
-                    *broken = Some(story(model, property.name, path.clone()));
+                    *broken = Some(story(model, property, path.clone()));
                     return path.len() as u64;
                 }
                 Expectation::Sometimes if holds => missing.retain(|name| *name != property.name),
@@ -76,21 +76,4 @@ where
         }
     }
     path.len() as u64
-}
-
-/// Returns the properties that should be met.
-fn examples<M: Model>(model: &M) -> Vec<&'static str> {
-    let is_example = |property: &Property<M>| property.expectation == Expectation::Sometimes;
-    model.properties().into_iter().filter(is_example).map(|property| property.name).collect()
-}
-
-fn story<M>(model: &M, property: &'static str, path: Vec<(M::State, M::Action)>) -> Story
-where
-    M: Model,
-    M::State: fmt::Display + fmt::Debug,
-    M::Action: fmt::Debug,
-{
-    let start = path.first().map(|(state, _)| state.to_string()).unwrap_or_default();
-    let steps = path.into_iter().filter_map(|(state, action)| model.format_step(&state, action));
-    Story { property, start, steps: steps.collect() }
 }

@@ -34,8 +34,8 @@ pub use {
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
     rng::SeededRng,
-    servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
-    wait::{eventually, find_eventually, patience, scaled},
+    servers::{Cluster, Kind, RedisClient, Server, Servers, Service, Setup, ask},
+    wait::{eventually, find_eventually, patience, scaled, within},
 };
 #[cfg(unix)]
 #[doc(hidden)]

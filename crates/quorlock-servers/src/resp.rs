@@ -1,7 +1,6 @@
 //! The Redis protocol, encoding and decoding, with a limit on everything.
 
 use std::fmt;
-use std::io;
 
 /// A value on the wire, as a server answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,16 +51,6 @@ const LONGEST_LINE: usize = 1 << 16;
 const DEEPEST: usize = 8;
 
 impl Resp {
-    /// Reads one answer from the front of `input`: it and its length, or `None` if more bytes are needed.
-    ///
-    /// # Errors
-    ///
-    /// If it violates the protocol.
-    #[doc(hidden)]
-    pub fn read(input: &[u8]) -> io::Result<Option<(Resp, usize)>> {
-        read_answer(input).map_err(|garbage| io::Error::other(garbage.to_string()))
-    }
-
     pub(crate) fn ok() -> Resp {
         Resp::Status("OK".to_owned())
     }
@@ -163,7 +152,7 @@ pub(crate) fn read_command(input: &[u8]) -> Result<Option<(Command, usize)>, Gar
 }
 
 /// Reads one answer from the front of `input`, like [`read_command`].
-fn read_answer(input: &[u8]) -> Result<Option<(Resp, usize)>, Garbage> {
+pub(crate) fn read_answer(input: &[u8]) -> Result<Option<(Resp, usize)>, Garbage> {
     let mut reader = Reader { input, at: 0 };
     Ok(reader.answer(DEEPEST)?.map(|answer| (answer, reader.at)))
 }

@@ -21,7 +21,7 @@ pub use kind::Kind;
 pub(crate) use port::Port;
 pub use server::Server;
 pub use service::Service;
-pub use wire::ask;
+pub use wire::{RedisClient, ask};
 
 /// Independent masters on the loopback interface, which end when this is dropped.
 ///

@@ -109,7 +109,11 @@ pub(crate) async fn pause() {
 }
 
 /// Runs `work` with a timeout in real time, [`scaled`].
-pub(crate) async fn within<T>(
+///
+/// # Errors
+///
+/// Those of `work`, or [`io::ErrorKind::TimedOut`], naming `what` did not happen.
+pub async fn within<T>(
     what: &str,
     limit: Duration,
     work: impl Future<Output = io::Result<T>>,

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use clap::Parser;
-use quorlock_sim::{Kind, Options, Subject, Twist};
+use clap::{Parser, ValueEnum};
+use quorlock_sim::{Kind, Options, Subject, Twist, name_of};
 
 /// Simulates quorlock under faults and checks its guarantees.
 ///
@@ -25,11 +25,11 @@ pub(crate) struct Args {
     faults: Option<Faults>,
 
     /// A variation of the run, such as a canary (a deliberately broken protection).
-    #[arg(long, default_value = "none", value_parser = crate::twist)]
+    #[arg(long, value_enum, default_value = "none")]
     twist: Twist,
 
     /// What the clients want: locks, semaphores or elections.
-    #[arg(long, default_value = "locks", value_parser = subject)]
+    #[arg(long, value_enum, default_value = "locks")]
     of: Subject,
 
     /// The maximum number of clients.
@@ -84,13 +84,13 @@ pub(crate) fn command(seed: u64, options: &Options) -> String {
     };
     add(format!("--minutes {}", options.span.as_secs_f64() / 60.0));
     if options.subject != Subject::Locks {
-        add(format!("--of {}", options.subject.name()));
+        add(format!("--of {}", name_of(options.subject)));
     }
     if options.twist != Twist::None {
-        add(format!("--twist {}", options.twist.name()));
+        add(format!("--twist {}", name_of(options.twist)));
     }
     if options.faults != Kind::PROMISED {
-        let names: Vec<_> = options.faults.iter().map(|kind| kind.name()).collect();
+        let names: Vec<_> = options.faults.iter().map(|kind| name_of(*kind)).collect();
         add(format!("--faults {}", if names.is_empty() { "none".to_owned() } else { names.join(",") }));
     }
     if options.most_clients != usize::MAX {
@@ -114,21 +114,13 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
-fn subject(name: &str) -> Result<Subject, String> {
-    let known = Subject::ALL.iter().find(|(known, _)| *known == name).map(|(_, subject)| *subject);
-    known.ok_or_else(|| format!("expected one of: {}", Subject::ALL.map(|(name, _)| name).join(", ")))
-}
-
 fn faults(text: &str) -> Result<Faults, String> {
     if text == "none" {
         return Ok(Faults::default());
     }
-    let known = || Kind::ALL.map(|(name, _)| name).join(", ");
-    text.split(',')
-        .map(|name| {
-            Kind::named(name).ok_or_else(|| format!("unknown fault `{name}`, expected one of: {}", known()))
-        })
-        .collect()
+    let known = || Kind::value_variants().iter().map(|kind| name_of(*kind)).collect::<Vec<_>>().join(", ");
+    let unknown = |name| format!("unknown fault `{name}`, expected one of: {}", known());
+    text.split(',').map(|name| Kind::from_str(name, false).map_err(|_| unknown(name))).collect()
 }
 
 fn entries(text: &str) -> Result<Entries, String> {

@@ -1,7 +1,9 @@
 //! The kinds of faults, and what triggers them.
 
+use clap::ValueEnum;
+
 /// A kind of fault.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum Kind {
     /// Bytes between a client and nodes are delayed, in one direction or both.
@@ -62,40 +64,6 @@ impl Kind {
         Kind::Crash,
         Kind::Replay,
     ];
-
-    /// All kinds with their names on the command line.
-    pub const ALL: [(&'static str, Kind); 18] = [
-        ("hold", Kind::Hold),
-        ("cut", Kind::Cut),
-        ("loss", Kind::Loss),
-        ("slow", Kind::Slow),
-        ("spike", Kind::Spike),
-        ("reset", Kind::Reset),
-        ("connect", Kind::Connect),
-        ("pause", Kind::Pause),
-        ("restart", Kind::Restart),
-        ("amnesia", Kind::Amnesia),
-        ("fail", Kind::Fail),
-        ("suspend", Kind::Suspend),
-        ("stop", Kind::Stop),
-        ("crash", Kind::Crash),
-        ("replay", Kind::Replay),
-        ("step", Kind::Step),
-        ("flush", Kind::Flush),
-        ("delete", Kind::Delete),
-    ];
-
-    /// Returns the name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Kind::ALL.iter().find(|(_, kind)| *kind == self).map_or("?", |(name, _)| name)
-    }
-
-    /// Returns the kind of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Kind> {
-        Kind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
-    }
 }
 
 /// What triggers a fault. Faults at random times are weak: of a hundred runs in which nodes lost their keys

@@ -13,15 +13,16 @@
 //!                     ├─ nemesis: faults of the    └─ client: acquires, renews, hands off, releases
 //!                     │  plan, at their times            │
 //!                     │                                  ▼
-//!                     └─ judge at the end  ◄────────── record ─► oracle, after each event
+//!                     └─ judge at the end  ◄────────── record ─► what the nodes store, after each event
 //! ```
 //!
 //! - `plan` is all that a seed decides: hosts, clients, faults. It is data, so `shrink` can leave parts out
 //!   of a run that fails, as long as it keeps failing.
 //! - `world` has the time, the queue of events, the network and the clocks of the hosts. Nothing else may
 //!   have a source of time or chance: `Options::trace` prints a hash that shows if something has.
-//! - `record` is what the clients did and found. `oracle` checks it with the true time, event by event, and a
-//!   run ends with the first violation.
+//! - `record` is what the clients did and found. Whether a lease is backed by a quorum, who leads, and what is left behind
+//!   is checked on the nodes event by event, and such a violation ends the run. The whole history, with the true time, is
+//!   judged by `quorlock-history` at the end. Reported is what happened first.
 //! - A `Twist` removes one protection. Its canary test checks that the simulation then finds a violation.
 //!
 //! Begin with [`run`], then with `sim`, which is the loop.
@@ -34,7 +35,6 @@
 
 mod client;
 mod fault;
-mod oracle;
 mod plan;
 mod record;
 mod remembering;
@@ -42,6 +42,12 @@ mod shrink;
 mod sim;
 mod standing;
 mod world;
+
+/// Returns the name of a fault, a twist or a subject on the command line.
+#[must_use]
+pub fn name_of(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
 
 pub use {
     fault::Kind,

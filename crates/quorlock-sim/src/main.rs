@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use quorlock_sim::{Kind, Options, Outcome, Twist, run, shrink};
+use quorlock_sim::{Counts, Kind, Options, Outcome, name_of, run, shrink};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::Args;
@@ -67,38 +67,15 @@ fn report(seed: u64, options: &Options, outcome: Outcome, wants_less: bool) {
 struct Totals {
     seeds: u64,
     simulated: Duration,
-    asked: u64,
-    granted: u64,
-    contended: u64,
-    unavailable: u64,
-    given_up: u64,
-    shared: u64,
-    several: u64,
-    downgraded: u64,
-    differing: u64,
-    observed: u64,
-    lost: u64,
-    checks: u64,
+    counts: Counts,
     faults: BTreeMap<Kind, u64>,
 }
 
 impl Totals {
     fn add(&mut self, outcome: &Outcome) {
-        let counts = outcome.counts;
         self.seeds += 1;
         self.simulated += outcome.simulated;
-        self.asked += counts.asked;
-        self.granted += counts.granted;
-        self.contended += counts.contended;
-        self.unavailable += counts.unavailable;
-        self.given_up += counts.given_up;
-        self.shared += counts.shared;
-        self.several += counts.several;
-        self.downgraded += counts.downgraded;
-        self.differing += counts.differing;
-        self.observed += counts.observed;
-        self.lost += counts.lost;
-        self.checks += counts.checks;
+        self.counts += outcome.counts;
         for (kind, times) in &outcome.faults {
             *self.faults.entry(*kind).or_default() += times;
         }
@@ -107,16 +84,16 @@ impl Totals {
     fn show_progress(&self, seed: u64) {
         if io::stderr().is_terminal() && self.seeds.is_multiple_of(10) {
             let hours = self.simulated.as_secs_f64() / 3600.0;
-            eprint!("\rseed {seed}: {hours:.1} simulated hours, {} grants", self.granted);
+            eprint!("\rseed {seed}: {hours:.1} simulated hours, {} grants", self.counts.granted);
             drop(io::stderr().flush());
         }
     }
 
     fn summary(&self) -> String {
         let hours = self.simulated.as_secs_f64() / 3600.0;
-        let used = cpu_time().as_secs_f64();
+        let (used, counts) = (cpu_time().as_secs_f64(), self.counts);
         let faults: Vec<_> =
-            self.faults.iter().map(|(kind, times)| format!("{} {times}", kind.name())).collect();
+            self.faults.iter().map(|(kind, times)| format!("{} {times}", name_of(*kind))).collect();
         format!(
             "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
              {} asked ({} for a differing number of permits), {} granted ({} to readers, {} downgraded, {} of several), {} observed, {} contended, {} unavailable, {} given up, {} lost, {} checks\n\
@@ -124,18 +101,18 @@ impl Totals {
             self.seeds,
             hours * 3600.0 / used,
             used * 1000.0 / (hours * 60.0),
-            self.asked,
-            self.differing,
-            self.granted,
-            self.shared,
-            self.downgraded,
-            self.several,
-            self.observed,
-            self.contended,
-            self.unavailable,
-            self.given_up,
-            self.lost,
-            self.checks,
+            counts.asked,
+            counts.differing,
+            counts.granted,
+            counts.shared,
+            counts.downgraded,
+            counts.several,
+            counts.observed,
+            counts.contended,
+            counts.unavailable,
+            counts.given_up,
+            counts.lost,
+            counts.checks,
             if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
         )
     }
@@ -150,10 +127,4 @@ fn clear_progress() {
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-/// Parses `--twist`.
-fn twist(name: &str) -> Result<Twist, String> {
-    let known = Twist::ALL.iter().find(|(known, _)| *known == name).map(|(_, twist)| *twist);
-    known.ok_or_else(|| format!("expected one of: {}", Twist::ALL.map(|(name, _)| name).join(", ")))
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use quorlock_testkit::SeededRng;
 
 use crate::fault::{Aim, Kind};
@@ -44,7 +45,7 @@ impl Default for Options {
 }
 
 /// A variation of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum Twist {
     /// Nothing.
@@ -83,7 +84,7 @@ pub enum Twist {
 }
 
 /// What the clients of a run acquire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum Subject {
     /// Locks, exclusive or shared.
@@ -92,46 +93,6 @@ pub enum Subject {
     Semaphores,
     /// Leadership; observers watch.
     Elections,
-}
-
-impl Subject {
-    /// All subjects with their names on the command line.
-    pub const ALL: [(&'static str, Subject); 3] =
-        [("locks", Subject::Locks), ("semaphores", Subject::Semaphores), ("elections", Subject::Elections)];
-
-    /// Returns the name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Subject::ALL.iter().find(|(_, subject)| *subject == self).map_or("locks", |(name, _)| name)
-    }
-}
-
-impl Twist {
-    /// All twists with their names on the command line.
-    pub const ALL: [(&'static str, Twist); 16] = [
-        ("none", Twist::None),
-        ("late-packets", Twist::LatePackets),
-        ("remembering", Twist::Remembering),
-        ("any-calendars", Twist::AnyCalendars),
-        ("only-fencing", Twist::OnlyFencing),
-        ("false-memory", Twist::FalseMemory),
-        ("guard-off", Twist::GuardOff),
-        ("fast-nodes", Twist::FastNodes),
-        ("careless", Twist::Careless),
-        ("wrong-calendars", Twist::WrongCalendars),
-        ("releases-without-comparing", Twist::ReleasesWithoutComparing),
-        ("keeps-released-keys", Twist::KeepsReleasedKeys),
-        ("offers-without-comparing", Twist::OffersWithoutComparing),
-        ("offers-end-early", Twist::OffersEndEarly),
-        ("limit-ignored", Twist::LimitIgnored),
-        ("credulous", Twist::Credulous),
-    ];
-
-    /// Returns the name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Twist::ALL.iter().find(|(_, twist)| *twist == self).map_or("none", |(name, _)| name)
-    }
 }
 
 /// The plan of one run.

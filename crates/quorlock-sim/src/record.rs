@@ -9,7 +9,6 @@ use quorlock::{LeaseWatch, protocol::Mode};
 use quorlock_history::{History, Stamp, What};
 use quorlock_testkit::BuiltinServer;
 
-use crate::oracle::{Exclusion, Happening, Permits};
 use crate::plan::Plan;
 use crate::standing::HoldingNodes;
 use crate::world::clock::HostClock;
@@ -24,24 +23,38 @@ pub use finding::{Finding, Rule};
 pub(crate) use holding::Holding;
 pub(crate) use observing::Seen;
 
-/// How often each event happened.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "each name states what it counts")]
-#[non_exhaustive]
-pub struct Counts {
-    pub asked: u64,
-    pub granted: u64,
-    pub contended: u64,
-    pub unavailable: u64,
-    pub given_up: u64,
-    pub shared: u64,
-    pub several: u64,
-    pub downgraded: u64,
-    pub differing: u64,
-    pub observed: u64,
-    pub lost: u64,
-    pub checks: u64,
+macro_rules! counts {
+    ($($what:ident),+) => {
+        /// How often each event happened.
+        #[derive(Clone, Copy, Debug, Default)]
+        #[expect(missing_docs, reason = "each name states what it counts")]
+        #[non_exhaustive]
+        pub struct Counts {
+            $(pub $what: u64),+
+        }
+
+        impl std::ops::AddAssign for Counts {
+            fn add_assign(&mut self, other: Counts) {
+                $(self.$what += other.$what;)+
+            }
+        }
+    };
 }
+
+counts!(
+    asked,
+    granted,
+    contended,
+    unavailable,
+    given_up,
+    shared,
+    several,
+    downgraded,
+    differing,
+    observed,
+    lost,
+    checks
+);
 
 /// Keeps the record of a run.
 pub(crate) struct Recorder {
@@ -56,13 +69,11 @@ pub(crate) struct Recorder {
 
 #[derive(Default)]
 struct State {
-    exclusion: Exclusion,
-    permits: Permits,
     /// For elections: which leaders the nodes have stored, and when last.
     holding_nodes: HoldingNodes,
     /// The operation last reported as leader to each observer.
     last_leader: BTreeMap<(usize, usize), Option<usize>>,
-    /// For the checks at the end.
+    /// For the judge at the end.
     history: History,
     /// Possible triggers since the nemesis last looked.
     moments: Vec<(Moment, usize)>,
@@ -92,8 +103,6 @@ struct Operation {
     mode: Mode,
     /// The resources of the attempt, all or none.
     resources: Vec<usize>,
-    /// The number of permits of the semaphore, if it wants one.
-    permits: Option<usize>,
     over: Option<Time>,
 }
 
@@ -140,7 +149,7 @@ impl Recorder {
         state.counts.asked += 1;
         state.moments.push((Moment::Asking, client));
         let resources = vec![resource];
-        state.operations.push(Operation { client, life, mode, resources, permits, over: None });
+        state.operations.push(Operation { client, life, mode, resources, over: None });
         let operation = state.operations.len() - 1;
         let (who, what) = (name("client", client), self.plan.key(resource));
         // The number of the permit is not known yet.
@@ -200,15 +209,12 @@ impl Recorder {
             None => state.operations[operation].resources.clone(),
         };
         state.counts.several += u64::from(resources.len() > 1);
-        let (what, named) = (resources.clone(), token.clone());
-        state.holds.push(Hold { client, operation, seen, until, resources: what, token: named, ended });
+        state.holds.push(Hold { client, operation, seen, until, resources, token, ended });
         let attempt = name("op", operation).as_str().into();
         let fencing_token = Some(u64::from(lease.fencing_token()));
         let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
         state.history.record(self.stamp(), acquired);
-        let of = state.operations[operation].permits;
-        let permit = of.zip(self.plan.permit(resource));
-        if let Some((_, (_, number))) = permit {
+        if let Some((_, number)) = self.plan.permit(resource) {
             let attempt = name("op", operation).as_str().into();
             state.history.record(self.stamp(), What::Permit { attempt, number });
         }
@@ -218,10 +224,6 @@ impl Recorder {
             let what = self.plan.key(resource);
             format!("client {client} has {what} (hold {hold}, {:?})", lease.token())
         });
-        self.see(&Happening::Granted { hold, client, resources, token, mode });
-        if let Some((of, (semaphore, _))) = permit {
-            self.see(&Happening::Permit { hold, semaphore, of });
-        }
         let holding = Holding { recorder: self.clone(), clock: clock.clone(), hold };
         holding.confirmed(lease);
         holding
@@ -267,7 +269,6 @@ impl Recorder {
         drop(state);
         for hold in numbers {
             self.note("died", [hold, client, 0], || format!("hold {hold}, with client {client}"));
-            self.see(&Happening::Ended { hold });
         }
     }
 

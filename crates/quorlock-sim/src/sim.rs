@@ -57,7 +57,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
 fn play(plan: Plan, trace: bool) -> Outcome {
     let mut sim = Sim::new(Arc::new(plan), trace);
     sim.run();
-    sim.judge();
+    sim.recorder.judge();
     Outcome {
         finding: sim.recorder.finding(),
         trace: sim.world.trace_hash(),
@@ -152,12 +152,6 @@ impl Sim {
                 );
                 self.recorder.find(Rule::Liveness, text);
             }
-        }
-    }
-
-    fn judge(&self) {
-        if self.recorder.finding().is_none() {
-            self.recorder.judge();
         }
     }
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, try_join_all};
-use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
-use quorlock_servers::{Database, Engine, Proxy, Way};
+use quorlock_servers::{Database, Engine, Proxy, Way, within};
 use tokio::sync::Mutex;
 
 use super::{Masters, Memory, Need, Primary};
@@ -266,13 +265,7 @@ pub(super) fn held(node: &str, key: &str, token: &[u8], remaining: Duration) -> 
 
 /// Runs `work` with a timeout.
 pub(super) async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    const TIMEOUT: Duration = Duration::from_secs(5);
-
-    let clock = SystemClock::default();
-    tokio::select! {
-        done = work => done,
-        () = clock.sleep_until(clock.now() + TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
-    }
+    within("a server", Duration::from_secs(5), work).await
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::databases::in_time;
-use super::members::{counter, holder, hosts, keep_logs, members, refuse};
+use super::members::{counter, holder, hosts, members_are_processes, refuse};
 use super::{Masters, Memory, Need};
 
 /// By how much each write to a disk that hangs is delayed: longer than an election takes.
@@ -78,11 +78,11 @@ fn lock_of(key: &str) -> Option<&str> {
 }
 
 impl Masters for Etcd {
-    members!();
-
     fn what(&self) -> String {
         format!("a cluster of {} × {}", self.count, self.programs)
     }
+
+    members_are_processes!();
 
     fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
         vec![format!("etcd://{}", hosts(addresses))]

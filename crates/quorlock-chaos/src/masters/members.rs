@@ -1,13 +1,9 @@
 //! What is the same for masters that are the members of one cluster, which is the only node of the workers, and which keeps a
 //! place for each client that wants a lock.
 
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use quorlock_history::What;
 
 use super::Need;
@@ -47,21 +43,8 @@ pub(super) fn refuse(need: Need, servers: &dyn std::fmt::Display) -> String {
     }
 }
 
-/// Copies the logs of the members to this folder.
-pub(super) fn keep_logs<'a>(
-    logs: impl Iterator<Item = PathBuf> + Send + 'a,
-    folder: &'a Path,
-) -> BoxFuture<'a, io::Result<()>> {
-    Box::pin(async move {
-        for (number, log) in (1..).zip(logs) {
-            fs::copy(log, folder.join(format!("node-{number}.log")))?;
-        }
-        Ok(())
-    })
-}
-
-/// The methods of [`Masters`](super::Masters) that are the same for all clusters, of a type with the fields `cluster` and `count`.
-macro_rules! members {
+/// What is the same for each member of a `cluster` of `count`: a process with its data on disk.
+macro_rules! members_are_processes {
     () => {
         fn address(&self, number: usize) -> SocketAddr {
             self.cluster.address(number)
@@ -89,8 +72,15 @@ macro_rules! members {
         }
 
         fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-            keep_logs((0..self.count).map(|number| self.cluster.log(number)), folder)
+            Box::pin(async move {
+                for number in 0..self.count {
+                    let log = folder.join(format!("node-{}.log", number + 1));
+                    std::fs::copy(self.cluster.log(number), log)?;
+                }
+                Ok(())
+            })
         }
     };
 }
-pub(super) use members;
+
+pub(super) use members_are_processes;

@@ -8,6 +8,8 @@ use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, companion, is_auxiliary_ke
 use quorlock_history::What;
 use quorlock_servers::{Resp, ask};
 
+use super::databases::held;
+
 /// Reads the locks and counters of the server at `address`.
 pub(super) async fn inspect(
     address: SocketAddr,
@@ -48,11 +50,7 @@ pub(super) async fn inspect(
             // It has just expired.
             Err(_) => continue,
         };
-        // The value ends with the label, which is the name of the attempt.
-        let attempt = value.rsplit(' ').next().unwrap_or_default();
-        // The key of a permit is `SEMAPHORE#NUMBER`.
-        let resource = key.split('#').next().unwrap_or_default().into();
-        seen.push(What::Key { node: node.into(), resource, attempt: attempt.into(), remaining });
+        seen.push(held(node, &key, value.as_bytes(), remaining));
     }
     Ok(seen)
 }
@@ -81,9 +79,7 @@ async fn shares(address: SocketAddr, password: Option<&str>, node: &str, key: &s
     let share = |pair: &[Resp]| {
         let [token, ends] = pair else { return None };
         let remaining = Duration::from_millis(number(ends).checked_sub(now)?);
-        let (node, resource) = (node.into(), key.into());
-        let attempt = token.to_string().rsplit(' ').next().unwrap_or_default().into();
-        Some(What::Key { node, resource, attempt, remaining })
+        Some(held(node, key, token.to_string().as_bytes(), remaining))
     };
     Ok(members.chunks(2).filter_map(share).collect())
 }

@@ -12,7 +12,7 @@ use quorlock_history::What;
 use quorlock_servers::{ZooKeeperCluster, ZooKeeperPrograms};
 
 use super::databases::in_time;
-use super::members::{counter, holder, hosts, keep_logs, members, refuse};
+use super::members::{counter, holder, hosts, members_are_processes, refuse};
 use super::{Masters, Memory, Need};
 use reader::Reader;
 
@@ -53,11 +53,11 @@ async fn locks(reader: &mut Reader) -> io::Result<Vec<String>> {
 }
 
 impl Masters for ZooKeeper {
-    members!();
-
     fn what(&self) -> String {
         format!("an ensemble of {} × {}", self.count, self.programs)
     }
+
+    members_are_processes!();
 
     fn urls(&self, addresses: &[SocketAddr]) -> Vec<String> {
         vec![format!("zookeeper://{}{BASE}?session={SESSION}s", hosts(addresses))]

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use humantime::format_duration;
-use quorlock_servers::{Proxy, Traffic};
+use quorlock_servers::{Proxy, Traffic, within};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::fault::Fault;
-use super::{read_line, within};
+use super::read_line;
 
 /// The prefix of an error answer.
 pub(super) const ERROR: &str = "error: ";
@@ -40,9 +40,9 @@ impl Control {
         loop {
             match self.listener.accept().await {
                 // Errors and timeouts concern only this client.
-                Ok((caller, _)) => drop(within(TIMEOUT, answer(caller, proxy)).await),
+                Ok((caller, _)) => drop(within("a line", TIMEOUT, answer(caller, proxy)).await),
                 // Out of file descriptors, for example: pause instead of retrying in a busy loop.
-                Err(_) => drop(within(TIMEOUT, pending::<io::Result<()>>()).await),
+                Err(_) => drop(within("nothing", TIMEOUT, pending::<io::Result<()>>()).await),
             }
         }
     }

@@ -134,19 +134,17 @@ impl Attempt {
     fn invoke(&self) -> Stamp {
         let invoked = stamp();
         let (client, resource) = (self.worker.orders.name.as_str().into(), self.resource.as_str().into());
-        let attempt = self.name.as_str().into();
-        self.worker.recorder.record_at(invoked, What::Invoked { client, resource, attempt });
+        let attempt = || self.name.as_str().into();
+        let record = |what| self.worker.recorder.record_at(invoked, what);
+        record(What::Invoked { client, resource, attempt: attempt() });
         for also in self.also.iter().filter_map(|number| self.worker.orders.locks.get(*number)) {
-            let (attempt, resource) = (self.name.as_str().into(), also.as_str().into());
-            self.worker.recorder.record_at(invoked, What::Wants { attempt, resource });
+            record(What::Wants { attempt: attempt(), resource: also.as_str().into() });
         }
         if self.shares {
-            let attempt = self.name.as_str().into();
-            self.worker.recorder.record_at(invoked, What::Shares { attempt });
+            record(What::Shares { attempt: attempt() });
         }
         if let Some(permits) = self.one_of {
-            let attempt = self.name.as_str().into();
-            self.worker.recorder.record_at(invoked, What::OneOf { attempt, permits });
+            record(What::OneOf { attempt: attempt(), permits });
         }
         invoked
     }

@@ -304,26 +304,19 @@ fn without_a_real_server_the_built_in_one_is_used() {
 #[test]
 fn no_process_is_left_after_an_interrupt_or_a_hangup() {
     use nix::sys::signal::{Signal, kill};
-    use nix::unistd::Pid;
 
     for signal in [Signal::SIGINT, Signal::SIGHUP] {
         let (folder, temporary) = (folder(), folder());
-        let mut run = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"))
-            .args(["--scenario", "kill-masters", "--duration", "60s"])
-            .current_dir(&folder)
-            .env("TMPDIR", temporary.path())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let pid = Pid::from_raw(run.id().try_into().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"));
+        command.args(["--scenario", "kill-masters", "--duration", "60s"]).env("TMPDIR", temporary.path());
+        let (mut run, pid) = started(&mut command, &folder);
         let children = || children_of(pid);
         // Five servers and four workers.
         wait_for("all child processes", || children().len() >= 9);
-        let started = children();
+        let at_first = children();
         kill(pid, signal).unwrap();
         assert_eq!(run.wait().unwrap().code(), Some(130), "{signal}");
-        wait_for("all child processes to exit", || started.iter().all(|child| !child.exists()));
+        wait_for("all child processes to exit", || at_first.iter().all(|child| !child.exists()));
         let left = fs::read_dir(&temporary).unwrap().map(|left| left.unwrap().path()).collect::<Vec<_>>();
         assert!(left.is_empty(), "{signal}: {left:?}");
     }
@@ -333,18 +326,13 @@ fn no_process_is_left_after_an_interrupt_or_a_hangup() {
 #[test]
 fn a_run_that_ignores_hangups_outlives_its_terminal() {
     use nix::sys::signal::{Signal, kill};
-    use nix::unistd::Pid;
 
     let folder = folder();
     let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
-    let mut run = Command::new("sh")
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_quorlock-chaos")])
-        .args(["--scenario", &calm, "--duration", "1s", "--quiet"])
-        .current_dir(&folder)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_raw(run.id().try_into().unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_quorlock-chaos")]);
+    command.args(["--scenario", &calm, "--duration", "1s", "--quiet"]);
+    let (mut run, pid) = started(&mut command, &folder);
     // Five servers and two workers.
     wait_for("all child processes", || children_of(pid).len() >= 7);
     kill(pid, Signal::SIGHUP).unwrap();
@@ -354,27 +342,30 @@ fn a_run_that_ignores_hangups_outlives_its_terminal() {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_worker_that_a_fault_has_stopped_is_left_after_a_kill() {
-    use nix::unistd::Pid;
-
     let folder = folder();
     let stops =
         "summary = 'x'\n[load]\nworkers = 2\n[[fault]]\nkind = 'stop-worker'\nevery = '1s'\nlasts = '60s'";
     let stops = scenario(&folder, "stops", stops);
-    let mut run = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"))
-        .args(["--scenario", &stops, "--duration", "120s"])
-        .current_dir(&folder)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_raw(run.id().try_into().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"));
+    command.args(["--scenario", &stops, "--duration", "120s"]);
+    let (mut run, pid) = started(&mut command, &folder);
     wait_for("a stopped worker", || children_of(pid).iter().any(|child| state(child) == "T"));
-    let started = children_of(pid);
+    let at_first = children_of(pid);
     run.kill().unwrap();
     run.wait().unwrap();
     // Their new parent may be slow to wait for them.
     let is_over = |child: &PathBuf| matches!(&*state(child), "" | "Z");
-    wait_for("all child processes to exit", || started.iter().all(is_over));
+    wait_for("all child processes to exit", || at_first.iter().all(is_over));
+}
+
+/// Starts a run, without its output.
+#[cfg(target_os = "linux")]
+fn started(command: &mut Command, folder: &TempDir) -> (std::process::Child, nix::unistd::Pid) {
+    use std::process::Stdio;
+
+    let run = command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = nix::unistd::Pid::from_raw(run.id().try_into().unwrap());
+    (run, pid)
 }
 
 /// Returns the state of a process by its folder under `/proc`: empty if it is no longer there.

@@ -10,6 +10,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use quorlock_servers::within;
 use quorlock_testkit::{Kind, Servers, patience};
 
 use self::engine::Engine;
@@ -225,26 +226,7 @@ async fn command(
     command.args(words).stdin(std::process::Stdio::null()).kill_on_drop(true);
     set(&mut command);
     let running = format!("{command:?}");
-    within(timeout, &running, command.output()).await
-}
-
-/// Drops an operation after `timeout`.
-async fn within<T>(
-    timeout: Duration,
-    what: &str,
-    operation: impl Future<Output = io::Result<T>>,
-) -> io::Result<T> {
-    use quorlock::runtime::{Clock as _, SystemClock};
-
-    let clock = SystemClock::default();
-    let end = clock.now() + timeout;
-    tokio::select! {
-        ended = operation => ended,
-        () = clock.sleep_until(end) => {
-            let timeout = humantime::format_duration(timeout);
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {timeout}: {what}")))
-        }
-    }
+    within(&running, timeout, command.output()).await
 }
 
 /// Returns what the program printed, if it succeeded.

@@ -12,7 +12,6 @@ mod exclusion;
 mod files;
 mod liveness;
 mod loss;
-mod mutations;
 mod mutex;
 mod observers;
 mod orphans;

@@ -26,7 +26,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             // Only votes read the clock.
             let awaits_vote = there.mail.iter().any(|mail| mail.vote == Vote::Unarrived);
             if state.clock_steps < self.world.clock_steps && awaits_vote {
-                steps.push(if there.ahead > 0 { Step::PutBack { node } } else { Step::PutForward { node } });
+                steps.push(Step::SetClock { node });
             }
             if state.raises < self.world.raises {
                 steps.push(Step::Raise { node });
@@ -87,13 +87,9 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let there = &mut state.nodes[node];
                 (there.counter, there.restarted) = (FencingToken::ZERO, Some(state.now));
             }
-            Step::PutForward { node } => {
+            Step::SetClock { node } => {
                 state.clock_steps += 1;
-                state.nodes[node].ahead += self.world.clock_step;
-            }
-            Step::PutBack { node } => {
-                state.clock_steps += 1;
-                state.nodes[node].ahead -= self.world.clock_step;
+                state.nodes[node].ahead = if state.nodes[node].ahead > 0 { 0 } else { self.world.clock_step };
             }
             Step::Raise { node } => {
                 state.raises += 1;

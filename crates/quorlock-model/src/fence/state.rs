@@ -96,10 +96,7 @@ pub(crate) enum Way {
 impl Attempt {
     /// Returns the number it has returned with.
     pub(crate) fn returned(&self) -> Option<FencingToken> {
-        match self.phase {
-            Phase::Returned { token, .. } => Some(token),
-            Phase::Idle | Phase::Voting | Phase::WritingBack { .. } | Phase::Stopped { .. } => None,
-        }
+        if let Phase::Returned { token, .. } = self.phase { Some(token) } else { None }
     }
 
     /// Returns the number it asks nodes to carry.

@@ -18,7 +18,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::Restart { node } => {
                 format!("node {node} restarts without its counter of {}", before.nodes[node].counter)
             }
-            Step::PutForward { node } | Step::PutBack { node } => {
+            Step::SetClock { node } => {
                 let wall = self.world.wall(after.now + after.nodes[node].ahead);
                 format!(
                     "the clock of node {node} is stepped to {wall:?}; its counter is {}",

@@ -145,11 +145,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         {
             steps.push(Step::Own(Act::WriteBack { attempt, node }));
         }
-        let gives_back = match asking.phase {
-            Phase::Ended | Phase::Over { .. } => true,
-            Phase::Waiting { given_back } => given_back,
-            Phase::Idle | Phase::Voting | Phase::WritingBack | Phase::Holding(_) => false,
-        };
+        let gives_back =
+            matches!(asking.phase, Phase::Ended | Phase::Over { .. } | Phase::Waiting { given_back: true });
         if gives_back && there.kept[0].is_of(attempt) {
             steps.push(Step::Release { attempt, node });
         }
@@ -172,13 +169,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn offers_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
-        let may_offer = match asking.phase {
-            Phase::Ended => true,
-            Phase::Holding(_) => !self.world.is_literal() || self.scheme == Scheme::UntilAnswered,
-            Phase::Idle | Phase::Voting | Phase::Waiting { .. } | Phase::WritingBack | Phase::Over { .. } => {
-                false
-            }
-        };
+        let ends_first = !self.world.is_literal() || self.scheme == Scheme::UntilAnswered;
+        let may_offer = asking.phase == Phase::Ended || (asking.lease().is_some() && ends_first);
         if asking.own.kind == Kind::Plain || !may_offer || there.mail[attempt].offered {
             return;
         }
@@ -188,14 +180,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 Some(holder) => self.scheme == Scheme::AnyKey && holder != to,
                 None => matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey),
             };
-            let is_public = match waiter.phase {
-                Phase::Idle | Phase::Over { .. } => self.world.is_literal() != (waiter.phase == Phase::Idle),
-                Phase::Voting
-                | Phase::Waiting { .. }
-                | Phase::WritingBack
-                | Phase::Holding(_)
-                | Phase::Ended => true,
-            };
+            let is_public =
+                if self.world.is_literal() { waiter.phase != Phase::Idle } else { !waiter.is_over() };
             if stores && is_public && waiter.own.kind == Kind::Waiter && to != attempt {
                 steps.push(Step::Own(Act::Offer { attempt, to, node }));
             }

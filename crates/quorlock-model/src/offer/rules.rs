@@ -334,22 +334,14 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     fn end(&self, state: &mut State<N, K>, attempt: usize) {
         let keeps_keys = self.world.is_literal();
         let phase = &mut state.attempts[attempt].phase;
-        *phase = match phase {
-            Phase::Holding(_) if keeps_keys => Phase::Ended,
-            Phase::Holding(_) => Phase::Over { held: true },
-            Phase::Waiting { .. } if self.scheme == Scheme::Reuse => {
-                for node in &mut state.nodes {
-                    node.mail[attempt].vote.settle();
-                }
-                Phase::Waiting { given_back: true }
-            }
-            Phase::Idle
-            | Phase::Voting
-            | Phase::Waiting { .. }
-            | Phase::WritingBack
-            | Phase::Ended
-            | Phase::Over { .. } => Phase::Over { held: false },
-        };
+        if matches!(phase, Phase::Holding(_)) {
+            *phase = if keeps_keys { Phase::Ended } else { Phase::Over { held: true } };
+        } else if matches!(phase, Phase::Waiting { .. }) && self.scheme == Scheme::Reuse {
+            *phase = Phase::Waiting { given_back: true };
+            state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
+        } else {
+            *phase = Phase::Over { held: false };
+        }
     }
 
     /// Whether renewals of the attempt count although they are late and stored the key again.

@@ -27,15 +27,8 @@ impl<S> Step<S> {
             Step::RunAhead { node } => format!("the clock of node {node} runs ahead by a tick"),
             Step::Restart { node } => format!("node {node} restarts, and {}", done(node)),
             Step::Vote { attempt, node, answer } => {
-                let begins = match before.attempts[attempt].phase {
-                    Phase::Idle => " reads its clock and asks all nodes: its",
-                    Phase::Voting
-                    | Phase::Waiting { .. }
-                    | Phase::WritingBack
-                    | Phase::Holding(_)
-                    | Phase::Ended
-                    | Phase::Over { .. } => "'s",
-                };
+                let begins = before.attempts[attempt].phase == Phase::Idle;
+                let begins = if begins { " reads its clock and asks all nodes: its" } else { "'s" };
                 let (name, done) = (name(attempt), done(node));
                 format!(
                     "{name}{begins} request for a vote reaches node {node}, which {done}{}",

@@ -16,7 +16,7 @@ use super::Setup;
 use super::kind::Kind;
 use super::port::Port;
 use super::process::{How, LOG, Process};
-use super::wire::exchange;
+use super::wire::RedisClient;
 use crate::folder;
 use crate::resp::Resp;
 use crate::wait::{pause, within};
@@ -216,7 +216,9 @@ impl Server {
     /// As [`command`](Server::command).
     pub async fn command_of_bytes(&self, words: &[&[u8]]) -> io::Result<Resp> {
         let what = format!("the answer of {} on port {}", self.kind, self.port());
-        within(&what, COMMAND_LIMIT, exchange(self.port.address(), self.password(), words)).await
+        let answer =
+            async { RedisClient::connect(self.port.address(), self.password()).await?.ask(words).await };
+        within(&what, COMMAND_LIMIT, answer).await
     }
 
     async fn strings(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>, Expiry)>> {

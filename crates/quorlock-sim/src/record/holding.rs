@@ -7,7 +7,6 @@ use quorlock_history::{Stamp, What};
 
 use super::{Moment, Recorder, Rule, name};
 use crate::fault::Kind;
-use crate::oracle::Happening;
 use crate::plan::Twist;
 use crate::world::Time;
 use crate::world::clock::HostClock;
@@ -63,7 +62,6 @@ impl Holding {
                 format!("the lease of client {client} on {keys:?} is reported as valid (hold {hold}), but only {backing} of {nodes} nodes have its key"),
             );
         }
-        self.recorder.see(&Happening::Confirmed { hold: self.hold, until });
     }
 
     /// The holder is about to downgrade to a shared lease.
@@ -74,7 +72,6 @@ impl Holding {
         state.counts.downgraded += 1;
         drop(state);
         self.recorder.note("shared", [self.hold, 0, 0], || format!("hold {}", self.hold));
-        self.recorder.see(&Happening::Shared { hold: self.hold });
     }
 
     /// The holder releases the lock, or was notified of its loss.
@@ -95,7 +92,6 @@ impl Holding {
         drop(state);
         let what = if lost { "lost" } else { "end" };
         self.recorder.note(what, [self.hold, 0, 0], || format!("hold {}", self.hold));
-        self.recorder.see(&Happening::Ended { hold: self.hold });
     }
 
     pub(crate) fn has_ended(&self) -> bool {

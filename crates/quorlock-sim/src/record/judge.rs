@@ -1,13 +1,12 @@
-//! Checks of the record: some while the simulation runs, the whole at the end.
+//! Checks while the simulation runs, and of the whole record at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock_history::{Check, Expectations, Report, Violation, check};
+use quorlock_history::{Check, Expectations, Report, Stamp, Violation, check};
 use quorlock_testkit::BuiltinServer;
 
 use super::{Finding, Recorder, Rule, number_of};
-use crate::oracle::{Happening, Oracle as _};
 use crate::plan::Twist;
 use crate::world::{Time, nanos};
 
@@ -21,17 +20,22 @@ const RETURN: Duration = Duration::from_secs(7);
 
 impl Recorder {
     pub(crate) fn find(&self, rule: Rule, text: String) {
+        self.find_at(self.stamp(), rule, text);
+    }
+
+    fn find_at(&self, at: Stamp, rule: Rule, text: String) {
         let is_judged = matches!(rule, Rule::Fencing | Rule::Liveness | Rule::Panic);
         if self.plan.twist == Twist::OnlyFencing && !is_judged {
             return;
         }
-        let at = Duration::from_nanos(self.world.now());
+        let at = Duration::from_nanos(at.nanos());
         self.world.note("FINDING", [0; 3], || text.clone());
         self.state.lock().findings.push(Finding { at, rule, text });
     }
 
+    /// Returns the violation that happened first.
     pub(crate) fn finding(&self) -> Option<Finding> {
-        self.state.lock().findings.first().cloned()
+        self.state.lock().findings.iter().min_by_key(|finding| finding.at).cloned()
     }
 
     /// Looks for keys that belong to no live attempt. `calm` returns since when there has been no
@@ -84,29 +88,18 @@ impl Recorder {
         (operation.life == life(operation.client) && is_due).then_some(over)
     }
 
-    /// Checks the whole history by another algorithm: whether some order of all acquisitions and
-    /// releases is that of one mutex.
+    /// Checks the whole history, with the true time: exclusion, permits, fencing tokens, and whether some order of all
+    /// acquisitions and releases is that of one mutex.
     pub(crate) fn judge(&self) {
         let history = std::mem::take(&mut self.state.lock().history);
         // A late response may report a leader whose lease ended long ago.
         let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
         let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
-        for (rule, text) in findings(&report) {
+        for (at, rule, text) in findings(&report) {
             // Two attempts that began together may return in the other order, if the keys of the first ended early.
             if self.plan.twist != Twist::OnlyFencing || report.of(Check::Register).next().is_some() {
-                self.find(rule, text);
+                self.find_at(at.unwrap_or_else(|| self.stamp()), rule, text);
             }
-        }
-    }
-
-    pub(super) fn see(&self, happening: &Happening) {
-        let now = self.world.now();
-        let mut state = self.state.lock();
-        let exclusion = state.exclusion.see(now, happening).map(|text| (Rule::Exclusion, text));
-        let permits = state.permits.see(now, happening).map(|text| (Rule::Permits, text));
-        drop(state);
-        for (rule, text) in exclusion.into_iter().chain(permits) {
-            self.find(rule, text);
         }
     }
 
@@ -132,7 +125,7 @@ impl Recorder {
 }
 
 /// Returns the first violation of each check, and the first lock that could not be checked.
-fn findings(report: &Report) -> Vec<(Rule, String)> {
+fn findings(report: &Report) -> Vec<(Option<Stamp>, Rule, String)> {
     // Out-of-order fencing tokens also break the mutex.
     let judged = [
         (Check::Register, Rule::Fencing),
@@ -145,11 +138,15 @@ fn findings(report: &Report) -> Vec<(Rule, String)> {
     let first = |(judged, rule)| {
         let violation = report.of(judged).next()?;
         let for_tokens = matches!(violation, Violation::NoOrder { for_tokens: true, .. });
-        Some((if for_tokens { Rule::Fencing } else { rule }, violation.to_string()))
+        Some((violation.at(), if for_tokens { Rule::Fencing } else { rule }, violation.to_string()))
     };
     // A search ends early where an order exists, and runs out of steps where none does.
     let undecided = report.gave_up.first().map(|resource| {
-        (Rule::Exclusion, format!("no order of one mutex was found for `{resource}`: the search gave up"))
+        (
+            None,
+            Rule::Exclusion,
+            format!("no order of one mutex was found for `{resource}`: the search gave up"),
+        )
     });
     judged.into_iter().filter_map(first).chain(undecided).collect()
 }
@@ -174,7 +171,7 @@ mod tests {
         }
         assert_eq!(findings(&check(&history, &Expectations::new())), []);
         let found = findings(&check(&history, &Expectations::new().search_steps(3)));
-        let [(Rule::Exclusion, text)] = &found[..] else { panic!("{found:?}") };
+        let [(None, Rule::Exclusion, text)] = &found[..] else { panic!("{found:?}") };
         assert!(text.contains("`orders/42`"), "{text}");
     }
 }

@@ -7,6 +7,7 @@ use quorlock_testkit::{Memory, Misconduct};
 
 use super::Sim;
 use crate::fault::{Aim, Kind};
+use crate::name_of;
 use crate::plan::{Entry, Plan};
 use crate::record::Moment;
 use crate::world::network::{InFlight, TO_CLIENT, TO_NODE};
@@ -107,7 +108,7 @@ impl Sim {
         *self.nemesis.struck.entry(entry.kind).or_default() += 1;
         self.world.note("strike", [index as u64, client as u64, nodes.len() as u64], || {
             let Entry { kind, lasts, size, flavour, number, .. } = &entry;
-            format!("{number}: {} client {client} nodes {nodes:?} for {lasts:?}, size {size:?}, flavour {flavour}", kind.name())
+            format!("{number}: {} client {client} nodes {nodes:?} for {lasts:?}, size {size:?}, flavour {flavour}", name_of(*kind))
         });
         self.count_fault(entry.kind, client, &nodes, |counter, now| {
             if counter.faults == 0 {
@@ -212,7 +213,7 @@ impl Sim {
         let Some(Hit { client, nodes }) = self.nemesis.active.remove(&index) else { return };
         let entry = self.plan.schedule[index].clone();
         self.world
-            .note("relief", [index as u64, 0, 0], || format!("{}: {}", entry.number, entry.kind.name()));
+            .note("relief", [index as u64, 0, 0], || format!("{}: {}", entry.number, name_of(entry.kind)));
         let host = self.host(client);
         let extra = nanos(entry.size);
         match entry.kind {
@@ -248,28 +249,9 @@ impl Sim {
         }
         // Effects that last longer, and what no client can clean up.
         let forever = nanos(self.plan.max_ttl + self.plan.max_ttl / 10);
-        let later = match entry.kind {
-            Kind::Fail if failure(entry.flavour) == failure(NO_RIGHTS) => forever,
-            // The network knows when late requests arrive.
-            Kind::Replay
-            | Kind::Reset
-            | Kind::Connect
-            | Kind::Hold
-            | Kind::Slow
-            | Kind::Spike
-            | Kind::Cut
-            | Kind::Loss
-            | Kind::Pause
-            | Kind::Restart
-            | Kind::Amnesia
-            | Kind::Fail
-            | Kind::Suspend
-            | Kind::Stop
-            | Kind::Crash
-            | Kind::Step
-            | Kind::Flush
-            | Kind::Delete => 0,
-        };
+        let stays = entry.kind == Kind::Fail && failure(entry.flavour) == failure(NO_RIGHTS);
+        // The network knows when late requests arrive.
+        let later = if stays { forever } else { 0 };
         // Clean-up continues for one TTL. A server stopped for longer than the shortest TTL may
         // later execute a request that no client takes back: a known limitation.
         let shortest = nanos(self.plan.max_ttl / 4);

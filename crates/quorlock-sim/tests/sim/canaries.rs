@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_sim::{Kind, Options, Rule, Subject, Twist, run};
+use quorlock_sim::{Kind, Options, Rule, Subject, Twist, name_of, run};
 
 /// Runs seeds until one finds a violation; prints how many it took.
 fn caught(what: &str, options: &Options, most: u64, rules: &[Rule]) {
@@ -119,6 +119,6 @@ fn permits_and_leaders_on_nodes_that_lose_data_and_vote_are_caught() {
     ] {
         let mut options = options(Twist::GuardOff, &[Kind::Amnesia]);
         options.subject = subject;
-        caught(subject.name(), &options, 40, rules);
+        caught(&name_of(subject), &options, 40, rules);
     }
 }

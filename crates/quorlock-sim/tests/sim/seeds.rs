@@ -2,22 +2,26 @@
 
 use std::time::Duration;
 
-use quorlock_sim::{Kind, Options, Subject, Twist, run};
+use quorlock_sim::{Counts, Kind, Options, Subject, Twist, run};
+
+/// Runs this many seeds, with faults for so many seconds, of which none finds a violation. Returns what the clients did.
+fn clean(seeds: u64, seconds: u64, set: impl FnOnce(&mut Options)) -> Counts {
+    let mut options = Options::default();
+    options.span = Duration::from_secs(seconds);
+    set(&mut options);
+    let mut all = Counts::default();
+    for seed in 0..seeds {
+        let outcome = run(seed, &options);
+        assert_eq!(outcome.finding, None, "seed {seed}: {options:?}");
+        assert!(outcome.counts.granted >= 5, "seed {seed} made no progress: {:?}", outcome.counts);
+        all += outcome.counts;
+    }
+    all
+}
 
 #[test]
 fn guarantees_hold_under_faults() {
-    let mut granted = 0;
-    let mut options = Options::default();
-    options.span = Duration::from_secs(40);
-    for seed in 0..24 {
-        let outcome = run(seed, &options);
-        if let Some(finding) = outcome.finding {
-            panic!(
-                "seed {seed}: {finding}\nreplay: cargo run --release -p quorlock-sim -- --seeds {seed} --minutes 0.6666666666666666"
-            );
-        }
-        granted += outcome.counts.granted;
-    }
+    let granted = clean(24, 40, |_| {}).granted;
     assert!(granted > 500, "{granted} grants in 16 minutes prove too little");
 }
 
@@ -25,30 +29,15 @@ fn guarantees_hold_under_faults() {
 /// and are quarantined.
 #[test]
 fn guarantees_hold_with_and_without_persistent_nodes() {
-    let mut granted = 0;
-    let mut options = Options::default();
-    options.twist = Twist::Remembering;
-    options.span = Duration::from_secs(30);
-    for seed in 0..8 {
-        let outcome = run(seed, &options);
-        assert_eq!(outcome.finding, None, "seed {seed}");
-        granted += outcome.counts.granted;
-    }
+    let granted = clean(8, 30, |options| options.twist = Twist::Remembering).granted;
     assert!(granted > 100, "only {granted} grants");
 }
 
 /// Nodes are emptied while the lock is held, also several together, and their clients notice (rule I-51).
 #[test]
 fn i51_guarantees_hold_on_nodes_that_are_emptied_under_their_clients() {
-    let mut granted = 0;
-    let mut options = Options::default();
-    options.faults = vec![Kind::Flush, Kind::Hold, Kind::Spike, Kind::Reset];
-    options.span = Duration::from_secs(30);
-    for seed in 0..6 {
-        let outcome = run(seed, &options);
-        assert_eq!(outcome.finding, None, "seed {seed}");
-        granted += outcome.counts.granted;
-    }
+    let faults = vec![Kind::Flush, Kind::Hold, Kind::Spike, Kind::Reset];
+    let granted = clean(6, 30, |options| options.faults = faults).granted;
     assert!(granted > 100, "only {granted} grants");
 }
 
@@ -64,53 +53,27 @@ fn fencing_tokens_grow_whatever_the_calendars() {
         options.span = Duration::from_secs(30);
         for seed in 0..8 {
             let outcome = run(seed, &options);
-            assert_eq!(outcome.finding, None, "seed {seed}, {}", twist.name());
+            assert_eq!(outcome.finding, None, "seed {seed}, {twist:?}");
             granted += outcome.counts.granted;
         }
-        assert!(granted > 100, "only {granted} grants, {}", twist.name());
+        assert!(granted > 100, "only {granted} grants, {twist:?}");
     }
 }
 
 /// The library still makes progress when responses arrive after their timeout.
 #[test]
 fn locks_are_acquired_while_a_third_of_all_packets_is_late() {
-    let mut options = Options::default();
-    options.twist = Twist::LatePackets;
-    options.faults = Vec::new();
-    options.span = Duration::from_secs(30);
-    for seed in 0..8 {
-        let outcome = run(seed, &options);
-        assert_eq!(outcome.finding, None, "seed {seed}");
-        assert!(outcome.counts.granted >= 5, "seed {seed} made no progress: {:?}", outcome.counts);
-    }
+    clean(8, 30, |options| (options.twist, options.faults) = (Twist::LatePackets, Vec::new()));
 }
 
 #[test]
 fn semaphores_never_overfill_under_faults_and_disagreement() {
-    let mut options = Options::default();
-    options.subject = Subject::Semaphores;
-    options.span = Duration::from_secs(20);
-    let (mut granted, mut differing) = (0, 0);
-    for seed in 0..8 {
-        let outcome = run(seed, &options);
-        assert_eq!(outcome.finding, None, "seed {seed}");
-        granted += outcome.counts.granted;
-        differing += outcome.counts.differing;
-    }
+    let Counts { granted, differing, .. } = clean(8, 20, |options| options.subject = Subject::Semaphores);
     assert!(granted > 200 && differing > 20, "too few: {granted} grants, {differing} disagreements");
 }
 
 #[test]
 fn elections_have_one_leader_that_observers_see_under_faults() {
-    let mut options = Options::default();
-    options.subject = Subject::Elections;
-    options.span = Duration::from_secs(20);
-    let (mut granted, mut observed) = (0, 0);
-    for seed in 0..8 {
-        let outcome = run(seed, &options);
-        assert_eq!(outcome.finding, None, "seed {seed}");
-        granted += outcome.counts.granted;
-        observed += outcome.counts.observed;
-    }
+    let Counts { granted, observed, .. } = clean(8, 20, |options| options.subject = Subject::Elections);
     assert!(granted > 100 && observed > 200, "too few: {granted} leaders, observed {observed} times");
 }

@@ -2,13 +2,14 @@
 
 use std::process::ExitStatus;
 
+use quorlock_servers::within;
 use quorlock_testkit::{find_eventually, patience};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr};
 
+use super::Outcome;
 use super::project::Project;
-use super::{Outcome, within};
 
 /// A running `quorlock run`, whose command ends when its stdin does.
 pub(crate) struct Holder {
@@ -30,7 +31,7 @@ impl Holder {
     /// Returns the next event that is no warning about a node.
     async fn event(&mut self) -> Outcome<Value> {
         loop {
-            let line = within(patience(), "the next event of the holder", self.events.next_line())
+            let line = within("the next event of the holder", patience(), self.events.next_line())
                 .await?
                 .ok_or("no event: it has ended")?;
             let event: Value = serde_json::from_str(&line)?;
