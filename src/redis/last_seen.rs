@@ -135,7 +135,9 @@ impl LastSeen {
                 let alone = match holding_back {
                     HoldingBack::For(alone) => alone,
                     HoldingBack::Never => {
-                        let identity = Identity::new(process.run_id, now, Duration::MAX);
+                        // The loss was noticed by another client.
+                        let age = marks.known.filter(|_| marks.is_anew).unwrap_or(Duration::MAX);
+                        let identity = Identity::new(process.run_id, now, age);
                         let identity = Arc::new(identity.with_clock_set_back(process.clock_set_back));
                         return LastSeen {
                             identity,

@@ -53,7 +53,8 @@ impl Login {
         let is_without = matches!(self.settings.password, Password::None) || self.peer == Peer::Sentinel;
         if self.address.user().is_some() && self.address.password().is_none() && is_without {
             // The message omits the user: it may be a password without its colon.
-            let message = "there is a user but no password; write `user:password@`, or `:password@` for the user `default`";
+            let message = "there is a user but no password; write `user:password@` (`default:password@` without users of your own), \
+                           or set the program's password (QUORLOCK_PASSWORD)";
             return Err(failed(NodeErrorKind::Login, message));
         }
         match self.log_in(introduction).await {

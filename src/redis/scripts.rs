@@ -171,7 +171,9 @@ pub fn all() -> [&'static Script; 25] {
 /// Makes each script that was not used yet. A process that is forked while another of its threads makes one leaves the child a
 /// script that is never made, for which it would wait for ever.
 pub fn make_all() {
-    let _ = all();
+    for script in all() {
+        script.for_member();
+    }
     for script in [
         &GATE,
         &MAX_TTL,
@@ -208,6 +210,11 @@ impl Script {
         self.member.get_or_init(|| {
             Box::new(Script::new(self.number, &[include_str!("scripts/member.lua"), &self.text]))
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_made_for_members(&self) -> bool {
+        self.member.get().is_some()
     }
 
     /// Returns the Lua source.

@@ -1,10 +1,10 @@
 //! Finds the master of a service through its Sentinels.
 //!
-//! All Sentinels are asked in parallel, and a majority must answer: Sentinels in one part of a partitioned
-//! network do not know of a failover in the other. The answer with the largest configuration epoch counts,
-//! which grows with each failover. During a connection they are asked again every second, because a master
-//! that was replaced without noticing it still answers: the connection ends when they report another one, and
-//! carries no votes while a majority has not confirmed the master for three seconds. ADR 2 has the reasons.
+//! All Sentinels are asked in parallel, and a majority must name the same master: Sentinels in one part of a
+//! partitioned network do not know of a failover in the other, and one that lies gets neither the password nor the
+//! vote. After a failover they agree within two seconds. During a connection they are asked again every second,
+//! because a master that was replaced without noticing it still answers: the connection ends when a majority names
+//! another one, and carries no votes while none has named its master for three seconds. ADR 2 has the reasons.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Monitors what the Sentinels report about the master during a connection to it.
 pub(super) struct Watch {
     replaced: BoxFuture<'static, Reason>,
-    /// When a majority of them was last asked and confirmed it.
+    /// When a majority of them was last asked and named it.
     confirmed: Arc<Mutex<Moment>>,
 }
 
@@ -72,8 +72,6 @@ struct Member {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named {
     pub(super) master: Endpoint,
-    /// The epoch of the last failover that it knows of.
-    epoch: u64,
     /// The number of Sentinels that it knows of, including itself.
     sentinels: usize,
 }
@@ -90,7 +88,7 @@ impl Sentinels {
     pub(super) async fn master(&mut self) -> Result<Named, NodeError> {
         let (answers, errors) = self.ask().await;
         let needed = most(&answers, self.members.len());
-        if let (Some(named), true) = (newest(&answers), answers.len() >= needed) {
+        if let Some(named) = agreed(&answers, needed) {
             return Ok(named.clone());
         }
         if self.members.len() < needed {
@@ -99,6 +97,9 @@ impl Sentinels {
                 "its address names {given} of its Sentinels, and {needed} must answer; list all of them"
             );
             return Err(failed(NodeErrorKind::Misconfigured, message));
+        }
+        if answers.len() >= needed {
+            return Err(NodeError::Unreachable { reason: disagreement(&answers, needed).into() });
         }
         Err(SentinelErrors::new(errors).of_service(answers.len(), needed, self.members.len()))
     }
@@ -113,19 +114,20 @@ impl Sentinels {
                 clock.sleep_until(clock.now() + LOOK).await;
                 let asked = clock.now();
                 let (answers, _) = self.ask().await;
-                if let Some(next) = successor(&current, &answers) {
-                    return format!("the Sentinels report another master, {}", next.master).into();
-                }
-                if answers.len() >= most(&answers, self.members.len()) {
-                    *last.lock() = asked;
+                match agreed(&answers, most(&answers, self.members.len())) {
+                    Some(named) if named.master == current.master => *last.lock() = asked,
+                    Some(next) => {
+                        return format!("the Sentinels report another master, {}", next.master).into();
+                    }
+                    None => {}
                 }
             }
         };
         Watch { replaced: Box::pin(replaced), confirmed }
     }
 
-    /// Returns the reports, once a majority has answered or the timeout has passed, and the errors of the
-    /// others, by address.
+    /// Returns the reports, once a majority names the same master, all have answered or the timeout has passed, and
+    /// the errors of the others, by address.
     async fn ask(&mut self) -> (Vec<Named>, Vec<(Arc<str>, NodeError)>) {
         let clock = Arc::clone(&self.settings.clock);
         let (service, settings, given) = (&self.service, &self.settings, self.members.len());
@@ -150,7 +152,7 @@ impl Sentinels {
                 if let Some(entry) = errors.get_mut(index) {
                     *entry = error;
                 }
-                if answers.len() >= most(&answers, given) {
+                if agreed(&answers, most(&answers, given)).is_some() {
                     return;
                 }
             }
@@ -186,8 +188,6 @@ impl Member {
 
     async fn say(&mut self, mut connection: Connection, service: &str) -> Result<Named, NodeError> {
         let mut requests = Pipeline::with_capacity(2);
-        // The address changes as soon as the new master is promoted, which is before the second reply
-        // changes.
         requests.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         requests.cmd("SENTINEL").arg("MASTER").arg(service);
         let answers = connection.exchange(&requests).await.map_err(unconnected)?;
@@ -218,27 +218,37 @@ impl Member {
         let master = place_in(place, tls).ok_or_else(|| unexpected("unexpected answer of a Sentinel"))?;
         let rest = MasterInfo::of(rest);
         let sentinels = usize::try_from(rest.number("num-other-sentinels")).unwrap_or(0).saturating_add(1);
-        Ok(Named { master, epoch: rest.number("config-epoch"), sentinels })
+        Ok(Named { master, sentinels })
     }
 }
 
-/// Returns how many Sentinels must answer, if the address names `many` of them.
+/// Returns how many Sentinels must name the master, if the address names `many` of them.
 fn most(answers: &[Named], many: usize) -> usize {
     answers.iter().map(|named| named.sentinels).fold(many, usize::max) / 2 + 1
 }
 
-/// Returns the newest report.
-fn newest(answers: &[Named]) -> Option<&Named> {
-    answers.iter().max_by_key(|named| named.epoch)
+/// Returns the report of the master that at least `needed` name, which are more than half.
+fn agreed(answers: &[Named], needed: usize) -> Option<&Named> {
+    answers.iter().find(|named| votes_for(&named.master, answers) >= needed)
 }
 
-/// Returns the master that has replaced `current`, if there is one. Older reports are ignored, and so are new
-/// reports of another name for the same server while one report still has the present name.
-fn successor<'a>(current: &Named, answers: &'a [Named]) -> Option<&'a Named> {
-    let newest = newest(answers)?;
-    let mut as_new = answers.iter().filter(|named| named.epoch == newest.epoch);
-    let replaced = newest.epoch >= current.epoch && as_new.all(|named| named.master != current.master);
-    replaced.then_some(newest)
+fn votes_for(master: &Endpoint, answers: &[Named]) -> usize {
+    answers.iter().filter(|named| named.master == *master).count()
+}
+
+/// Describes reports of which none is that of `needed` Sentinels.
+fn disagreement(answers: &[Named], needed: usize) -> String {
+    let mut named: Vec<String> = Vec::new();
+    for (place, Named { master, .. }) in answers.iter().enumerate() {
+        if answers.iter().position(|other| other.master == *master) == Some(place) {
+            named.push(format!("{master} by {}", votes_for(master, answers)));
+        }
+    }
+    format!(
+        "its Sentinels name different masters ({}), and {needed} must agree: they do some seconds after a failover; if not, \
+         compare `SENTINEL GET-MASTER-ADDR-BY-NAME` on each",
+        named.join(", ")
+    )
 }
 
 /// Returns host and port as an endpoint.
@@ -280,31 +290,27 @@ impl MasterInfo {
 mod tests {
     use super::*;
 
-    fn at(port: u16, epoch: u64) -> Named {
-        Named { master: Endpoint::Tcp { host: "10.0.0.1".into(), port }, epoch, sentinels: 3 }
+    fn at(port: u16) -> Named {
+        Named { master: Endpoint::Tcp { host: "10.0.0.1".into(), port }, sentinels: 3 }
     }
 
     #[test]
-    fn the_sentinel_with_the_latest_failover_counts() {
-        assert_eq!(newest(&[at(1, 3), at(2, 4), at(1, 3)]), Some(&at(2, 4)));
-        assert_eq!(newest(&[]), None);
-    }
-
-    #[test]
-    fn an_outdated_sentinel_ends_no_connection() {
-        let current = at(2, 4);
-        assert_eq!(successor(&current, &[at(1, 3)]), None);
-        assert_eq!(successor(&current, &[]), None, "no Sentinel answers");
-        assert_eq!(successor(&current, &[at(2, 4), at(1, 3)]), None);
-        assert_eq!(successor(&current, &[at(1, 3), at(3, 5)]), Some(&at(3, 5)));
+    fn t1_the_master_is_what_a_majority_names_and_not_what_one_does() {
+        assert_eq!(agreed(&[], 2), None);
+        assert_eq!(agreed(&[at(1)], 2), None);
+        assert_eq!(agreed(&[at(2), at(1)], 2), None, "as just after a failover, or if one lies");
+        assert_eq!(agreed(&[at(2), at(1), at(1)], 2), Some(&at(1)));
+        assert_eq!(agreed(&[at(2), at(1), at(2)], 2), Some(&at(2)));
+        let words = disagreement(&[at(2), at(1), at(2)], 3);
+        assert!(words.contains("10.0.0.1:2 by 2, redis://10.0.0.1:1 by 1"), "{words}");
     }
 
     #[test]
     fn a_majority_counts_all_known_sentinels() {
         assert_eq!(most(&[], 3), 2);
-        assert_eq!(most(&[at(1, 1)], 1), 2, "an address that names one of three is not enough");
-        assert_eq!(most(&[Named { sentinels: 5, ..at(1, 1) }, at(1, 1)], 3), 3);
-        assert_eq!(most(&[Named { sentinels: 1, ..at(1, 1) }], 1), 1);
+        assert_eq!(most(&[at(1)], 1), 2, "an address that names one of three is not enough");
+        assert_eq!(most(&[Named { sentinels: 5, ..at(1) }, at(1)], 3), 3);
+        assert_eq!(most(&[Named { sentinels: 1, ..at(1) }], 1), 1);
     }
 
     #[test]
@@ -314,17 +320,6 @@ mod tests {
         let watch = Watch { replaced: Box::pin(std::future::pending()), confirmed };
         assert!(watch.allows(second(12)).is_ok());
         assert!(watch.allows(second(13)).is_err(), "another one may have been promoted since");
-    }
-
-    #[test]
-    fn another_name_for_the_same_master_ends_no_connection() {
-        let named = Named { master: Endpoint::Tcp { host: "db-1".into(), port: 2 }, ..at(2, 4) };
-        assert_eq!(successor(&at(2, 4), &[named.clone(), at(2, 4)]), None);
-        assert_eq!(
-            successor(&at(2, 4), std::slice::from_ref(&named)),
-            Some(&named),
-            "no report has the old name"
-        );
     }
 
     #[test]
@@ -339,9 +334,9 @@ mod tests {
         {
             assert_eq!(place_in(texts(words), false), None, "{words:?}");
         }
-        assert_eq!(MasterInfo::of(texts(&["name", "m", "config-epoch", "7"])).number("config-epoch"), 7);
-        for nonsense in [Value::Nil, texts(&["config-epoch"]), texts(&["config-epoch", "-3"])] {
-            assert_eq!(MasterInfo::of(nonsense).number("config-epoch"), 0);
+        assert_eq!(MasterInfo::of(texts(&["name", "m", "sentinels", "7"])).number("sentinels"), 7);
+        for nonsense in [Value::Nil, texts(&["sentinels"]), texts(&["sentinels", "-3"])] {
+            assert_eq!(MasterInfo::of(nonsense).number("sentinels"), 0);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Waiting until a lock is free, without acquiring it.
 
 use crate::common::{Bench, MS, TTL, another, bench};
-use quorlock::{AcquireError, Lock, Renewal, Wait, node::NodeErrorKind};
+use quorlock::node::{Expiry, NodeErrorKind};
+use quorlock::{AcquireError, Lock, Renewal, Wait};
 
 /// The lock in a process of its own.
 fn elsewhere(bench: &Bench) -> Lock {
@@ -33,6 +34,26 @@ async fn it_returns_when_the_lock_of_a_crashed_holder_expires() {
     let bench = bench(5);
     let _crashed = elsewhere(&bench).renewal(Renewal::Manual).acquire().await.unwrap();
     elsewhere(&bench).wait(Wait::UpTo(TTL * 2)).until_free().await.unwrap();
+}
+
+/// As redis-py's `Lock` without a timeout stores it.
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_the_lock_of_another_program_that_never_expires() {
+    let bench = bench(5);
+    let plant = |expiry| bench.nodes.iter().for_each(|node| node.set_data("r", "another program", expiry));
+    plant(Expiry::Never);
+    for wait in [Wait::Never, Wait::UpTo(TTL)] {
+        let held = elsewhere(&bench).wait(wait).until_free().await;
+        assert!(matches!(held, Err(AcquireError::Contended { .. })), "{held:?}");
+    }
+    let (lock, begun) = (elsewhere(&bench).wait(Wait::Forever), bench.clock.now());
+    let ends = async {
+        bench.pass(TTL).await;
+        plant(Expiry::In(MS));
+    };
+    let (freed, ()) = tokio::join!(lock.until_free(), ends);
+    freed.unwrap();
+    assert!(bench.clock.now().since(begun) >= TTL);
 }
 
 #[tokio::test(start_paused = true)]

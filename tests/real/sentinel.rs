@@ -259,6 +259,30 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
     wait_for_info(&service.servers()[0], "role:master").await;
 }
 
+/// It gets no password and no vote, whatever it says.
+#[tokio::test(flavor = "multi_thread")]
+async fn t1_one_sentinel_that_names_another_server_decides_nothing() {
+    let service = service("orders").await;
+    let other = Servers::setup().password(service.servers()[0].password().unwrap()).start(1).await.unwrap();
+    let port = other[0].port().to_string();
+    let sentinel = &service.sentinels()[0];
+    sentinel.command(&["SENTINEL", "REMOVE", "orders"]).await.unwrap();
+    let words = ["SENTINEL", "MONITOR", "orders", "127.0.0.1", &port, "2"];
+    assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
+    for _ in 0..10 {
+        let lease = lock(&only(&service, RestartGuard::Off)).acquire().await.unwrap();
+        assert_eq!(service.servers()[0].command(&["EXISTS", "r"]).await.unwrap().to_string(), "1");
+        lease.release().await.unwrap();
+    }
+    let clients = other[0].command(&["CLIENT", "LIST"]).await.unwrap().to_string();
+    assert!(!clients.contains("name=quorlock"), "{clients}");
+
+    service.sentinels()[1].freeze().unwrap();
+    let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
+    assert!(error.contains("its Sentinels name different masters"), "{error}");
+    assert!(error.contains(&format!("127.0.0.1:{port} by 1")), "{error}");
+}
+
 /// The window of asynchronous replication, which the restart guard closes: see the tests of promotions.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guard_a_failover_makes_two_holders() {

@@ -49,13 +49,7 @@ impl Child {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // An interrupt from the terminal must not end it before the locks are released.
         command.process_group(group.unwrap_or_default());
-        let mut process = command.spawn().map_err(|error| {
-            let words = format!("cannot start `{}`: name a program that this user may run", address.program);
-            NodeError::Failed {
-                kind: NodeErrorKind::Misconfigured,
-                reason: Reason::new(words).because(error),
-            }
-        })?;
+        let mut process = command.spawn().map_err(|error| unstarted(&address.program, error))?;
         let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(NodeError::Unreachable { reason: "it has no standard input or output".into() });
@@ -89,6 +83,24 @@ impl Child {
             drop(guardian.wait().await);
         }
     }
+}
+
+/// The error of a program that was not started: the settings are wrong, unless something is short, which passes.
+fn unstarted(program: &str, error: io::Error) -> NodeError {
+    // EMFILE and ENFILE have no kind.
+    let lacks_files = matches!(error.raw_os_error(), Some(23 | 24));
+    let (words, is_short) = match error.kind() {
+        io::ErrorKind::WouldBlock => ("no process is left, raise the limit (ulimit -u)", true),
+        io::ErrorKind::OutOfMemory => ("no memory is left, raise the limit or add some", true),
+        io::ErrorKind::ExecutableFileBusy => ("it is being written, which should end soon", true),
+        _ if lacks_files => ("too few files may be open, raise the limit (ulimit -n)", true),
+        _ => ("name a program that this user may run", false),
+    };
+    let reason = Reason::new(format!("cannot start `{program}`: {words}")).because(error);
+    if is_short {
+        return NodeError::Unreachable { reason };
+    }
+    NodeError::Failed { kind: NodeErrorKind::Misconfigured, reason }
 }
 
 /// Starts the guardian, as the first of its group. `None` without a shell: then what the program has started stays, and the
@@ -155,5 +167,26 @@ async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Strin
                 String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             return Ok(Some(text));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait must outlast it.
+    #[test]
+    fn a_shortage_is_no_wrong_setting() {
+        let failed = |errno| unstarted("/bin/node", io::Error::from_raw_os_error(errno));
+        // EAGAIN, ENOMEM, ENFILE, EMFILE and ETXTBSY.
+        for errno in [11, 12, 23, 24, 26] {
+            let error = failed(errno);
+            assert!(!error.is_permanent() && !error.may_have_acted(), "{error:#}");
+        }
+        // ENOENT, ENOEXEC, EACCES, ENOTDIR and ELOOP.
+        for errno in [2, 8, 13, 20, 40] {
+            assert!(failed(errno).is_permanent(), "{:#}", failed(errno));
+        }
+        assert!(format!("{:#}", failed(24)).contains("raise the limit (ulimit -n): Too many open files"));
     }
 }

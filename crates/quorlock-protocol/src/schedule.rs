@@ -35,7 +35,12 @@ impl Backoff {
 
     /// Returns the next pause. `random` is uniform over all of `u64`.
     pub fn next(&mut self, random: u64) -> Duration {
-        let wait = fraction(self.ceiling, random);
+        self.next_within(Duration::MAX, random)
+    }
+
+    /// Returns the next pause, which is no longer than that.
+    pub(crate) fn next_within(&mut self, longest: Duration, random: u64) -> Duration {
+        let wait = fraction(self.ceiling.min(longest), random);
         self.ceiling = self.ceiling.saturating_mul(2).min(self.highest);
         wait
     }

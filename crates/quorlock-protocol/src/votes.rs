@@ -392,7 +392,8 @@ impl fmt::Display for VoteOutcome {
                 f.write_str("release it with `quorlock release --force`, or delete it")
             }
             VoteOutcome::Held(Holding { expiry: Expiry::Never, .. }) => {
-                f.write_str("the key has no expiry: it is data and not a lock")
+                f.write_str("the key has no expiry: it is data and not a lock, or a lock without a timeout, as redis-py's: ")?;
+                f.write_str("give that a timeout, or delete the key, or use another name or prefix")
             }
             VoteOutcome::Held(holding) => {
                 if let Some(key) = &holding.key {

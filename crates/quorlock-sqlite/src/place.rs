@@ -1,6 +1,7 @@
 //! Checks where the file is: on a disk of this host, whose boots have names.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -186,12 +187,20 @@ pub(crate) fn boot() -> Result<String, NodeError> {
     match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(boot) => Ok(boot.trim().to_owned()),
         Err(error) => {
+            if let Some(short) = shortage(&error) {
+                return Err(short);
+            }
             let words = "this system does not identify its boot (/proc/sys/kernel/random/boot_id): `sqlite:` \
                          needs Linux with /proc";
             let reason = Reason::new(words).because(error);
             Err(NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason })
         }
     }
+}
+
+/// Returns why the file at `path` could not be opened, which has failed with this error.
+pub(crate) fn failed_to_open(path: &Path, error: &io::Error) -> NodeError {
+    shortage(error).unwrap_or_else(|| unopened(path))
 }
 
 /// Returns why the database at `path` could not be opened. Does not open the file: closing any descriptor of
@@ -224,8 +233,23 @@ pub(crate) fn unopened(path: &Path) -> NodeError {
             Err(_) | Ok(()) => {}
         }
     }
+    // SQLite does not say what its error was. It is another file, since closing this one would release its locks.
+    if let Some(short) = File::open(directory).err().as_ref().and_then(shortage) {
+        return short;
+    }
     let words = format!("`{shown}` cannot be opened as a database: name a writable file");
     failed(NodeErrorKind::Misconfigured, words)
+}
+
+/// Returns the error of a call that failed because files or memory are short, which passes.
+fn shortage(error: &io::Error) -> Option<NodeError> {
+    let words = match Errno::from_io_error(error)? {
+        Errno::MFILE => "this process has too many open files: raise the limit (ulimit -n)",
+        Errno::NFILE => "this system has too many open files: raise fs.file-max",
+        Errno::NOMEM => "no memory is left: raise the limit or add some",
+        _ => return None,
+    };
+    Some(NodeError::Unreachable { reason: Reason::new(words) })
 }
 
 /// The error of a file that is read-only.
@@ -240,6 +264,16 @@ pub(crate) fn read_only(path: &Path) -> NodeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A wait must outlast it.
+    #[test]
+    fn a_shortage_is_no_wrong_setting() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            let error = failed_to_open(Path::new("/no/such/file"), &errno.into());
+            assert!(!error.is_permanent() && !error.may_have_acted(), "{error:#}");
+        }
+        assert!(failed_to_open(Path::new("/no/such/file"), &Errno::NOENT.into()).is_permanent());
+    }
 
     #[test]
     fn network_file_systems_are_refused_by_name_and_disks_are_not() {

@@ -372,7 +372,7 @@ fn read_about(database: &Connection) -> Result<About, Failure> {
 fn open_marks(path: &Path) -> Result<Marks, Failure> {
     let marks = place::beside(path, "alive");
     let is_new = place::make(&marks);
-    let opened = Marks::open(&marks).map_err(|_| Failure::Node(place::unopened(&marks)))?;
+    let opened = Marks::open(&marks).map_err(|error| Failure::Node(place::failed_to_open(&marks, &error)))?;
     if is_new && let Ok(database) = fs::metadata(path) {
         // Only root can change the owner; other users share the file by its mode.
         drop(std::os::unix::fs::chown(&marks, Some(database.uid()), Some(database.gid())));
@@ -384,7 +384,7 @@ fn open_marks(path: &Path) -> Result<Marks, Failure> {
 /// Waits until no other process is creating the tables.
 fn turn(path: &Path) -> Result<File, Failure> {
     let marks = place::beside(path, "alive");
-    let file = mark::open(&marks).map_err(|_| Failure::Node(place::unopened(&marks)))?;
+    let file = mark::open(&marks).map_err(|error| Failure::Node(place::failed_to_open(&marks, &error)))?;
     let mut pauses = 0;
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if !wait(pauses) {

@@ -25,7 +25,7 @@ impl Keeper {
     pub(super) async fn retain(mut self: Box<Self>, wanted: Retention) {
         let now = self.engine.now();
         let end = self.state.runs_until(now).unwrap_or(now);
-        let Some(retention) = machine::Retention::new(self.ttl(), wanted.until, (now, end)) else {
+        let Some(retention) = machine::Retention::new(wanted.until, (now, end)) else {
             let released = self.release().await;
             return wanted.reply(released.map_err(Into::into));
         };

@@ -12,6 +12,9 @@ use crate::redis::admission::{MAX_REQUESTS, must_last};
 use crate::redis::error::unserved;
 use quorlock_protocol::{Moment, SENTINELS_WORD, Slot};
 
+/// How many unreachable masters a message names.
+const SHOWN_MASTERS: usize = 3;
+
 /// The slot map, its masters, and the unanswered requests.
 #[derive(Debug, Default)]
 pub(super) struct SlotRouter {
@@ -187,7 +190,7 @@ impl SlotRouter {
     pub(super) fn contact(&self) -> Option<ConnectionState> {
         let Some(map) = &self.map else { return self.failure.clone().map(ConnectionState::Lost) };
         let mut youngest: Option<(&Shard, &Arc<Identity>)> = None;
-        let mut away = Vec::new();
+        let (mut away, mut others) = (Vec::new(), 0);
         for (shard, master) in self.shards.iter().zip(&map.masters) {
             match self.contacts.get(&shard.identity.number)? {
                 // The runtime has ended, or the node was dropped.
@@ -203,11 +206,19 @@ impl SlotRouter {
                 }
                 ConnectionState::Partial(reason)
                 | ConnectionState::Stalled(reason)
-                | ConnectionState::Lost(reason) => {
+                | ConnectionState::Lost(reason)
+                    if away.len() < SHOWN_MASTERS =>
+                {
                     let (name, share, all) = (&shard.identity.name, master.share(), Slot::COUNT);
                     away.push(format!("its master {name}, with {share} of {all} slots: {reason:#}"));
                 }
+                ConnectionState::Partial(_) | ConnectionState::Stalled(_) | ConnectionState::Lost(_) => {
+                    others += 1;
+                }
             }
+        }
+        if others > 0 {
+            away.push(format!("{others} more of its masters"));
         }
         if let uncovered @ 1.. = map.uncovered() {
             away.push(format!("no master for {uncovered} of {} slots", Slot::COUNT));

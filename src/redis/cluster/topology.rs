@@ -30,6 +30,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Another member is asked as well after this time without an answer.
 const NEXT_MEMBER: Duration = Duration::from_millis(100);
 
+/// The most masters of a cluster. Each takes a connection, and a member may report as many as it likes.
+const MOST_MASTERS: usize = 200;
+
 /// Keeps the map and the shards up to date until it is dropped.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let (clock, entropy) = (&*inner.settings.clock, &*inner.settings.entropy);
@@ -155,11 +158,23 @@ async fn read_map(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSourc
         Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &source.member)),
         answer => answer.and_then(text).ok_or_else(no_map)?,
     };
-    let mut map = Map::read(&table).ok_or_else(no_map)?;
+    let mut map = map_in(&table)?;
     if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = source.member.endpoint() {
         map.call_nameless(host);
     }
     Ok((map, source))
+}
+
+/// Returns the map in the table of a member.
+fn map_in(table: &str) -> Result<Map, NodeError> {
+    let map = Map::read(table).ok_or_else(no_map)?;
+    let masters = map.masters.len();
+    if masters > MOST_MASTERS {
+        return Err(unexpected(&format!(
+            "it reports {masters} masters, and a cluster as a node may have {MOST_MASTERS}; use a smaller one"
+        )));
+    }
+    Ok(map)
 }
 
 fn refusal(error: ServerError, member: &Address) -> NodeError {
@@ -260,6 +275,18 @@ mod tests {
         adopt(&node.inner, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
         let server = Arc::new(Identity::new("a run", Moment::ORIGIN, Duration::ZERO));
         node.inner.shards()[0].identity.of_cluster(&server)
+    }
+
+    #[test]
+    fn a_map_of_too_many_masters_is_refused() {
+        let table = |masters: u16| {
+            let row = |n| format!("{n:040x} 127.0.0.1:{n}@1 master - 0 0 1 connected {n}\n");
+            (1..=masters).map(row).collect::<String>()
+        };
+        assert!(map_in(&table(200)).is_ok());
+        let error = map_in(&table(2_000)).unwrap_err();
+        assert!(error.to_string().contains("2000 masters"), "{error}");
+        assert!(!error.is_permanent(), "another member may report the right map");
     }
 
     fn node() -> ClusterNode {

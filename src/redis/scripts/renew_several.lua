@@ -5,7 +5,7 @@ if place then return held(place) end
 local ttl = tonumber(ARGV[2])
 if missing then
   if cancelled() then
-    unread(holders)
+    if tracks_missing then unread(holders) end
     return {'free'}
   end
   for place = 1, fenced and #KEYS or 0 do raise_for_restored(counter_of(place), token, ARGV[3]) end

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use super::{Deployment, Keep, KeyStates, Round, was_lost};
 use crate::node::Vote;
-use crate::renewal::pause_within;
-use crate::{Backoff, KeyState, Moment, Verdict, renewal_backoff};
+use crate::renewal::RetryPauses;
+use crate::{KeyState, Moment, Verdict};
 
 /// The smallest unit in which servers count.
 const LEAST: Duration = Duration::from_millis(1);
@@ -152,8 +152,7 @@ pub struct Retention {
     until: Moment,
     /// When the lease would have ended.
     end: Moment,
-    ttl: Duration,
-    pauses: Backoff,
+    pauses: RetryPauses,
 }
 
 /// What the verdict on a round that retains means.
@@ -169,10 +168,11 @@ pub enum Retained {
 }
 
 impl Retention {
-    /// Retains the lock of a lease with this TTL that goes on until `end`. Returns `None` if no time is left to retain it.
+    /// Retains the lock of a lease that goes on until `end`. Returns `None` if no time is left to retain it.
     #[must_use]
-    pub fn new(ttl: Duration, until: Moment, (now, end): (Moment, Moment)) -> Option<Retention> {
-        (until.since(now) >= LEAST).then(|| Retention { until, end, ttl, pauses: renewal_backoff(ttl) })
+    pub fn new(until: Moment, (now, end): (Moment, Moment)) -> Option<Retention> {
+        let pauses = RetryPauses::new(end.min(until).since(now));
+        (until.since(now) >= LEAST).then_some(Retention { until, end, pauses })
     }
 
     /// Returns for how long the nodes store the new token if they are asked at `now`: only the remaining time each time, as
@@ -194,7 +194,7 @@ impl Retention {
             return Retained::Confirmed;
         }
         let end = self.end.min(self.until);
-        let again = now + pause_within(&mut self.pauses, self.ttl, end.since(now), random());
+        let again = now + self.pauses.next(end.since(now), random());
         let is_in_vain = verdict == Verdict::Contended || is_closing || again >= end;
         if is_in_vain { Retained::Unconfirmed } else { Retained::Again(again) }
     }
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn r11_a_lock_is_not_retained_once_its_lease_would_have_expired() {
-        let begin = |until| Retention::new(TTL, until, (at(0), at(10)));
+        let begin = |until| Retention::new(until, (at(0), at(10)));
         assert!(begin(at(0)).is_none(), "it is released");
         let mut retention = begin(at(60)).unwrap();
         let (won, closing) = (Verdict::Won, false);
@@ -312,9 +312,8 @@ mod tests {
 
     #[test]
     fn r11_a_lock_whose_lease_ends_soon_is_retained_by_another_request_before_that_end() {
-        let hour = Duration::from_secs(3_600);
-        let mut retention = Retention::new(hour, at(60), (at(0), at(1))).unwrap();
+        let mut retention = Retention::new(at(60), (at(0), at(1))).unwrap();
         let again = retention.count(Verdict::Unavailable, false, at(0), || u64::MAX);
-        assert_eq!(again, Retained::Again(at(0) + Duration::from_millis(100)));
+        assert_eq!(again, Retained::Again(at(0) + Duration::from_millis(10)));
     }
 }

@@ -43,7 +43,7 @@ impl Client {
         // As if the lease went on.
         let late = model.scheme == Scheme::RetainsLate;
         let end = if late { now + TICK * 100 } else { held.deadline };
-        let Some(retention) = Retention::new(model.ttl(), moment(until), (now, end)) else {
+        let Some(retention) = Retention::new(moment(until), (now, end)) else {
             return self.release_lease(cx, &held);
         };
         let before = self.settle(model, &held);

@@ -85,7 +85,8 @@ pub struct Count {
     held: usize,
     /// Nodes that may store it: they have not answered.
     silent: usize,
-    /// Those of them that do not answer until they are reconfigured.
+    /// Those of them that do not answer until they are reconfigured. One whose key never expires does answer, and is free
+    /// once another program deletes that.
     misconfigured: usize,
     /// Nodes that have answered.
     answered: NodeSet,
@@ -102,11 +103,13 @@ impl Count {
             needed: report.quorum().needed(),
             held: 0,
             silent: 0,
-            misconfigured: report.votes().iter().filter(|vote| vote.misconfigured()).count(),
+            misconfigured: 0,
             answered: NodeSet::default(),
             ends: Vec::new(),
         };
         for (index, vote) in report.votes().iter().enumerate() {
+            let is_held = matches!(vote.outcome, VoteOutcome::Held(_));
+            count.misconfigured += usize::from(vote.misconfigured() && !is_held);
             match &vote.outcome {
                 VoteOutcome::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
                     count.answered.insert(index);
@@ -199,6 +202,16 @@ mod tests {
         let (until, wanted, among) = after(&mut watch, [held(7, 900), Free, Free, Free, Free]);
         assert_eq!((wanted, among), (2, 5), "one has it, and three are a quorum");
         assert!(at(0) + HEARTBEAT / 2 <= until && until <= at(0) + HEARTBEAT * 3 / 2, "{until:?}");
+    }
+
+    #[test]
+    fn a_key_that_never_expires_is_waited_for_and_a_node_that_must_be_reconfigured_is_not() {
+        let stored = || VoteOutcome::Held(Holding::new(Token::new(7, ""), Expiry::Never));
+        let count = Count::of(&report([stored(), stored(), stored(), stored(), stored()]));
+        assert!(!count.is_free() && !count.is_misconfigured());
+        let same = || VoteOutcome::Duplicate { of: "n".into() };
+        let count = Count::of(&report([VoteOutcome::Free, VoteOutcome::Free, same(), same(), same()]));
+        assert!(!count.is_free() && count.is_misconfigured());
     }
 
     #[test]
