@@ -19,19 +19,15 @@ __all__ = ["quorlock_nodes", "quorlock_q"]
 
 
 @pytest.fixture
-def quorlock_nodes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[quorlock.testing.Servers]:
+def quorlock_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[quorlock.testing.Servers]:
     """Five servers of this test alone, which it may `kill`, `restart`, `freeze` and `thaw`. `quorlock.connect()`
     without addresses uses them, in this process and in those that it starts; so does the command `quorlock`. Other
     settings of the project, in its `quorlock.toml` or in variables, do not apply."""
     with quorlock.testing.servers(5) as nodes:
         for name in [name for name in os.environ if name.startswith("QUORLOCK_") and name != "QUORLOCK_SERVER"]:
             monkeypatch.delenv(name)
-        # In place of a file of the project, which may have a quorum or a password of other nodes.
-        empty = tmp_path_factory.mktemp("quorlock") / "quorlock.toml"
-        empty.touch(mode=0o600)
-        monkeypatch.setenv("QUORLOCK_CONFIG", str(empty))
+        # A file of the project may have a quorum or a password of other nodes.
+        monkeypatch.setenv("QUORLOCK_CONFIG", os.devnull)
         monkeypatch.setenv("QUORLOCK_NODES", ",".join(nodes.urls))
         # They are new, and have forgotten nothing.
         monkeypatch.setenv("QUORLOCK_RESTART_GUARD", "off")

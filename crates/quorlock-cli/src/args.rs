@@ -178,7 +178,8 @@ pub(crate) const SOURCES: &str = "\
 Settings can also come from environment variables, such as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and
 from the configuration file, as `nodes` or `max-ttl`. Flags override variables, which override the
 file. This covers everything under Nodes and Metrics, and --ttl, --wait and --restart-guard. The
-password is read from QUORLOCK_PASSWORD, the path of the configuration file from QUORLOCK_CONFIG.
+password is read from QUORLOCK_PASSWORD, the path of the configuration file from QUORLOCK_CONFIG, of
+which /dev/null is none.
 A DURATION is a number of seconds, or such as 500ms, 5min, 1h or 1day.";
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ pub fn usual_places() -> Vec<PathBuf> {
 
 impl Layer {
     /// Reads the environment and the file beneath `first`, which has what the caller sets. `file` is one that the caller
-    /// trusts; without it, the one that `QUORLOCK_CONFIG` names, or the first of the usual ones.
+    /// trusts; without it, the one that `QUORLOCK_CONFIG` names, or the first of the usual ones. `/dev/null` is none.
     ///
     /// # Errors
     ///
@@ -200,11 +200,15 @@ impl Layer {
     /// must be such that no other user but root can write them. If the nodes are `known`, a folder that this user may not
     /// search, such as the home of another one after `sudo` or in a container, is not where the others are meant to be.
     fn of_file(named: Option<&Path>, known: bool, kinds: &Kinds, warn: Warn<'_>) -> Result<Layer, String> {
+        let by_variable = variable("QUORLOCK_CONFIG")?.map(PathBuf::from);
+        if named.or(by_variable.as_deref()) == Some(Path::new("/dev/null")) {
+            return Ok(Layer::default());
+        }
         if let Some(path) = named {
             let what = format!("the configuration file {}", path.display());
             return Layer::of_opened(Opened::at(path), path, &what, kinds);
         }
-        if let Some(path) = variable("QUORLOCK_CONFIG")?.map(PathBuf::from) {
+        if let Some(path) = by_variable {
             let opened = Opened::at(&path);
             let what = format!("{} by the variable QUORLOCK_CONFIG", shown("the configuration file", &path));
             return match opened.as_ref().ok().and_then(Opened::of_others) {

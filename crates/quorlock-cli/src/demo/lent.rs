@@ -67,9 +67,14 @@ pub(super) async fn until_signal(servers: &dyn Fleet, signals: &mut Signals) -> 
     Ok(exit::SUCCESS)
 }
 
-/// Returns the settings for clients of these servers. The servers are new, so they cannot have forgotten a lock.
-fn settings(servers: &dyn Fleet) -> [(&'static str, String); 2] {
-    [("QUORLOCK_NODES", servers.urls().join(",")), ("QUORLOCK_RESTART_GUARD", "off".to_owned())]
+/// Returns the settings for clients of these servers. The servers are new, so they cannot have forgotten a lock. A
+/// `quorlock.toml` in the folder may have a quorum or a password of other nodes.
+fn settings(servers: &dyn Fleet) -> [(&'static str, String); 3] {
+    [
+        ("QUORLOCK_NODES", servers.urls().join(",")),
+        ("QUORLOCK_RESTART_GUARD", "off".to_owned()),
+        ("QUORLOCK_CONFIG", "/dev/null".to_owned()),
+    ]
 }
 
 /// Returns the prompt of a shell, unless its own files set one: a reminder that the servers end with it.

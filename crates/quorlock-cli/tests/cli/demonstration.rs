@@ -87,8 +87,11 @@ fn a_listener_who_leaves_does_not_make_it_panic() {
 #[tokio::test]
 async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code() {
     let script = "quorlock run job -- sh -c 'echo \"$QUORLOCK_RESOURCE $QUORLOCK_FENCE\"'; exit 7";
+    // Settings of the folder are of other nodes.
+    let of_others = "nodes = ['redis://a', 'redis://b', 'redis://c']\nquorum = 2\nusername = 'me'\n";
     for kind in ["builtin", ""] {
         let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).env("QUORLOCK_SERVER", kind);
+        let demo = demo.file("quorlock.toml", of_others);
         let ended = demo.end().await.expect(7);
         let fence = ended.stdout.trim_end().strip_prefix("job ").map(str::parse::<u64>);
         assert!(matches!(fence, Some(Ok(1..))), "nothing but what the command says: {ended:?}");
@@ -182,7 +185,7 @@ async fn the_prompt_of_a_demo_shell_says_so() {
 #[tokio::test]
 async fn the_exports_of_kept_servers_can_be_sourced_from_a_file() {
     let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_SERVER", "builtin").start();
-    demo.lines(2).await;
+    demo.lines(3).await;
     let script = format!(". {}; exec \"$0\" run job -- echo locked", demo.path("stdout").display());
     let ended = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_quorlock")]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "locked\n", "{ended:?}");
@@ -192,7 +195,7 @@ async fn the_exports_of_kept_servers_can_be_sourced_from_a_file() {
 async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
     let demo = Quorlock::new(["demo", "--keep"]).start();
     let mut other = Quorlock::new(["run", "job", "--", "echo", "locked"]);
-    for export in demo.lines(2).await {
+    for export in demo.lines(3).await {
         let (name, value) = export.strip_prefix("export ").and_then(|pair| pair.split_once('=')).unwrap();
         other = other.env(name, value);
     }
@@ -205,7 +208,7 @@ async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
 async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothing_else() {
     let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_SERVER", "builtin").start();
     let mut doctor = Quorlock::new(["doctor", "--json"]);
-    for export in demo.lines(2).await {
+    for export in demo.lines(3).await {
         let (name, value) = export.strip_prefix("export ").and_then(|pair| pair.split_once('=')).unwrap();
         doctor = doctor.env(name, value);
     }
