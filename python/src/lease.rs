@@ -355,8 +355,8 @@ const CALLBACK_TIME: Duration = Duration::from_millis(250);
 async fn end_process(code: i32) {
     let clock = SystemClock::default();
     clock.sleep_until(clock.now() + CALLBACK_TIME).await;
-    // What other libraries have registered for the exit runs now, and may block.
-    thread::spawn(move || process::exit(code));
+    // What other libraries have registered for the exit runs now, and may block; the system may grant no thread.
+    drop(thread::Builder::new().spawn(move || process::exit(code)));
     clock.sleep_until(clock.now() + CALLBACK_TIME).await;
     let _ = kill_process(getpid(), Signal::KILL);
 }
