@@ -461,6 +461,28 @@ except KeyboardInterrupt:
     assert ended.stdout == "interrupted []\n"
 
 
+def test_sigterm_releases_with_the_handler_of_the_page(nodes: Servers) -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))"
+    assert handler in (Path(__file__).parents[2] / "docs/python.md").read_text()
+    program = start(
+        nodes,
+        f"""
+{handler}
+q = connect()
+kept = q.lock("kept until it is terminated").acquire(keep=True)
+with q.lock("terminated"):
+    print("held")
+    time.sleep(600)
+""",
+    )
+    assert program.stdout
+    assert program.stdout.readline() == "held\n"
+    program.send_signal(signal.SIGTERM)
+    ended = end(program)
+    assert ended.returncode == 143, ended.stderr
+    assert not stored(nodes, "terminated") + stored(nodes, "kept until it is terminated")
+
+
 def test_ctrl_c_ends_a_wait_on_an_event_loop(nodes: Servers) -> None:
     with nodes.connect() as q, q.lock("interrupted loop"):
         program = start(
