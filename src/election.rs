@@ -178,7 +178,7 @@ impl Election {
 /// Dropping it resigns in the background. It cannot be cloned: [`watch`](Lease::watch) returns a view that
 /// cannot resign.
 #[derive(Debug)]
-#[must_use = "dropping the leadership resigns immediately"]
+#[must_use = "dropping the leadership resigns immediately: bind it to a name such as `_leadership`, since `let _ =` drops it, too"]
 pub struct Leadership {
     lease: Lease,
 }

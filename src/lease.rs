@@ -31,9 +31,9 @@ pub(crate) const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 
 /// is lost when that fails: call [`check`](Lease::check) right before each side effect. It does not stop
 /// work that is paused past its end, nor a write that is already in flight then.
 ///
-/// Dropping a lease releases the lock in the background. [`release`](Lease::release) does the same and says
-/// whether the lease was valid until then.
-#[must_use = "dropping the lease releases the lock immediately"]
+/// Dropping a lease releases the lock in the background, which `let _ = lock.acquire().await?` does on its line: bind it to
+/// a name, such as `_lease`. [`release`](Lease::release) does the same and says whether the lease was valid until then.
+#[must_use = "dropping the lease releases the lock immediately: bind it to a name such as `_lease`, since `let _ =` drops it, too"]
 pub struct Lease<K = Single, F = Fenced> {
     watch: LeaseWatch<F>,
     guard: HoldGuard,

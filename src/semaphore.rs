@@ -75,7 +75,7 @@ pub struct Semaphore<F = Fenced> {
 ///
 /// Dropping the permit releases it in the background.
 #[derive(Debug)]
-#[must_use = "dropping the permit releases it immediately"]
+#[must_use = "dropping the permit releases it immediately: bind it to a name such as `_permit`, since `let _ =` drops it, too"]
 pub struct Permit<F = Fenced> {
     number: usize,
     lease: Lease<Single, F>,

@@ -107,7 +107,8 @@ class BaseLease(Habits):
         """Ends the process with this exit code, 0 to 255, as soon as the lease is lost, whatever it does then, and
         without cleaning up, as `os._exit`. Its release, and the end of the coordinator, are no loss. The loss is logged
         first; if that takes longer than a quarter of a second, or another callback still runs, the process ends without
-        it."""
+        it, by the `exit` of C. If that takes as long again because of what C libraries have registered for it, or the
+        system grants no thread, SIGKILL ends the process."""
         if isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255:
             raise ConfigError(f"code={code!r}: give an exit code, a whole number from 0 to 255")
         _events.on_lost(self._lease, functools.partial(_exit, self.resource, code), code)

@@ -63,6 +63,8 @@ class Leading:
         if self.leads:
             return super().apply_async(entry, *arguments, **keywords)  # type: ignore[misc]
         _LOG.warning("%s is not sent: this process no longer leads", entry.name)
+        # django-celery-beat has noted it as sent, and would save that.
+        getattr(self, "_dirty", set()).discard(entry.name)
         return None
 
     def should_sync(self) -> bool:
@@ -101,7 +103,9 @@ class Leading:
         if self._lease is None:
             return False
         _LOG.info("this process leads, and sends the tasks")
-        # Beat begins with the schedule as it is now, and that of django-celery-beat reads it again.
+        # Beat begins with the schedule as it is now, and that of django-celery-beat reads it again. It saves first what
+        # was left to save, which may be older than what others have saved since.
+        getattr(self, "_dirty", set()).clear()
         self._heap, self._initial_read = None, True
         self._margin = min(1.0, self._lease.remaining / 10)
         return True

@@ -24,7 +24,7 @@ type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 use crate::error::{self, duration};
 use crate::events::Called;
 use crate::keywords::for_python;
-use crate::process::{Own, Process, notice_fork};
+use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
 
 pub(crate) enum Held {
@@ -124,15 +124,7 @@ impl Lease {
 
     /// Returns an error in a process that has inherited the lease: only its parent holds it.
     fn lasting(&self, py: Python<'_>) -> PyResult<&Lasting> {
-        notice_fork(py)?;
         self.held.get().ok_or_else(|| error::forked(py, &self.resource))
-    }
-
-    fn loss(&self) -> Option<&'static str> {
-        match self.held.get() {
-            Some(held) => held.watch.check().err().map(|lost| error::reason(lost.reason)),
-            None => Some(error::FORKED),
-        }
     }
 
     /// As [`Lease::lasting`], for calls that end it.
@@ -192,16 +184,17 @@ impl Lease {
 
     /// The remaining validity in seconds; 0 once it is over.
     #[getter]
-    fn remaining(&self, py: Python<'_>) -> PyResult<f64> {
-        notice_fork(py)?;
-        Ok(self.held.get().map_or(0.0, |held| held.watch.remaining().as_secs_f64()))
+    fn remaining(&self) -> f64 {
+        self.held.get().map_or(0.0, |held| held.watch.remaining().as_secs_f64())
     }
 
     /// Why the lease is over; `None` while it lasts.
-    #[getter(loss)]
-    fn loss_here(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
-        notice_fork(py)?;
-        Ok(self.loss())
+    #[getter]
+    fn loss(&self) -> Option<&'static str> {
+        match self.held.get() {
+            Some(held) => held.watch.check().err().map(|lost| error::reason(lost.reason)),
+            None => Some(error::FORKED),
+        }
     }
 
     /// What the nodes said to a release that no quorum has confirmed.
@@ -362,8 +355,8 @@ const CALLBACK_TIME: Duration = Duration::from_millis(250);
 async fn end_process(code: i32) {
     let clock = SystemClock::default();
     clock.sleep_until(clock.now() + CALLBACK_TIME).await;
-    // What other libraries have registered for the exit runs now, and may block.
-    thread::spawn(move || process::exit(code));
+    // What other libraries have registered for the exit runs now, and may block; the system may grant no thread.
+    drop(thread::Builder::new().spawn(move || process::exit(code)));
     clock.sleep_until(clock.now() + CALLBACK_TIME).await;
     let _ = kill_process(getpid(), Signal::KILL);
 }

@@ -7,6 +7,7 @@
 use std::mem;
 use std::process;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub(crate) struct Process {
     pub(crate) generation: u64,
     /// The number that the system gives it.
     id: OnceLock<u32>,
+    /// Whether the package in Python has forgotten the parent, too.
+    known_to_python: AtomicBool,
     pub(crate) records: Events<LogRecord>,
     pub(crate) left_out: LeftOut,
     pub(crate) called: Events<Called>,
@@ -47,6 +50,7 @@ impl Process {
         Process {
             generation,
             id: OnceLock::new(),
+            known_to_python: AtomicBool::new(generation == 0),
             records: Events::new(),
             left_out: LeftOut::new(),
             called: Events::new(),
@@ -59,27 +63,47 @@ impl Process {
         }
     }
 
-    /// Returns the state of the process that calls.
+    /// Returns the state of the process that calls. A child whose program does not call what Python calls after forks of its
+    /// own, such as uWSGI, is noticed here, so that nothing of the parent's is ever used in it.
     pub(crate) fn here() -> &'static Process {
-        static FIRST: Process = Process::new(0);
-        let mut here = &FIRST;
-        while let Some(child) = here.child.get() {
-            here = child;
+        let id = process::id();
+        loop {
+            let latest = Process::latest();
+            if *latest.id.get_or_init(|| id) == id {
+                return latest;
+            }
+            latest.fork(id);
         }
-        here
+    }
+
+    /// Returns the last that was noticed, which may be the parent of the process that calls.
+    fn latest() -> &'static Process {
+        static FIRST: Process = Process::new(0);
+        let mut latest = &FIRST;
+        while let Some(child) = latest.child.get() {
+            latest = child;
+        }
+        latest
+    }
+
+    /// Makes the state of a child with this number, unless another thread of the child has.
+    fn fork(&self, id: u32) -> &Process {
+        self.child.get_or_init(|| {
+            let child = Process::new(self.generation + 1);
+            let _ = child.id.set(id);
+            Box::new(child)
+        })
     }
 }
 
 /// Notes at the import which process this is.
 pub(crate) fn begin() {
-    let _ = Process::here().id.set(process::id());
+    let _ = Process::here();
 }
 
-/// Notices a fork by a program that does not call what Python calls after forks of its own, such as uWSGI.
+/// Lets the package in Python notice a fork as well, before it starts threads or uses its locks.
 pub(crate) fn notice_fork(py: Python<'_>) -> PyResult<()> {
-    if Process::here().id.get().is_some_and(|id| *id != process::id()) {
-        // No other thread has the interpreter until this is done.
-        after_fork_in_child();
+    if !Process::here().known_to_python.swap(true, Ordering::Relaxed) {
         py.import("quorlock._events")?.call_method0("forget_parent")?;
     }
     Ok(())
@@ -111,9 +135,8 @@ pub(crate) fn after_fork_in_parent() {
 
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    let parent = Process::here();
-    drop(parent.child.set(Box::new(Process::new(parent.generation + 1))));
-    begin();
+    // The caller forgets the parent in Python.
+    Process::latest().fork(process::id()).known_to_python.store(true, Ordering::Relaxed);
 }
 
 /// Returns the number of the process that calls, to distinguish a parent from its children.

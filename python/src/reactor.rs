@@ -132,8 +132,10 @@ fn wait_on_another_thread<T: Send>(
     background: &Background,
     work: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
-    let output = thread::scope(|threads| threads.spawn(|| background.run(work)).join());
-    output.map_err(|_| PyRuntimeError::new_err("the work of this call panicked"))
+    thread::scope(|threads| {
+        let thread = thread::Builder::new().spawn_scoped(threads, || background.run(work))?;
+        thread.join().map_err(|_| PyRuntimeError::new_err("the work of this call panicked"))
+    })
 }
 
 /// Waits, and runs the handlers of signals meanwhile.

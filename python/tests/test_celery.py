@@ -176,6 +176,44 @@ def test_a_scheduler_of_django_sends_only_while_it_leads_and_knows_what_the_last
     second.close()
 
 
+def test_a_task_of_django_that_is_due_when_the_lead_ends_is_sent_by_the_next_leader(
+    nodes: Servers, tmp_path: Path
+) -> None:
+    pytest.importorskip("django_celery_beat")
+    set_up_django()
+    from django_celery_beat.models import IntervalSchedule, PeriodicTask
+    from django_celery_beat.schedulers import DatabaseScheduler
+
+    hourly, _ = IntervalSchedule.objects.get_or_create(every=1, period="hours")
+    due = datetime.now(timezone.utc) - timedelta(hours=2)
+    task = PeriodicTask.objects.create(name="refused", task="refused", interval=hourly, last_run_at=due)
+
+    class Combined(quorlock.celery.Leading, DatabaseScheduler):
+        def reserve(self, entry: Any) -> Any:
+            reserved = super().reserve(entry)
+            if entry.name == "refused" and not refused:
+                refused.append(entry)
+                self._lease.release()
+            return reserved
+
+    refused: list[Any] = []
+    beat = scheduler(nodes, tmp_path / "unused", "refused in Django", Combined)
+    names: list[str] = []
+    beat.send_task = lambda name, *_, **__: names.append(name)
+    until(lambda: beat.tick() is None or refused)
+    assert "refused" not in names
+    # As when the process ends.
+    beat.sync()
+    task.refresh_from_db()
+    assert (task.last_run_at, task.total_run_count) == (due, 0)
+    # What was left to save is older than what another leader has saved.
+    beat._dirty.add("refused")
+    until(lambda: beat.tick() is None or "refused" in names)
+    task.refresh_from_db()
+    assert (names.count("refused"), task.total_run_count) == (1, 1)
+    beat.close()
+
+
 def test_redbeat_sends_only_while_it_leads(tmp_path: Path) -> None:
     redbeat = pytest.importorskip("redbeat")
     kind = type("Combined", (quorlock.celery.Leading, redbeat.RedBeatScheduler), {})

@@ -59,6 +59,15 @@ FIRST_USES = {
     "lease = q.lock('of the child').acquire(); lease.on_lost(said.append); lease.release(); said.wait()": "released",
     "asyncio.run(on_a_loop())": "on a loop",
     "lock.inspect(); exit()": "",
+    "print(free.until_free())": "None",
+    "print(free.waiters())": "[]",
+    "print(len(free.log()))": "0",
+    "print(len(free.revoke(b'of no one').votes))": "5",
+    "print(q.close(timeout=5)); exit()": "None",
+    "try: observer.changed(timeout=5)\n    except quorlock.ConfigError as error: print(error)": (
+        "this observer belongs to the parent process: observe() again"
+    ),
+    "del lease, free, observer": "",
 }
 
 
@@ -70,8 +79,8 @@ def test_a_fork_by_a_host_that_does_not_say_so_to_python_is_noticed_by_the_child
         f"""
 import ctypes
 from quorlock import aio
-q, on = connect(), aio_connect()
-lock = q.lock("forked in silence")
+q, on = connect(log=3), aio_connect()
+lock, free, observer = q.lock("forked in silence"), q.lock("free"), q.election("followed").observe()
 lease = lock.acquire()
 
 class Said(list):
@@ -91,7 +100,8 @@ if child == 0:
     with q.lock("of the child", wait=5): pass
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
-lease.check()
+# The child has disturbed no connection.
+lease.renew()
 lease.release()
 print("held")
 """,
@@ -449,6 +459,28 @@ except KeyboardInterrupt:
         ended = end(program)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "interrupted []\n"
+
+
+def test_sigterm_releases_with_the_handler_of_the_page(nodes: Servers) -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))"
+    assert handler in (Path(__file__).parents[2] / "docs/python.md").read_text()
+    program = start(
+        nodes,
+        f"""
+{handler}
+q = connect()
+kept = q.lock("kept until it is terminated").acquire(keep=True)
+with q.lock("terminated"):
+    print("held")
+    time.sleep(600)
+""",
+    )
+    assert program.stdout
+    assert program.stdout.readline() == "held\n"
+    program.send_signal(signal.SIGTERM)
+    ended = end(program)
+    assert ended.returncode == 143, ended.stderr
+    assert not stored(nodes, "terminated") + stored(nodes, "kept until it is terminated")
 
 
 def test_ctrl_c_ends_a_wait_on_an_event_loop(nodes: Servers) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import signal
 import time
 from datetime import timedelta
 from typing import Any
@@ -303,6 +304,34 @@ asyncio.run(hold())
             nodes.kill(index)
         ended = end(program)
         assert ended.returncode == 76, ended.stderr
+
+
+def test_a_process_ends_with_its_lock_where_the_system_grants_no_thread() -> None:
+    """The thread that would end it with the code cannot be started."""
+    with servers(3) as nodes:
+        program = start(
+            nodes,
+            """
+import ctypes, resource
+lease = connect().lock("lost", ttl=1).acquire()
+lease.exit_on_lost(76)
+# Root may have as many threads as it wants.
+if os.getuid() == 0: os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    threading.Thread(target=print).start()
+except RuntimeError:
+    print("held", flush=True)
+# With the interpreter.
+ctypes.PyDLL(None).sleep(3600)
+""",
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "held\n"
+        for index in range(3):
+            nodes.kill(index)
+        ended = end(program)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
 def test_a_code_that_no_process_ends_with_is_refused(face: Face) -> None:

@@ -232,6 +232,41 @@ print("parent:", acquisitions())
     assert ended.stdout == "parent: 3\nchild: 1\nparent: 3\n"
 
 
+def test_the_oldest_waiter_of_a_child_is_its_own_though_its_parent_waited_at_the_fork(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+import quorlock.metrics
+quorlock.metrics.enable()
+def oldest():
+    name = "quorlock_oldest_waiter_start_time_seconds "
+    return float(quorlock.metrics.text().split("\\n" + name)[1].split()[0])
+def wait_for(name):
+    waits = q.lock(name, wait=None).acquire
+    threading.Thread(target=waits, daemon=True).start()
+    ends = time.monotonic() + 20
+    while oldest() <= begun and time.monotonic() < ends: time.sleep(.01)
+q, begun = connect(), 0
+held = q.lock("held by the parent").acquire()
+wait_for("held by the parent")
+of_parent = begun = oldest()
+child = os.fork()
+if child == 0:
+    q.health()  # connects
+    print(oldest())
+    wait_for("held by the parent")
+    print(oldest() > of_parent)
+    sys.stdout.flush()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(oldest() == of_parent)
+held.release()
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "0.0\nTrue\nTrue\n"
+
+
 def test_without_metrics_nothing_is_counted(nodes: Servers) -> None:
     ended = run(
         nodes, 'q = connect()\nwith q.lock("uncounted"): pass\nfrom quorlock import metrics; print(metrics.text())'

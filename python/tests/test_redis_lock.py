@@ -246,3 +246,9 @@ def test_a_blocking_timeout_without_an_end_is_refused_by_its_name(q: quorlock.Co
     for timeout in [math.inf, math.nan]:
         with pytest.raises(quorlock.ConfigError, match="^blocking_timeout=(inf|nan): "):
             Lock(q, "refused").acquire(blocking_timeout=timeout)
+
+
+def test_a_lock_that_is_never_released_is_no_cool_down(q: quorlock.Coordinator) -> None:
+    with pytest.warns(ResourceWarning, match="`mail` was dropped"):
+        assert Lock(q, "mail", timeout=20).acquire(blocking=False)
+    q.lock("mail", wait=10).acquire().release()

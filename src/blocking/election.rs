@@ -130,7 +130,7 @@ impl Election {
 
 /// A held leadership, as [`crate::Leadership`]. It is a [`Lease`]; dropping it resigns in the background.
 #[derive(Debug)]
-#[must_use = "dropping the leadership resigns immediately"]
+#[must_use = "dropping the leadership resigns immediately: bind it to a name such as `_leadership`, since `let _ =` drops it, too"]
 pub struct Leadership {
     lease: Lease,
 }

@@ -15,7 +15,7 @@ use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 /// program that ends right after that may be gone before the nodes have received it:
 /// [`release`](Lease::release) waits, and so does [`Coordinator::close`](super::Coordinator::close).
 #[derive(Debug)]
-#[must_use = "dropping the lease releases the lock immediately"]
+#[must_use = "dropping the lease releases the lock immediately: bind it to a name such as `_lease`, since `let _ =` drops it, too"]
 pub struct Lease<K = Single, F = Fenced> {
     held: crate::Lease<K, F>,
     background: Background,

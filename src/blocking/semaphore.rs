@@ -34,7 +34,7 @@ pub struct Semaphore<F = Fenced> {
 
 /// A held permit of a semaphore, as [`crate::Permit`]. It is a [`Lease`] with a number.
 #[derive(Debug)]
-#[must_use = "dropping the permit releases it immediately"]
+#[must_use = "dropping the permit releases it immediately: bind it to a name such as `_permit`, since `let _ =` drops it, too"]
 pub struct Permit<F = Fenced> {
     number: usize,
     lease: Lease<Single, F>,

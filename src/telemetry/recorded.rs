@@ -71,14 +71,15 @@ type Asking = Mutex<BTreeMap<u64, usize>>;
 
 /// Returns those of a class, which all coordinators with one recorder share: the gauge of the oldest is set, not added to.
 fn asking(class: &str) -> Arc<Asking> {
-    /// The address of a recorder, and a class.
-    type Shared = (usize, Box<str>);
+    /// A process, the address of a recorder, and a class. A forked child has the addresses of its parent, of whose threads
+    /// one may have held the mutex of a list, or be in it.
+    type Shared = (u32, usize, Box<str>);
     static ALL: Mutex<BTreeMap<Shared, Weak<Asking>>> = Mutex::new(BTreeMap::new());
 
     let recorder = metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).cast::<()>().addr());
     let mut all = ALL.lock();
     all.retain(|_, asking| asking.strong_count() > 0);
-    let entry = all.entry((recorder, class.into())).or_default();
+    let entry = all.entry((std::process::id(), recorder, class.into())).or_default();
     entry.upgrade().unwrap_or_else(|| {
         let new = Arc::default();
         *entry = Arc::downgrade(&new);
