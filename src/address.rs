@@ -343,6 +343,12 @@ fn encoded(path: &str) -> String {
     shown
 }
 
+/// What is said of a list in place of an address.
+pub(crate) const LIST: (&str, &str) = (
+    "is a list",
+    "give each address by itself, as `Kinds::split` does it, and write a comma within one as %2C",
+);
+
 /// The error of [`Address::parse`]. Never contains the address itself, which may contain a password.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

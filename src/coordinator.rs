@@ -99,11 +99,16 @@ impl Coordinator {
     ///
     /// Takes some forty round trips, and at most a minute, or thirty times the connect timeout if that is set. Changes
     /// nothing but a free key `quorlock-doctor-…` under the coordinator's key prefix and its siblings, which are
-    /// deleted again; if a node is lost meanwhile they expire, the counter of fencing tokens within five minutes.
+    /// deleted again, or expire if a node is lost meanwhile. The counter of fencing tokens stays, as that of every lock:
+    /// on Redis one for each of 16,384 hash slots, which all locks of the slot share.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the check-up; its keys expire.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn doctor(&self) -> Report {
         let nodes = self.engine.nodes.iter().map(|node| {
             // A key for each node: two addresses may lead to the same server.
@@ -192,13 +197,18 @@ impl Coordinator {
         self.engine.timing(ttl)
     }
 
-    /// Ends and releases every lease, refuses new ones, and waits until all nodes have confirmed, for at most
-    /// `timeout`. What is not confirmed by then expires with its TTL. [`Lease::lost`](crate::Lease::lost) returns for
-    /// each lease.
+    /// Ends and releases every lease, refuses new ones, and waits until all nodes have confirmed, also what leases
+    /// dropped just before have sent, for at most `timeout`. What is not confirmed by then expires with its TTL.
+    /// [`Lease::lost`](crate::Lease::lost) returns for each lease. A program that ends without it, and without
+    /// [`Lease::release`](crate::Lease::release), may leave its locks taken for their TTL.
     ///
     /// # Cancel safety
     ///
     /// The closing continues when the future is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn close(&self, timeout: Duration) {
         self.engine.closing.cancel();
         self.engine.nodes.timers.fire_all();

@@ -175,7 +175,8 @@ impl Election {
 
 /// A held leadership. It is a [`Lease`], renewed in the background, and lost when that fails.
 ///
-/// Dropping it resigns in the background. It cannot be cloned: [`watch`](Lease::watch) returns a view that
+/// Dropping it resigns in the background, which a runtime that ends right after that may not do: as with a [`Lease`],
+/// [`resign`](Leadership::resign) waits. It cannot be cloned: [`watch`](Lease::watch) returns a view that
 /// cannot resign.
 #[derive(Debug)]
 #[must_use = "dropping the leadership resigns immediately: bind it to a name such as `_leadership`, since `let _ =` drops it, too"]

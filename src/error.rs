@@ -94,9 +94,7 @@ pub enum ConfigError {
         factor: f64,
     },
     /// A TTL of which nothing would be left for the holder.
-    #[error(
-        "a TTL of {:?} is too short: the node timeout and the drift allowance leave no validity; use {:?} or more", .ttl, .least
-    )]
+    #[error("{}", too_short(*.ttl, *.least))]
     TtlTooShort {
         /// The TTL that was asked for.
         ttl: Duration,
@@ -280,14 +278,33 @@ pub enum ConfigError {
     },
 }
 
+/// Below this the milliseconds that Redis rounds to are too large a share of a TTL.
+pub(crate) const LEAST_TTL: Duration = Duration::from_millis(20);
+/// The TTL must be this many times the node timeout, so that a hung node costs a small share of it.
+pub(crate) const TIMEOUTS_IN_A_TTL: u32 = 10;
+
+fn too_short(ttl: Duration, least: Duration) -> String {
+    if least > LEAST_TTL {
+        let timeout = least / TIMEOUTS_IN_A_TTL;
+        format!(
+            "a node timeout of {timeout:?} needs a TTL and a max_ttl of {least:?} or more, and the TTL is {ttl:?}: make \
+             them longer, or the node timeout shorter"
+        )
+    } else {
+        format!("a TTL of {ttl:?} is too short: use a TTL and a max_ttl of {least:?} or more")
+    }
+}
+
 /// What to do where a node lacks a capability.
 fn instead_of(capability: Capability) -> &'static str {
     match capability {
         Capability::Shared => "leave out `shared`, or use nodes that do",
         Capability::Several => "lock one resource after the other, or use nodes that do",
-        Capability::Queue | Capability::Transfer | Capability::Offer | Capability::Log | _ => {
-            "use nodes that do"
+        Capability::Transfer => {
+            "without it the lock cannot stay taken after the work: leave out --at-least and --once-per (in a program \
+             `retain` and `every`), or use nodes that do"
         }
+        Capability::Queue | Capability::Offer | Capability::Log | _ => "use nodes that do",
     }
 }
 
@@ -581,7 +598,7 @@ pub enum RenewError {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetainError {
-    /// The lease was over before.
+    /// The lease was over before, or the nodes had lost the key by then.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// No quorum confirmed it while the lease was valid: others may acquire the lock before the time is up.

@@ -32,7 +32,9 @@ pub(crate) const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 
 /// work that is paused past its end, nor a write that is already in flight then.
 ///
 /// Dropping a lease releases the lock in the background, which `let _ = lock.acquire().await?` does on its line: bind it to
-/// a name, such as `_lease`. [`release`](Lease::release) does the same and says whether the lease was valid until then.
+/// a name, such as `_lease`. [`release`](Lease::release) does the same and says whether the lease was valid until then. A
+/// runtime that ends right after the drop, as at the end of `main`, may have sent nothing: the lock then stays taken for the
+/// rest of the TTL. `release` waits, and so does [`Coordinator::close`](crate::Coordinator::close).
 #[must_use = "dropping the lease releases the lock immediately: bind it to a name such as `_lease`, since `let _ =` drops it, too"]
 pub struct Lease<K = Single, F = Fenced> {
     watch: LeaseWatch<F>,
@@ -181,7 +183,8 @@ impl<K, F> Lease<K, F> {
     /// [`Lost`] when the lease was over before, or when so many nodes no longer had its key that another client may
     /// have held the lock: the key was deleted there, or revoked. There is nothing to release then, and the work done
     /// under it may not have been protected. Without fencing, a caller of this process that takes the lock over asks no
-    /// node, so this is not seen then.
+    /// node, so this is not seen then. The error alone says so: for [`watch`](Lease::watch) and its listeners the lease ended
+    /// when it was released.
     ///
     /// # Cancel safety
     ///
@@ -298,7 +301,9 @@ impl<F> Lease<Single, F> {
     ///
     /// # Errors
     ///
-    /// [`RetainError::Lost`] when the lease was over before, and the lock is not kept.
+    /// [`RetainError::Lost`] when the lease was over before, and the lock is not kept; also when the answers show that
+    /// the nodes had lost the key before, so that another client may have held the lock: it then stays taken where a
+    /// quorum has stored the new token.
     /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked repeatedly until the end
     /// of the lease: others may get the lock early. [`RetainError::Unsupported`] for a lease that is
     /// [shared](crate::Lock::shared) or held more than once by its [owner](crate::Owner), for a longer time than ten

@@ -96,7 +96,8 @@
 //! Waiting does not poll: nodes notify waiters of a release, whichever program released. Tasks of one process are
 //! served in the order in which they called and put the load of one waiter on the nodes, however many they are.
 //! Processes wait in a queue on one node, and a release wakes the first of them. An [`Owner`]
-//! ([`Lock::owner`]) can acquire a lock again while it holds it. Dropping a lease releases it in the background.
+//! ([`Lock::owner`]) can acquire a lock again while it holds it. Dropping a lease releases it in the background; a
+//! runtime that ends right after that may send nothing, so end a program with [`Lease::release`] or [`Coordinator::close`].
 //!
 //! *Unavailable* is not *held*: [`AcquireError::Contended`] means that another client holds the lock,
 //! [`AcquireError::Unavailable`] that the answer is unknown, and says for each node why.

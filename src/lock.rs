@@ -18,6 +18,7 @@ use crate::engine::wait::{Handoff, Wait};
 use crate::error::{AcquireError, ConfigError, Lost};
 pub use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::lease::{Lease, LeaseWatch, why_not_retained};
+use crate::node::Capability;
 pub use crate::node::{QueueListing, QueuedWaiter};
 use crate::runtime::tasks::Registry;
 use acquire::Got;
@@ -190,10 +191,14 @@ impl<F> Lock<Single, F> {
     ///
     /// # Errors
     ///
-    /// As there, and [`NoRetention`](ConfigError::NoRetention) for a [shared](Lock::shared) lock, for a longer time than
-    /// ten years, and where a node cannot [replace a token](crate::node::Capability::Transfer).
+    /// As there, [`NoRetention`](ConfigError::NoRetention) for a [shared](Lock::shared) lock and for a longer time than
+    /// ten years, and [`Unsupported`](ConfigError::Unsupported) where a node cannot
+    /// [replace a token](crate::node::Capability::Transfer).
     pub fn validate_retention(&self, time: Duration) -> Result<(), ConfigError> {
         self.validate()?;
+        if let Some(node) = self.engine.nodes.without(Capability::Transfer) {
+            return Err(ConfigError::Unsupported { node, capability: Capability::Transfer });
+        }
         match why_not_retained(self.options.mode, self.engine.nodes.capabilities, time) {
             Some(reason) => Err(ConfigError::NoRetention { reason }),
             None => Ok(()),
@@ -311,7 +316,8 @@ impl<K, F> Lock<K, F> {
         self
     }
 
-    /// Checks name and options, as each call that acquires does before it sends anything.
+    /// Checks name and options, as each call that acquires does before it sends anything. Whether there is an
+    /// [owner](Lock::reentrant) is known only there.
     ///
     /// # Errors
     ///
@@ -472,9 +478,9 @@ impl<K, F> Lock<K, F> {
     /// Asks all nodes which processes wait for the lock in a queue, and lists them in the order in which
     /// they come, at most a hundred.
     ///
-    /// Readers, clients that wait for several locks and clients that wait for a permit of a semaphore have
-    /// no place in a queue and are not listed. A process that was killed may be listed for another six
-    /// seconds. Where no node that keeps a queue answers, the list is empty and says that there may be
+    /// Readers and clients that wait for this lock together with others are among them. A client that waits for a
+    /// permit of a semaphore waits in the queue of one of its slots: `NAME#0` for the first. A process that was
+    /// killed may be listed for another six seconds. Where no node that keeps a queue answers, the list is empty and says that there may be
     /// [more](QueueListing::has_more).
     ///
     /// # Errors

@@ -146,7 +146,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// that a node supports.
     ///
     /// The library never sends a request that the node does not support: a lock that needs it is refused when
-    /// it is created, naming the node, or works without it. A node that wraps another one forwards this.
+    /// it is acquired or validated, naming the node, or works without it. A node that wraps another one forwards this.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }

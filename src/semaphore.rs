@@ -73,7 +73,8 @@ pub struct Semaphore<F = Fenced> {
 /// The fencing token orders the holders of *this* number: the guarded resource compares it with those that
 /// came with the same number, and with no others.
 ///
-/// Dropping the permit releases it in the background.
+/// Dropping the permit releases it in the background, which a runtime that ends right after that may not do: as with a
+/// [`Lease`], [`release`](Permit::release) waits.
 #[derive(Debug)]
 #[must_use = "dropping the permit releases it immediately: bind it to a name such as `_permit`, since `let _ =` drops it, too"]
 pub struct Permit<F = Fenced> {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use url::{Host, ParseError, Url};
 
-use super::{Address, AddressError, Endpoint};
+use super::{Address, AddressError, Endpoint, LIST};
 
 mod sentinel;
 
@@ -81,8 +81,13 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     };
     // A password with a slash in it looks like a host and a path.
     let (_, rest) = text.split_once("://").unwrap_or(("", text));
-    if rest.split_once(['/', '?', '#']).is_some_and(|(_, behind)| behind.contains('@')) {
+    let (host, behind) = rest.split_once(['/', '?', '#']).unwrap_or((rest, ""));
+    if behind.contains('@') {
         return Err(malformed(bare, "has an `@` after its host", ENCODE));
+    }
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    if host.contains(',') || behind.contains(',') {
+        return Err(malformed(bare, LIST.0, LIST.1));
     }
     let url = Url::parse(text).map_err(|error| unreadable(bare, error))?;
     let endpoint = endpoint_in(&url, scheme, DEFAULT_PORT, bare)?;

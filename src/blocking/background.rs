@@ -81,7 +81,7 @@ impl Background {
 
     /// As [`run`](Background::run), and calls `check` about once in `every` while it waits. An error of `check` is
     /// returned immediately, and drops `work`, as when a signal ends a wait. A wait that goes on keeps its place in the
-    /// queue.
+    /// queue. Work that is woken more often than that is checked no less.
     ///
     /// # Errors
     ///
@@ -96,7 +96,9 @@ impl Background {
         let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(true) });
         let waker = Waker::from(parked.clone());
         let _runtime = self.thread.enter();
+        let mut checked = self.clock.now();
         loop {
+            let mut is_due = false;
             if parked.woken.swap(false, Ordering::Acquire) {
                 if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return Ok(output);
@@ -104,9 +106,12 @@ impl Background {
             } else {
                 // Also after a time that it did not wait: the next check is soon enough.
                 thread::park_timeout(every);
-                if !parked.woken.load(Ordering::Acquire) {
-                    check()?;
-                }
+                is_due = !parked.woken.load(Ordering::Acquire);
+            }
+            let now = self.clock.now();
+            if is_due || now.since(checked) >= every {
+                check()?;
+                checked = now;
             }
         }
     }
@@ -147,9 +152,13 @@ impl Wake for Parked {
     }
 }
 
-/// The runtime runs on its one thread until the process ends.
+/// The runtime runs on its one thread until the process ends. No number of listeners that block keeps others waiting.
 fn start() -> std::io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().thread_name("quorlock listener").build()?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_name("quorlock listener")
+        .max_blocking_threads(usize::MAX)
+        .build()?;
     let handle = runtime.handle().clone();
     thread::Builder::new().name("quorlock".to_owned()).spawn(move || runtime.block_on(pending::<()>()))?;
     Ok(handle)

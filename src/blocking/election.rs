@@ -128,7 +128,8 @@ impl Election {
     }
 }
 
-/// A held leadership, as [`crate::Leadership`]. It is a [`Lease`]; dropping it resigns in the background.
+/// A held leadership, as [`crate::Leadership`]. It is a [`Lease`]; dropping it resigns in the background, which a program
+/// that ends right after that may not do: [`resign`](Leadership::resign) waits.
 #[derive(Debug)]
 #[must_use = "dropping the leadership resigns immediately: bind it to a name such as `_leadership`, since `let _ =` drops it, too"]
 pub struct Leadership {

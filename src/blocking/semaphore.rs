@@ -32,7 +32,8 @@ pub struct Semaphore<F = Fenced> {
     background: Background,
 }
 
-/// A held permit of a semaphore, as [`crate::Permit`]. It is a [`Lease`] with a number.
+/// A held permit of a semaphore, as [`crate::Permit`]. It is a [`Lease`] with a number: what is said there of dropping
+/// it at the end of a program holds here, too.
 #[derive(Debug)]
 #[must_use = "dropping the permit releases it immediately: bind it to a name such as `_permit`, since `let _ =` drops it, too"]
 pub struct Permit<F = Fenced> {

@@ -15,7 +15,7 @@ use crate::engine::context::{EngineContext, context};
 use crate::engine::offer_inbox::{Inbox, Offers, Time};
 use crate::engine::options::{Options, check_label};
 use crate::engine::queue::{HintSink, WaitQueues};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, LEAST_TTL, TIMEOUTS_IN_A_TTL};
 use crate::lease::TEN_YEARS;
 use crate::node::lists::NodeLists;
 use crate::node::max_ttls::MaxTtls;
@@ -110,10 +110,6 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const LONGEST_INTRODUCTION: Duration = Duration::from_secs(10);
 /// No deployment needs more, and every round asks all of them.
 const MAX_NODES: usize = 31;
-/// Below this the milliseconds that Redis rounds to are too large a share of a TTL.
-const LEAST_TTL: Duration = Duration::from_millis(20);
-/// The TTL must be this many times the node timeout, so that a hung node costs a small share of it.
-const TIMEOUTS_IN_A_TTL: u32 = 10;
 
 impl Builder {
     /// Adds Redis or Valkey servers: `redis://[user[:password]@]host[:port][/db]`, `rediss://` with
@@ -132,7 +128,8 @@ impl Builder {
     /// [`ClusterAddress`](crate::redis::ClusterAddress). `docs/topologies.md` has what happens to a lock in each
     /// case.
     ///
-    /// Nodes of other [kinds](Builder::kind) can be among them.
+    /// Nodes of other [kinds](Builder::kind) can be among them. Each text is one address:
+    /// [`Kinds::split`](crate::node::Kinds::split) makes them of a list with commas, such as a variable has.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
         self.urls.extend(urls.into_iter().map(|url| HiddenUrl(url.as_ref().to_owned())));
         self
@@ -427,6 +424,9 @@ impl Builder {
     fn check(&self, max_ttl: Duration) -> Result<(), ConfigError> {
         if max_ttl > TEN_YEARS {
             return Err(ConfigError::MaxTtlTooLong { max_ttl, most: TEN_YEARS });
+        }
+        if max_ttl < LEAST_TTL {
+            return Err(ConfigError::TtlTooShort { ttl: max_ttl, least: LEAST_TTL });
         }
         if self.seams.connect_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the connect timeout" });

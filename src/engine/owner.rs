@@ -13,7 +13,8 @@ use crate::runtime::Mutex;
 /// The count is kept in the client, not on the nodes, where an increment that reaches only some of
 /// them would make them disagree (rule I-19). Acquiring a lock again costs no request: the inner
 /// lease shares token, deadline and loss with the outer one, whose validity is checked. Releasing
-/// the last lease releases the lock.
+/// the last lease releases the lock. The options of the first lease are those of all: `max_hold`, `shared` or a TTL of
+/// a lock that is acquired again have no effect.
 ///
 /// An owner is neither a thread nor a task: clone it to pass it along, or use [`Owner::scope`]. Two
 /// tasks with the same owner do not exclude each other.
@@ -28,7 +29,7 @@ use crate::runtime::Mutex;
 /// let me = Owner::new();
 /// let lock = coordinator.lock("orders/42").owner(&me);
 /// let outer = lock.acquire().await?;
-/// let inner = lock.acquire().await?; // would wait forever without an owner
+/// let inner = lock.acquire().await?; // without an owner it would wait for `outer` until it gave up
 /// inner.release().await?;
 /// outer.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

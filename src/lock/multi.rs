@@ -16,8 +16,8 @@ use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
 /// A lock of several resources, acquired as one: see
 /// [`Coordinator::lock_all`](crate::Coordinator::lock_all).
 ///
-/// It has the options and calls of a [`Lock`], but for `engine`, `handoff`, and on its lease `downgrade`
-/// and `retain`, which do not work on several resources.
+/// It has the options and calls of a [`Lock`], but for `shared`, `handoff`, `until_free`, `log` and
+/// `validate_retention`, and on its lease `downgrade` and `retain`, which do not work on several resources.
 ///
 /// ```compile_fail,E0599
 /// # let coordinator = quorlock::Coordinator::builder().nodes(["a", "b", "c"]).build().unwrap();

@@ -3,7 +3,47 @@
 use std::sync::Arc;
 
 use super::{NodeAddress, NodeKind};
-use crate::address::AddressError;
+use crate::address::{AddressError, LIST};
+
+const UNQUOTE: &str = "leave the quotation marks out: a file of variables, as Docker reads it, has none";
+
+/// The schemes of the kinds that are crates of their own, and how a program adds them.
+const CRATES: [(&[&str], &str); 6] = [
+    (
+        &["postgres", "postgresql"],
+        "add `.kind(PostgresKind::new())` of the crate quorlock-postgres, or `.kinds(quorlock_kinds::all())`",
+    ),
+    (
+        &["mysql", "mariadb"],
+        "add `.kind(MysqlKind::new())` of the crate quorlock-mysql, or `.kinds(quorlock_kinds::all())`",
+    ),
+    (
+        &["sqlite"],
+        "add `.kind(SqliteKind::new())` of the crate quorlock-sqlite, or `.kinds(quorlock_kinds::all())`",
+    ),
+    (
+        &["etcd", "etcds"],
+        "add `.kind(EtcdKind::new())` of the crate quorlock-etcd, or `.kinds(quorlock_kinds::all())`",
+    ),
+    (
+        &["zookeeper", "zookeepers"],
+        "add `.kind(ZooKeeperKind::new())` of the crate quorlock-zookeeper, or `.kinds(quorlock_kinds::all())`",
+    ),
+    (
+        &["exec"],
+        "add `.kind(ExecKind::new())` of the crate quorlock-exec, or `.kinds(quorlock_kinds::all())`",
+    ),
+];
+
+/// What stands before `://`, or before a `:` that no port is behind: with one it is a host.
+fn scheme_of(url: &str) -> Option<&str> {
+    if let Some((scheme, _)) = url.split_once("://") {
+        return Some(scheme);
+    }
+    let (scheme, rest) = url.split_once(':')?;
+    let is_port = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    (!is_port).then_some(scheme)
+}
 
 /// The kinds of node that URLs can name: Redis and Valkey, and those that the program adds.
 ///
@@ -68,8 +108,22 @@ impl Kinds {
 
     /// The address, and which of the kinds it is of.
     pub(crate) fn parse(&self, url: &str) -> Result<(usize, Box<dyn NodeAddress>), AddressError> {
+        let url = url.trim();
+        if url.starts_with(['"', '\'']) {
+            return Err(AddressError::malformed("…", "begins with a quotation mark", UNQUOTE));
+        }
+        if self.split(url).is_ok_and(|urls| urls.iter().skip(1).any(|url| self.begins_a_url(url))) {
+            return Err(AddressError::malformed("…", LIST.0, LIST.1));
+        }
+        if let Some(scheme) = scheme_of(url)
+            && self.with_scheme(scheme).is_none()
+            && let Some((_, cure)) = CRATES.iter().find(|(schemes, _)| schemes.contains(&scheme))
+        {
+            let problem = "is of a kind that this program has not added";
+            return Err(AddressError::malformed(format!("{scheme}:"), problem, cure));
+        }
         let (index, kind) = self.of(url).ok_or_else(|| AddressError::scheme(self.schemes()))?;
-        Ok((index, kind.parse(url.trim())?))
+        Ok((index, kind.parse(url)?))
     }
 
     /// A scheme that two of the kinds claim.
@@ -102,11 +156,9 @@ impl Kinds {
         self.kinds().find(|(_, kind)| kind.schemes().iter().any(|known| known.eq_ignore_ascii_case(scheme)))
     }
 
-    /// The kind whose scheme stands before a `:` without `//`. A port behind it makes it a host.
+    /// The kind whose scheme stands before a `:` without `//`.
     fn named_by(&self, url: &str) -> Option<(usize, &dyn NodeKind)> {
-        let (scheme, rest) = url.split_once(':')?;
-        let port = rest.bytes().all(|byte| byte.is_ascii_digit());
-        if port { None } else { self.with_scheme(scheme) }
+        self.with_scheme(scheme_of(url)?)
     }
 
     fn begins_a_url(&self, piece: &str) -> bool {

@@ -224,7 +224,7 @@ impl Table {
             | Request::WriteBack { .. } => {
                 let words = format!(
                     "the table `{}` of ShedLock has no counter of fencing tokens: turn fencing off, by `--fencing \
-                     off` or `Lock::unfenced`",
+                     off` or `Lock::unfenced`; an election cannot do without them, and needs nodes of another kind",
                     self.name
                 );
                 return Err(failed(NodeErrorKind::Unsupported, words));

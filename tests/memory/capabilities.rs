@@ -43,7 +43,10 @@ async fn an_operation_one_node_lacks_is_refused_by_name() {
     assert_eq!(refusal(client.lock("r").shared()).await, ("node-1".into(), Capability::Shared));
     assert_eq!(refusal(client.lock_all(["r", "s"])).await, ("node-1".into(), Capability::Several));
     let refused = client.lock("r").validate_retention(TTL).unwrap_err();
-    assert!(matches!(refused, ConfigError::NoRetention { reason } if reason.contains("token")), "{refused}");
+    assert_eq!(refused, ConfigError::Unsupported { node: "node-1".into(), capability: Capability::Transfer });
+    let cure =
+        "leave out --at-least and --once-per (in a program `retain` and `every`), or use nodes that do";
+    assert!(refused.to_string().ends_with(cure), "{refused}");
     assert!(client.semaphore("s", 2).validate_retention(TTL).is_err());
     assert_eq!(bench.nodes[1].requests().total(), 0);
     let lease = client.lock("r").acquire().await.unwrap();

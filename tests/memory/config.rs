@@ -67,9 +67,15 @@ fn a_ttl_that_leaves_nothing_to_hold() {
         refusal(with_nodes().node_timeout(Duration::from_millis(200)).ttl(Duration::from_millis(500)));
     assert_eq!(
         refused,
-        "a TTL of 500ms is too short: the node timeout and the drift allowance leave no validity; use 2s \
-         or more"
+        "a node timeout of 200ms needs a TTL and a max_ttl of 2s or more, and the TTL is 500ms: make them longer, or the \
+         node timeout shorter"
     );
+    let refused = refusal(with_nodes().node_timeout(Duration::from_secs(4)));
+    assert!(refused.contains("needs a TTL and a max_ttl of 40s or more, and the TTL is 30s"), "{refused}");
+    let too_short = "a TTL of 10ms is too short: use a TTL and a max_ttl of 20ms or more";
+    let least = Duration::from_millis(10);
+    assert_eq!(refusal(with_nodes().max_ttl(least)), too_short);
+    assert_eq!(refusal(with_nodes().max_ttl(least).ttl(Duration::from_secs(1))), too_short);
 }
 
 #[test]

@@ -248,12 +248,26 @@ async fn a_lease_ended_in_any_way_leaves_no_gauge_up() {
     counted.at_rest();
 }
 
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Released,
+    Dropped,
+    Retained,
+}
+
 /// A hold that is too short for a renewal: nothing else notices.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_its_release_finds_lost_is_counted_once() {
     let counted = Counted::new(3);
-    for (already, (is_dropped, has_waiter)) in
-        [(false, false), (true, false), (false, true), (true, true)].into_iter().enumerate()
+    for (already, (end, has_waiter)) in [
+        (End::Released, false),
+        (End::Dropped, false),
+        (End::Released, true),
+        (End::Dropped, true),
+        (End::Retained, false),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let already = u32::try_from(already).unwrap();
         let lease = counted.lock().acquire().await.unwrap();
@@ -266,14 +280,14 @@ async fn a_lease_that_its_release_finds_lost_is_counted_once() {
             node.flush();
             node.set_data("r", "theirs", quorlock::node::Expiry::In(LATE));
         }
-        if is_dropped {
-            drop(lease);
-        } else {
-            lease.release().await.unwrap_err();
+        match end {
+            End::Dropped => drop(lease),
+            End::Released => drop(lease.release().await.unwrap_err()),
+            End::Retained => drop(lease.retain(LATE, "").await.unwrap_err()),
         }
         counted.bench.pass(LATE * 2).await;
         let lost = counted.sample("quorlock_lost_total{reason=\"quorum_lost\"}");
-        assert_eq!(lost, f64::from(already + 1), "dropped: {is_dropped}, a waiter: {has_waiter}");
+        assert_eq!(lost, f64::from(already + 1), "{end:?}, a waiter: {has_waiter}");
         if let Some(waiter) = waiter {
             counted.bench.pass(TTL).await;
             waiter.await.unwrap().unwrap().release().await.unwrap();

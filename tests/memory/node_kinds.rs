@@ -136,6 +136,44 @@ fn a_scheme_needs_no_slashes_and_a_port_means_a_host() {
 }
 
 #[test]
+fn a_list_in_place_of_an_address_is_refused_as_such() {
+    for list in [
+        "a,b,c",
+        "redis://u:hunter2@a,b,c",
+        "redis://a,redis://b,redis://c",
+        "redis://a:6379,b:6379",
+        "redis://u:hunter2@a,redis://u:hunter2@b",
+        "redis://a/0,redis://b/1",
+        "redis://a/0,b/1",
+        "redis://a?layout=redisson,redis://b",
+        "redis+sentinel://s1,s2/m,redis://a",
+        "toy://a,b/x,toy://c/y",
+        "toy:a/x,toy:b/y",
+    ] {
+        let error = with_toys().nodes([list]).build().unwrap_err().to_string();
+        assert!(error.contains("is a list; give each address by itself"), "{list}: {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    // Commas of one address.
+    for url in ["redis://an,na:Qq7,Zz9@a", "redis+sentinel://s1,s2/m", "toy://a,b/x", "unix:///run/a,b.sock"]
+    {
+        with_toys().nodes([url]).build().unwrap();
+    }
+    for quoted in ["\"redis://:hunter2@a\"", "'a,b'"] {
+        let error = with_toys().nodes([quoted]).build().unwrap_err().to_string();
+        assert!(error.contains("begins with a quotation mark") && !error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn a_scheme_with_nothing_behind_is_no_host() {
+    for url in ["toy:", "TOY:"] {
+        let error = with_toys().nodes([url]).build().unwrap_err().to_string();
+        assert!(error.contains("has no name"), "{error}");
+    }
+}
+
+#[test]
 fn a_malformed_list_is_refused_without_its_password() {
     let cuts = [
         ("redis://anna:Qq7Zz9,more@a", AddressError::CutAtComma),

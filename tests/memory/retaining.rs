@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Bench, MS, TTL, VALIDITY, another, bench, bench_with};
-use quorlock::protocol::Token;
+use quorlock::protocol::{HoldEnd, Token};
 use quorlock::{
     ConfigError, LossReason, Owner, Renewal, RestartGuard, RetainError, Wait,
     node::{Expiry, NodeErrorKind},
@@ -166,6 +166,46 @@ async fn r11_a_confirmation_after_the_end_of_the_lease_does_not_count() {
     bench.delay(MS * 15, MS * 15);
     let error = lease.retain(HOUR, "").await.unwrap_err();
     assert!(matches!(error, RetainError::Unconfirmed { .. }), "{error}");
+}
+
+/// A hold that is too short for a renewal: nothing else notices.
+#[tokio::test(start_paused = true)]
+async fn i11_a_retention_says_that_another_client_may_have_held_the_lock() {
+    for (lost, (is_held, is_repeated), expected) in [
+        (2, (false, false), None),
+        (3, (false, false), Some(LossReason::QuorumLost)),
+        (3, (true, false), Some(LossReason::QuorumLost)),
+        (5, (true, false), Some(LossReason::QuorumLost)),
+        (3, (false, true), Some(LossReason::QuorumLost)),
+    ] {
+        let case = format!("{lost} nodes, held: {is_held}, repeated: {is_repeated}");
+        let bench = bench(5);
+        let client = another(&bench.clock, &bench.nodes, |builder| builder.log(10));
+        let lease = client.lock("r").acquire().await.unwrap();
+        bench.settle().await;
+        for node in bench.nodes.iter().take(lost) {
+            node.remove("r");
+            if is_held {
+                node.set_data("r", "theirs", Expiry::In(HOUR));
+            }
+        }
+        if is_repeated {
+            bench.nodes.iter().skip(2).for_each(|node| node.fail(NodeErrorKind::Busy, "down"));
+        }
+        let retaining = tokio::spawn(lease.retain(HOUR, ""));
+        bench.pass(MS * 20).await;
+        bench.nodes.iter().for_each(MemoryNode::recover);
+        bench.pass(TTL / 4).await;
+        let reason = match retaining.await.unwrap() {
+            Ok(()) => None,
+            Err(RetainError::Lost(lost)) => Some(lost.reason),
+            Err(error) => panic!("{case}: {error}"),
+        };
+        assert_eq!(reason, expected, "{case}");
+        let ends = client.lock("r").log().await.unwrap().holds;
+        let how = if reason.is_some() { HoldEnd::QuorumLost } else { HoldEnd::Retained };
+        assert_eq!(ends.last().map(|hold| hold.hold.end), Some(how), "{case}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

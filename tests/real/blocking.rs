@@ -4,14 +4,16 @@ mod outage;
 mod watching;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, RwLock, mpsc};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::blocking::{Coordinator, DowngradeError, Lock};
+use quorlock::blocking::{Background, Coordinator, DowngradeError, Lock};
 use quorlock::{
     AcquireError, Builder, ConfigError, LossReason, Owner, PermitError, RenewError, Renewal, RestartGuard,
     Wait, WithError, election::Observed, protocol::Mode,
@@ -119,6 +121,42 @@ fn a_thread_may_block_until_the_lease_is_lost() {
     });
     assert_eq!(hears.recv_timeout(patience()), Ok(LossReason::MaxHold));
     assert!(lease.check().is_err());
+}
+
+#[test]
+fn each_of_many_listeners_is_called_while_others_block() {
+    const LISTENERS: usize = 600;
+    let bench = bench();
+    let lease = bench.lock().acquire().unwrap();
+    let (news, hears) = mpsc::channel();
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().unwrap();
+    for _ in 0..LISTENERS {
+        let (news, gate) = (news.clone(), gate.clone());
+        lease.on_lost(move |lost| {
+            news.send(lost.reason).unwrap();
+            drop(gate.read().unwrap());
+        });
+    }
+    lease.release().unwrap();
+    for called in 0..LISTENERS {
+        assert_eq!(hears.recv_timeout(patience()), Ok(LossReason::Released), "{called} were called");
+    }
+    drop(closed);
+}
+
+#[test]
+fn work_that_is_woken_all_the_time_is_checked_all_the_same() {
+    let coordinator = Builder::default().custom_nodes(memory_nodes(3)).build().unwrap();
+    let background = Background::beside(&coordinator).unwrap();
+    let mut polls = 0_u32;
+    let busy = poll_fn(|context| {
+        polls += 1;
+        context.waker().wake_by_ref();
+        if polls < 20_000_000 { Poll::Pending } else { Poll::Ready(()) }
+    });
+    let ended = background.run_checking(Duration::from_millis(1), || Err("checked"), busy);
+    assert_eq!(ended, Err("checked"));
 }
 
 #[test]

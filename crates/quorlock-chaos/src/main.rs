@@ -154,7 +154,12 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
     if several || all.outcomes.is_empty() || args.quiet {
         print!("{}", summary::overview(&all.outcomes, &all.skipped));
     }
-    let written = write_files(&all.outcomes, args.json.as_deref(), args.html.as_deref());
+    // Files of an earlier run stay where this one has not come to anything.
+    let written = if all.outcomes.is_empty() && failure.is_some() {
+        Ok(())
+    } else {
+        write_files(&all.outcomes, args.json.as_deref(), args.html.as_deref())
+    };
     // The outcomes before a failure have been printed and written.
     failure.map_or(written, Err)?;
     Ok(code(&all.outcomes))

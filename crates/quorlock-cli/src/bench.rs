@@ -50,8 +50,8 @@ Examples:
   quorlock bench                                    # the nodes of the configuration
   quorlock bench --duration 10s --tasks 64 --json
 
-The locks have random names, and nothing is left on the nodes. The load is real: with enough tasks,
-as much as the nodes and the network can take.";
+The locks have random names and are removed; their counters of fencing tokens stay, as those of
+every lock. The load is real: with enough tasks, as much as the nodes and the network can take.";
 
 /// Measures, and prints the figures.
 pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
@@ -72,7 +72,7 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
         if shows {
             progress("");
         }
-        // However it ends, nothing is left on the nodes.
+        // However it ends, no lock is left on the nodes.
         coordinator.close(Settings::patience(&coordinator)).await;
         measured
     })?;

@@ -215,6 +215,30 @@ mod tests {
     }
 
     #[test]
+    fn a_program_without_a_kind_is_referred_to_its_crate() {
+        let build = |url: &str| quorlock::Coordinator::builder().nodes([url]).build();
+        for kind in KINDS.iter().filter(|kind| kind.package != "quorlock") {
+            for scheme in kind.schemes {
+                for rest in ["//user:hunter2@host/x", "/x", ""] {
+                    let error = build(&format!("{scheme}:{rest}")).unwrap_err().to_string();
+                    assert!(error.contains(&format!(" of the crate {},", kind.package)), "{error}");
+                    assert!(!error.contains("hunter2"), "{error}");
+                }
+                build(&format!("{scheme}:6379")).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_scheme_with_nothing_behind_is_an_error_of_its_kind() {
+        for scheme in KINDS.iter().flat_map(|kind| kind.schemes) {
+            let url = format!("{scheme}:");
+            let built = quorlock::Coordinator::builder().kinds(all()).nodes([&url]).build();
+            assert!(built.is_err(), "{url}: {:?}", built.ok());
+        }
+    }
+
+    #[test]
     fn a_kind_that_was_left_out_is_refused_with_its_feature() {
         for kind in KINDS.iter().filter(|kind| kind.package != "quorlock") {
             for scheme in kind.schemes {

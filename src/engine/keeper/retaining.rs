@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::Keeper;
+use super::ending::lost_before;
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::Retention;
@@ -12,7 +13,7 @@ use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::machine::{self, Replaced, Retained};
-use quorlock_protocol::{HoldEnd, Token};
+use quorlock_protocol::{HoldEnd, Moment, Token};
 
 impl Keeper {
     /// Replaces the lease's token by one that no process holds (rule R-10), with the request that
@@ -33,13 +34,30 @@ impl Keeper {
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
         let replaced = Replaced::new(self.settle());
-        let (outcome, replaced, round) = self.leave_token(&wanted.note, retention, replaced).await;
+        let (retained, replaced, round) = self.leave_token(&wanted.note, retention, replaced).await;
+        let is_lost = self.was_lost(replaced, &round, end).await;
         self.stop_renewals(replaced, round);
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         self.notify_other_queues();
-        self.log(hold, if outcome.is_ok() { HoldEnd::Retained } else { HoldEnd::Released });
+        let (how, outcome) = match retained {
+            _ if is_lost => (HoldEnd::QuorumLost, Err(lost_before(&self.state, &self.meter).into())),
+            Ok(()) => (HoldEnd::Retained, Ok(())),
+            Err(error) => (HoldEnd::Released, Err(error)),
+        };
+        self.log(hold, how);
         wanted.reply(outcome);
+    }
+
+    /// Whether so many nodes had lost the key before the lock was retained that another client may have held it (rule I-11).
+    async fn was_lost(&self, replaced: Replaced, round: &Round, valid_until: Moment) -> bool {
+        if !round.with(|round, _| replaced.has_lost(round)) {
+            return false;
+        }
+        // Nearly never.
+        round.settled().await;
+        let now = self.engine.now();
+        round.with(|round, nodes| replaced.was_lost(nodes, round, valid_until, now))
     }
 
     /// Leaves a tombstone under the new token on nodes where a renewal may still [arrive](Replaced::may_come_back).
@@ -88,7 +106,7 @@ impl Keeper {
                 }
                 Retained::Again(again) => {
                     round.abandon();
-                    replaced = replaced.repeated(round.key_states());
+                    replaced = round.with(|round, _| replaced.lost_in(round).repeated(round.key_states()));
                     engine.wait_until(again).await;
                 }
             }

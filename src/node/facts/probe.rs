@@ -17,7 +17,7 @@ const ROUND_TRIPS: usize = 5;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ProbeLock {
-    /// With a fencing token, whose counter is deleted afterwards.
+    /// With a fencing token, whose counter stays, as that of every lock.
     Fenced,
     /// Without one, for a store that keeps no counters.
     Unfenced,

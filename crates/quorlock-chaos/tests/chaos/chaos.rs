@@ -279,6 +279,21 @@ fn invalid_input_is_an_error_with_a_hint() {
 }
 
 #[test]
+fn a_run_that_comes_to_nothing_leaves_the_files_of_an_earlier_one() {
+    let folder = folder();
+    let files = ["out.json", "out.html"].map(|name| folder.path().join(name));
+    files.iter().for_each(|path| fs::write(path, "earlier").unwrap());
+    let arguments =
+        ["--scenario", "partition", "--compose", "nowhere", "--json", "out.json", "--html", "out.html"];
+    let ran = chaos(&arguments, folder.path());
+    assert_ne!(ran.status.code(), Some(0), "{}", text(&ran));
+    assert!(text(&ran).contains("use the compose project"), "{}", text(&ran));
+    for path in files {
+        assert_eq!(fs::read_to_string(&path).unwrap(), "earlier", "{path:?}");
+    }
+}
+
+#[test]
 fn without_a_real_server_the_built_in_one_is_used() {
     let folder = folder();
     let run = |scenario: &str| {

@@ -237,7 +237,7 @@ async fn what_cannot_stay_taken_is_refused() {
         (redis, &["--at-least", "36500d"][..], "for ten years at most"),
         (redis, &["--once-per", "36500d"], "for ten years at most"),
         (redis, &["--at-least", "36500d", "--permits", "2"], "for ten years at most"),
-        (zookeeper, &["--at-least", "1h"], "not all of its nodes can replace a lock's token"),
+        (zookeeper, &["--at-least", "1h"], "does not support the transfer of a lock to another token"),
     ] {
         let words = [&["run"], options, &["--nodes"], nodes, &["job", "--", "echo", "ran"]].concat();
         let refused = Quorlock::new(words).end().await.expect(64);

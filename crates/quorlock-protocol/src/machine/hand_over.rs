@@ -24,7 +24,7 @@
 
 use std::time::Duration;
 
-use super::{Deployment, Keep, KeyStates, Round, was_lost};
+use super::{Deployment, Keep, KeyStates, NodeSet, Round, was_lost};
 use crate::node::Vote;
 use crate::renewal::RetryPauses;
 use crate::{KeyState, Moment, Verdict};
@@ -84,13 +84,15 @@ pub fn may_hand_over(keep: &Keep, has_number: bool, next: Successor, (now, end):
 #[derive(Clone, Copy, Debug)]
 pub struct Replaced {
     before: KeyStates,
+    /// The nodes that had lost it when an earlier round asked.
+    lost: NodeSet,
 }
 
 impl Replaced {
     /// Begins with where the old token was `before`.
     #[must_use]
     pub fn new(before: KeyStates) -> Replaced {
-        Replaced { before }
+        Replaced { before, lost: NodeSet::default() }
     }
 
     /// Returns where the old token was before it was replaced.
@@ -102,18 +104,24 @@ impl Replaced {
     /// Whether a node had lost the old token, as far as the nodes have answered.
     #[must_use]
     pub fn has_lost(self, round: &Round) -> bool {
-        self.count_lost(round) > 0
+        !self.lost_in(round).lost.is_empty()
     }
 
-    fn count_lost(self, round: &Round) -> usize {
-        round.count_votes(|node, vote| {
-            self.before.get(node) == KeyState::Holds && matches!(vote, Vote::Held(_) | Vote::Restored)
-        })
+    /// Records which nodes say in this round that they had lost the old token: in the next one they have the new one.
+    #[must_use]
+    pub fn lost_in(self, round: &Round) -> Replaced {
+        let had_lost = |node: &usize| {
+            let says_so = |vote: &Vote| matches!(vote, Vote::Held(_) | Vote::Restored);
+            self.before.get(*node) == KeyState::Holds
+                && round.response_of(*node).is_some_and(|it| it.as_ref().is_ok_and(|it| says_so(&it.vote)))
+        };
+        let lost = self.lost.union((0..round.nodes()).filter(had_lost).collect());
+        Replaced { lost, ..self }
     }
 
     /// Whether the lock may have been [lost](was_lost) before, by a lease that was valid until then.
     pub fn was_lost(&self, nodes: &impl Deployment, round: &Round, valid_until: Moment, now: Moment) -> bool {
-        was_lost(nodes.quorum(), self.before, self.count_lost(round), (valid_until, now))
+        was_lost(nodes.quorum(), self.before, self.lost_in(round).lost.len(), (valid_until, now))
     }
 
     /// Returns where the old token may still be stored, or may yet arrive, after the lock was passed on.
@@ -132,7 +140,7 @@ impl Replaced {
             }
             _ => before,
         });
-        Replaced { before }
+        Replaced { before, ..self }
     }
 
     /// Returns where a renewal may still arrive after the lock was retained: it would store the old token again once the new

@@ -1,6 +1,7 @@
 //! How long a slot lasts.
 
 use std::env;
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -37,7 +38,7 @@ impl Length {
         Ok(match once_per {
             Some(length) if length < DAY => Some(Length::OfHours(length)),
             Some(length) => Some(Length::OfDays(length, local_zone()?)),
-            None => at_least.map(Length::FromStart),
+            None => at_least.filter(|length| !length.is_zero()).map(Length::FromStart),
         })
     }
 
@@ -66,13 +67,30 @@ impl Length {
 fn local_zone() -> Result<TimeZone, Failure> {
     match (TimeZone::try_system(), env::var_os("TZ")) {
         (Ok(zone), _) => Ok(zone),
-        (Err(_), None) => Ok(TimeZone::UTC),
+        (Err(_), None) => zone_without_file(Path::new("/etc/localtime")),
         (Err(_), Some(name)) => Err(Failure::Config(format!(
             "a slot of days ends by the local calendar, but the time zone `{}` of TZ is not known here: correct it, or \
              install the time zones (package tzdata)",
             printable(&name.to_string_lossy())
         ))),
     }
+}
+
+/// Returns the zone of a host whose file `localtime` cannot be read: UTC if it has none, or a link to the file of that.
+fn zone_without_file(localtime: &Path) -> Result<TimeZone, Failure> {
+    if localtime.symlink_metadata().is_err() {
+        return Ok(TimeZone::UTC);
+    }
+    let zone = localtime.read_link().unwrap_or_else(|_| localtime.to_owned());
+    if zone.ends_with("UTC") {
+        return Ok(TimeZone::UTC);
+    }
+    Err(Failure::Config(format!(
+        "a slot of days ends by the local calendar, but the time zone of {}, `{}`, is not known here: install the time \
+         zones (package tzdata), or set TZ",
+        localtime.display(),
+        printable(&zone.to_string_lossy())
+    )))
 }
 
 /// The time from `since`, after 1970, to the next multiple of `length`.
@@ -164,10 +182,27 @@ mod tests {
     }
 
     #[test]
+    fn a_host_whose_zone_is_not_there_is_not_in_utc() {
+        let folder = tempfile::tempdir().unwrap();
+        let localtime = folder.path().join("localtime");
+        assert_eq!(zone_without_file(&localtime).unwrap(), TimeZone::UTC, "it has none");
+        std::os::unix::fs::symlink("../usr/share/zoneinfo/Etc/UTC", &localtime).unwrap();
+        assert_eq!(zone_without_file(&localtime).unwrap(), TimeZone::UTC);
+        std::fs::remove_file(&localtime).unwrap();
+        std::os::unix::fs::symlink("/usr/share/zoneinfo/Asia/Tokyo", &localtime).unwrap();
+        let refused = zone_without_file(&localtime).unwrap_err();
+        assert!(format!("{refused:?}").contains("Asia/Tokyo"), "{refused:?}");
+        std::fs::remove_file(&localtime).unwrap();
+        std::fs::write(&localtime, "no zone").unwrap();
+        zone_without_file(&localtime).unwrap_err();
+    }
+
+    #[test]
     fn a_slot_of_no_length_is_refused() {
         assert!(Length::of(None, Some(Duration::ZERO)).is_err());
         assert!(matches!(Length::of(Some(HOUR), None), Ok(Some(Length::FromStart(_)))));
         assert!(matches!(Length::of(None, None), Ok(None)));
+        assert!(matches!(Length::of(Some(Duration::ZERO), None), Ok(None)), "nothing stays taken");
         assert!(
             matches!(Length::of(None, Some(HOUR * 12)), Ok(Some(Length::OfHours(_)))),
             "hours are those of UTC"
