@@ -146,7 +146,12 @@ const MOST_PERMITS: usize = 64;
 /// The semaphores of a coordinator that are in use, by name and number of permits. All of one share its queues: a server does
 /// not notify a connection of what it has changed itself, so waiters in separate queues would hear too late of their turns.
 #[derive(Debug, Default)]
-pub(crate) struct Semaphores(Mutex<HashMap<(Arc<str>, usize), Weak<EngineContext>>>);
+pub(crate) struct Semaphores {
+    known: Mutex<HashMap<Named, Weak<EngineContext>>>,
+}
+
+/// The name and the number of permits.
+type Named = (Arc<str>, usize);
 
 impl Semaphores {
     fn engine_of(
@@ -155,7 +160,7 @@ impl Semaphores {
         permits: usize,
         make: impl FnOnce() -> Arc<EngineContext>,
     ) -> Arc<EngineContext> {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         if let Some(engine) = known.get(&(name.clone(), permits)).and_then(Weak::upgrade) {
             return engine;
         }
