@@ -11,8 +11,8 @@ local function tombstone(place) return ARGV[2 + 3 * place] end
 local function mark(place) return ARGV[3 + 3 * place] end
 local function counter_of(place) return ARGV[4 + 3 * place] end
 local holders, missing = {}, false
--- Whether a read may have made the server track a missing key: before Redis 7 it tracks all declared keys for each.
-local tracks_missing = not redis.REDIS_VERSION_NUM
+-- Whether a read may have made the server track a missing key: before Redis 7.2 it tracks all declared keys for each.
+local tracks_missing = (redis.REDIS_VERSION_NUM or 0) < 0x70200
 -- Returns the token that is stored at a key, without it being tracked if the server and the user's rights allow that.
 local function read_holder(key)
   local holder = redis.pcall('GETEX', key)
