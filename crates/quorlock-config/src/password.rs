@@ -105,7 +105,7 @@ fn output_of(line: &str) -> io::Result<String> {
         command.spawn().map_err(|error| wrong(format!("cannot be started by /bin/sh: {error}")))?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let (over, end) = channel::<()>();
-    let watch = thread::spawn(move || {
+    let watch = thread::Builder::new().spawn(move || {
         let is_late = end.recv_timeout(ENDS_WITHIN) == Err(RecvTimeoutError::Timeout);
         if is_late {
             // An error means that it has ended.
@@ -113,6 +113,11 @@ fn output_of(line: &str) -> io::Result<String> {
         }
         is_late
     });
+    let watch = watch.map_err(|error| {
+        let _ = killpg(group, Signal::SIGKILL);
+        let _ = child.wait();
+        wrong(format!("cannot be watched, since no thread is left: {error}"))
+    })?;
     let mut output = String::new();
     let read = child.stdout.take().map(|stdout| stdout.take(LONGEST).read_to_string(&mut output));
     // A parent that collects all children of `quorlock run` may have been faster.
