@@ -113,18 +113,30 @@ fn i53_by_the_operators_word_another_note_of_a_process_is_no_loss_unless_it_says
     let lost = Marks { is_anew: true, ..marks("secret", Some(1_023), Some(7)) };
     assert_eq!(age(lost.clone(), 30), Duration::from_secs(7), "of one that has seen that data were lost");
 
-    let met = |connector: &mut Connector, noted| {
+    let age_at_first = |connector: &mut Connector, noted| {
         connector.recognise(process("abc", 50), Past::Master, noted, seconds(50)).age_at(seconds(50))
     };
     let fresh = || {
         let address = Address::parse("a?forgets=never").unwrap();
         Connector::new(address, super::super::tests::settings(), Arc::default())
     };
-    assert_eq!(met(&mut fresh(), lost.clone()), Duration::from_secs(7), "also for a client that comes later");
-    assert_eq!(met(&mut fresh(), marks("secret", Some(1_023), Some(7))), Duration::MAX, "without the word");
+    assert_eq!(
+        age_at_first(&mut fresh(), lost.clone()),
+        Duration::from_secs(7),
+        "also for a client that comes later"
+    );
+    assert_eq!(
+        age_at_first(&mut fresh(), marks("secret", Some(1_023), Some(7))),
+        Duration::MAX,
+        "without the word"
+    );
     let mut back = fresh();
     back.recognise(process("abd", 40), Past::Master, marks("secret", None, None), seconds(40));
-    assert_eq!(met(&mut back, lost), Duration::from_secs(7), "also after another process at the address");
+    assert_eq!(
+        age_at_first(&mut back, lost),
+        Duration::from_secs(7),
+        "also after another process at the address"
+    );
 }
 
 #[test]
