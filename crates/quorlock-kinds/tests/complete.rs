@@ -103,6 +103,15 @@ fn missing(root: &Path, package: &str, scheme: &str, page: &str) -> Vec<String> 
 }
 
 #[test]
+fn a_scheme_with_nothing_behind_is_an_error_of_its_kind() {
+    for scheme in KINDS.iter().flat_map(|kind| kind.schemes) {
+        let url = format!("{scheme}:");
+        let built = quorlock::Coordinator::builder().kinds(quorlock_kinds::all()).nodes([&url]).build();
+        assert!(built.is_err(), "{url}: {:?}", built.ok());
+    }
+}
+
+#[test]
 fn each_kind_is_complete() {
     for kind in KINDS.iter().filter(|kind| kind.package != "quorlock") {
         assert_eq!(missing(&root(), kind.package, kind.schemes[0], kind.page), [""; 0], "{}", kind.name);

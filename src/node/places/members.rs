@@ -40,14 +40,22 @@ pub struct StoreUrl<'a> {
 }
 
 impl Scheme {
-    /// Begins to parse a URL with one of the schemes, in upper or lower case, or without any.
+    /// Begins to parse a URL with one of the schemes, in upper or lower case and also without `//`, or without any.
     ///
     /// # Errors
     ///
     /// If it wants TLS, and this program cannot have it.
     pub fn url<'a>(&'static self, text: &'a str) -> Result<StoreUrl<'a>, AddressError> {
-        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-        let is_encrypted = self.encrypted.trim_end_matches("://").eq_ignore_ascii_case(scheme);
+        let named = |name: &str, scheme: &str| name.trim_end_matches("://").eq_ignore_ascii_case(scheme);
+        // A host of that name has a port behind it.
+        let alone = || {
+            let (scheme, rest) = text.split_once(':')?;
+            let is_named = named(self.plain, scheme) || named(self.encrypted, scheme);
+            let is_port = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+            (is_named && !is_port).then_some((scheme, rest))
+        };
+        let (scheme, rest) = text.split_once("://").or_else(alone).unwrap_or(("", text));
+        let is_encrypted = named(self.encrypted, scheme);
         let url = StoreUrl { scheme: self, is_encrypted, rest };
         self.without_tls.filter(|_| is_encrypted).map_or(Ok(()), |problem| Err(url.wrong(problem)))?;
         Ok(url)
