@@ -65,6 +65,12 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
             "stdout is either the file or the report: omit --json or --file -".to_owned(),
         ));
     }
+    if let Some(path) = deployment.config.as_deref().filter(|path| !path.exists()) {
+        return Err(Failure::Usage(format!(
+            "--config names a file to read, and {0} does not exist; the file to write is --file {0}",
+            path.display()
+        )));
+    }
     let template = if to_stdout { None } else { template(args)? };
     let settings = Settings::load_to_write(deployment)?;
     if !args.no_check {
