@@ -51,6 +51,7 @@ pub enum Summary {
 impl Report {
     /// Judges the facts of all nodes; `None` for a node that cannot be examined.
     pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Report {
+        let setting = &setting.with_max_ttls(nodes.iter().map(|(_, facts)| facts.as_ref()?.max_ttl));
         let mut reports: Vec<_> =
             nodes.iter().map(|(name, facts)| rules::report(name, facts.as_ref(), setting)).collect();
         count_each_server_once(nodes, &mut reports);

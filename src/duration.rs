@@ -28,6 +28,10 @@ pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
         return Duration::try_from_secs_f64(seconds)
             .map_err(|_| ParseDurationError("that is too long".to_owned()));
     }
+    if text.contains('M') {
+        let cure = "`M` may be months or minutes; write `min` or `months`";
+        return Err(ParseDurationError(cure.to_owned()));
+    }
     if is_too_long(text) {
         return Err(ParseDurationError("that is too long".to_owned()));
     }
@@ -115,6 +119,10 @@ mod tests {
         for (text, one) in [("day", "`1day`"), ("hour", "`1hour`"), ("min", "`1min`"), (" h ", "`1h`")] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(one), "{text}: {error}");
+        }
+        for text in ["5M", "1h 5M", "M"] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("write `min` or `months`"), "{text}: {error}");
         }
         assert!(!parse("daily").unwrap_err().to_string().contains("1daily"), "that is no unit");
     }

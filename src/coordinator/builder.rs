@@ -329,7 +329,12 @@ impl Builder {
     pub fn build(self) -> Result<Coordinator, ConfigError> {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
-        let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
+        let ttl = if self.looks_only {
+            // It takes no lock, so that of a lock need not work.
+            max_ttl
+        } else {
+            self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl))
+        };
         self.check(max_ttl)?;
         let count = self.urls.len() + self.custom.len();
         if count == 0 {

@@ -207,7 +207,7 @@ matters! {
         "set the same `max_ttl` on every client, at least the longest TTL of any: `Builder::max_ttl`, --max-ttl, `max-ttl` in the file"
     OtherNodes "other-nodes"
         "Another client has a different list of nodes under the same key prefix: two quorums may have no node in common."
-        "give all clients the same nodes (`Builder::nodes`, --nodes, `nodes` in the file), and those of another deployment another key prefix; to replace a node, see \"A different list\" in docs/masters.md"
+        "give all clients the same nodes (`Builder::nodes`, --nodes, `nodes` in the file), and those of another deployment another key prefix; a list that no client has any more is forgotten within an hour; to replace a node, see \"A different list\" in docs/masters.md"
     OtherPrefixes "other-prefixes"
         "Other clients lock on these nodes under another key prefix: their locks and ours of the same name do not exclude each other."
         "fine if that is another deployment; otherwise give all clients one key prefix (`Builder::key_prefix`, --key-prefix, `key-prefix` in the file)"

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::node::max_ttls::MaxTtls;
 use quorlock_protocol::{Drift, Quarantine, Quorum};
 
 /// The settings of a coordinator.
@@ -23,5 +24,16 @@ pub(crate) struct Setting {
 impl Setting {
     pub(super) fn guarded(&self) -> bool {
         !self.quarantine.length().is_zero()
+    }
+
+    /// Returns the settings with the quarantine of a client that has heard from each node the largest `max_ttl` of others
+    /// (rule I-37).
+    pub(super) fn with_max_ttls(&self, reported: impl Iterator<Item = Option<Duration>>) -> Setting {
+        let heard = MaxTtls::new(self.max_ttl, self.drift, self.quorum);
+        for (node, theirs) in reported.enumerate() {
+            theirs.and_then(|theirs| heard.hear(node, theirs));
+        }
+        let quarantine = if self.guarded() { heard.quarantine(self.quarantine) } else { self.quarantine };
+        Setting { quarantine, ..*self }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
     let settings = Settings::load_for_lock(deployment, args.restart_guard, None, None)?;
     let figures = block_on(async {
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
-        let coordinator = settings.examiner()?;
+        let coordinator = settings.coordinator()?;
         let locks = locks(args, &settings, &coordinator);
         let shows = Report::to(args.json, quiet).may_show_progress();
         let measured = tokio::select! {

@@ -3,15 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
+use quorlock::doctor::Check;
+use quorlock::protocol::{Drift, Quarantine};
+use quorlock::votes::{NodeVote, VoteOutcome};
 use quorlock::{Builder, ConfigError, Coordinator, Wait, node::Kinds};
 use quorlock_config::{Layer, Opened, Refusal, Sources, keys_of, variable};
 
 use crate::deployment::DeploymentArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, RESTART_HINT};
 use crate::marks::Marks;
 use crate::metrics::MetricsArgs;
 use crate::report;
 use crate::values::{Switch, WaitArg};
+use crate::wanted::Refusal as NotAcquired;
 
 mod written;
 
@@ -133,14 +137,28 @@ impl Settings {
         Marks::of(coordinator, &given.nodes, given.key_prefix.as_deref().unwrap_or_default(), resources)
     }
 
-    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock, by which `doctor` judges and `bench` measures.
-    pub(crate) fn examiner(&self) -> Result<Coordinator, Failure> {
-        self.build(self.builder()?.ttl(self.ttl()))
-    }
-
     /// Builds the coordinator of these settings.
     pub(crate) fn build(&self, builder: Builder) -> Result<Coordinator, Failure> {
         builder.build().map_err(|error| self.refused(error))
+    }
+
+    /// Returns why `coordinator` did not acquire the lock; `held` is the exit code for a held one.
+    pub(crate) fn not_acquired(
+        &self,
+        error: impl Into<NotAcquired>,
+        held: u8,
+        coordinator: &Coordinator,
+    ) -> Failure {
+        let (error, ours) = (error.into(), self.quarantine());
+        let is_of_others =
+            |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left, .. } if left > ours);
+        let is_of_others = error.report().is_some_and(|report| report.votes().iter().any(is_of_others));
+        let heard = if is_of_others { coordinator.warnings() } else { Vec::new() };
+        let hint = heard.iter().find(|finding| finding.check == Check::MaxTtl).map_or_else(
+            || RESTART_HINT.to_owned(),
+            |finding| format!("; {}; {}", finding.evidence, finding.cure),
+        );
+        Failure::of_acquiring_with(error, held, &hint)
     }
 
     /// Returns the builder, for callers that have more to set.
@@ -187,6 +205,12 @@ impl Settings {
 
     pub(crate) fn wait(&self) -> Wait {
         self.0.wait()
+    }
+
+    /// For how long a node that has restarted does not vote, unless another client has a larger `max_ttl`.
+    pub(crate) fn quarantine(&self) -> Duration {
+        let drift = self.0.given().drift.and_then(Drift::of).unwrap_or_default();
+        Quarantine::new(self.0.max_ttl(), drift).length()
     }
 
     /// Returns how long to wait at the end for nodes that have not yet confirmed the release: four round

@@ -66,7 +66,8 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
         (exit_code(examination, args.strict) != exit::SUCCESS).then(|| in_short(examination))
     };
     let report = report::Report::to(args.json, quiet);
-    let examination = block_on(async { Ok(examine(&settings.examiner()?, wait, report, in_the_way).await) })?;
+    let examination =
+        block_on(async { Ok(examine(&settings.coordinator()?, wait, report, in_the_way).await) })?;
     let code = exit_code(&examination, args.strict);
     if let Some(path) = &args.metrics_file {
         metrics::of_doctor(path, &examination, code)?;

@@ -83,7 +83,11 @@ impl Failure {
 
     /// Converts the error of an acquisition; `held` is the exit code for a held lock.
     pub(crate) fn of_acquiring(error: impl Into<Refusal>, held: u8) -> Failure {
-        let error = error.into();
+        Failure::of_acquiring_with(error.into(), held, RESTART_HINT)
+    }
+
+    /// The same, with what to do about nodes that may not vote yet.
+    pub(crate) fn of_acquiring_with(error: Refusal, held: u8, hint: &str) -> Failure {
         match &error {
             Refusal::Lock(AcquireError::Contended { .. }) | Refusal::Permit(PermitError::Full { .. }) => {
                 Failure::Held { error, code: held }
@@ -97,7 +101,7 @@ impl Failure {
             )
             | Refusal::Permit(
                 PermitError::Unavailable { report, .. } | PermitError::Misconfigured { report, .. },
-            ) => Failure::NoQuorum(format!("{error}{}", restart_hint(report))),
+            ) => Failure::NoQuorum(format!("{error}{}", if keeps_back(report) { hint } else { "" })),
             Refusal::NotRenewed(_) => Failure::NoQuorum(error.to_string()),
             Refusal::Lock(_) | Refusal::Permit(_) => {
                 Failure::Internal { what: "ask for the lock", source: io::Error::other(error) }
@@ -228,10 +232,9 @@ fn limit_in(error: &(dyn Error + 'static)) -> Option<io::Error> {
 pub(crate) const RESTART_HINT: &str = "; wait for the restarted nodes, or let them vote with \
     QUORLOCK_RESTART_GUARD=off if they cannot have forgotten a lock, as on their very first start";
 
-/// Returns what to do about nodes that may not vote yet.
-fn restart_hint(report: &VoteReport) -> &'static str {
-    let kept_back = report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }));
-    if kept_back { RESTART_HINT } else { "" }
+/// Whether nodes may not vote yet.
+fn keeps_back(report: &VoteReport) -> bool {
+    report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
 }
 
 impl From<ConfigError> for Failure {

@@ -12,7 +12,7 @@ use clap::{CommandFactory as _, Parser as _};
 use quorlock::protocol::printable;
 
 use crate::args::{Args, Verb};
-use table::{HABITS, Habit, VERBS};
+use table::{HABITS, Habit, NAMES, VERBS};
 
 mod table;
 
@@ -38,6 +38,26 @@ pub(crate) fn asks_for_json(words: &[String]) -> bool {
     words.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
+/// Returns what is wrong with these words, the first of which is the program, if they got the help by the option of another
+/// tool, such as `-h HOST` of `redis-cli` or `-http-addr=URL` of `consul`: help ends with 0, as if the command had run.
+pub(crate) fn mistaken_for_help(words: &[String]) -> Option<String> {
+    let before_command = || words.iter().take_while(|word| *word != "--");
+    let at = before_command().position(|word| word.starts_with("-h") && word != "-help")?;
+    let (word, after) = words.get(at..)?.split_first()?;
+    if word == "-h" && after.iter().filter(|word| !word.starts_with('-')).count() < 2 {
+        // Alone, or with the name of a verb or a lock, it is a question.
+        return None;
+    }
+    let mut line = Line { words: words.get(1..)?.to_vec(), reasons: Vec::new() };
+    let tips = line.change(at - 1).and_then(|()| line.understood()).map_or_else(
+        || vec!["write the nodes as --nodes redis://HOST:PORT,… or in QUORLOCK_NODES".to_owned()],
+        |line| line.tips(),
+    );
+    let option = word.split('=').next().unwrap_or_default();
+    let is_help = if option == "-h" { "is" } else { "begins with -h, which is" };
+    Some(format!("{option} {is_help} the help, so nothing was run: {}", tips.join("; ")))
+}
+
 /// Names the line to type in the `error` of these words, the first of which is the program.
 pub(crate) fn advise(error: &mut clap::Error, words: &[String]) {
     // It would be the name of a lock: `-- -s` locks `-s`.
@@ -48,10 +68,7 @@ pub(crate) fn advise(error: &mut clap::Error, words: &[String]) {
     }
     let Some(line) = words.get(1..).and_then(|words| Line::corrected(words.to_vec())) else { return };
     error.remove(ContextKind::SuggestedArg);
-    let tips = [format!("type `{}`", line.shown())]
-        .into_iter()
-        .chain(line.reasons.iter().map(|&why| why.to_owned()));
-    let tips = tips.map(|tip| StyledStr::from(printable(&tip).to_string())).collect();
+    let tips = line.tips().iter().map(|tip| StyledStr::from(printable(tip).to_string())).collect();
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
 }
 
@@ -85,11 +102,14 @@ const MOST: usize = 12;
 impl Line {
     /// Changes one word at a time, that which the parser names, until the line is understood.
     fn corrected(words: Vec<String>) -> Option<Line> {
-        let mut line = Line { words, reasons: Vec::new() };
+        Line { words, reasons: Vec::new() }.understood()
+    }
+
+    fn understood(mut self) -> Option<Line> {
         for _ in 0..MOST {
-            match line.parsed() {
-                Ok(()) => return Some(line),
-                Err(error) => line.correct(&error)?,
+            match self.parsed() {
+                Ok(()) => return Some(self),
+                Err(error) => self.correct(&error)?,
             }
         }
         None
@@ -178,6 +198,10 @@ impl Line {
 
     /// A lock without a command is held until a signal.
     fn hold_instead(&mut self) -> Option<()> {
+        // Before a `--` the name is missing, and not the command.
+        if self.words.iter().any(|word| word == "--") {
+            return None;
+        }
         let at = self.verb_before(self.words.len())?;
         let verb = self.words.get_mut(at).filter(|verb| matches!(&***verb, "run" | "lock"))?;
         "hold".clone_into(verb);
@@ -204,7 +228,7 @@ impl Line {
     fn change(&mut self, at: usize) -> Option<()> {
         let word = self.words.get(at)?.clone();
         let next = self.words.get(at + 1).map(String::as_str);
-        let Some(&Habit { cure, why, .. }) = HABITS.iter().find(|habit| habit.is(&word, next)) else {
+        let Some(&Habit { names, cure, why, .. }) = HABITS.iter().find(|habit| habit.is(&word, next)) else {
             return self.split(at, &word);
         };
         let value = word.split_once('=').map(|(_, value)| value.to_owned());
@@ -212,8 +236,23 @@ impl Line {
         let takes_next = usize::from(value.is_none() && cure.takes_value());
         let value = value.or_else(|| next.map(str::to_owned)).unwrap_or_default();
         self.words.splice(at..=at + takes_next, cure.words(&value));
-        self.because(why);
+        if names.iter().any(|name| NAMES.contains(name)) && self.is_nameless() {
+            self.words.remove(at);
+            self.because("the name of the lock comes first, without an option");
+        } else {
+            self.because(why);
+        }
         Some(())
+    }
+
+    /// Whether no word names the lock, unless one after `--` does, which is of the command.
+    fn is_nameless(&self) -> bool {
+        let mut words = self.before_command().to_vec();
+        if words.len() < self.words.len() {
+            words.extend(["--", "command"].map(str::to_owned));
+        }
+        let parsed = Line { words, reasons: Vec::new() }.parsed();
+        parsed.is_err_and(|error| error.kind() == ErrorKind::MissingRequiredArgument)
     }
 
     /// Splits `-en` into `-e` and `-n`.
@@ -225,6 +264,12 @@ impl Line {
         }
         self.words.splice(at..=at, letters.chars().map(|letter| format!("-{letter}")));
         Some(())
+    }
+
+    /// Returns the line to type, and what to know of it.
+    fn tips(&self) -> Vec<String> {
+        let reasons = self.reasons.iter().map(|&why| why.to_owned());
+        [format!("type `{}`", self.shown())].into_iter().chain(reasons).collect()
     }
 
     fn because(&mut self, why: &'static str) {
@@ -335,7 +380,10 @@ mod tests {
                     argument.get_long() == Some(name) || short
                 });
                 // With one dash, as `-shell=false`, or with a value, as `-n=3`, they are something else.
-                assert!(!taken || ["n", "w", "shell", "verbose"].contains(name), "{name} is an option");
+                assert!(
+                    !taken || ["n", "w", "shell", "verbose", "tls-server-name"].contains(name),
+                    "{name} is an option"
+                );
             }
         }
         assert!(VERBS.iter().all(|(theirs, _)| command.find_subcommand(theirs).is_none()), "a verb is taken");

@@ -61,8 +61,11 @@ Exit codes:
 pub(crate) const HOLD_EXAMPLES: &str = "\
 Examples:
   quorlock hold db/migrate                          # until Ctrl-C
-  quorlock hold -n --max-hold 10min deploy/web &    # until kill %1, at most 10 minutes
   coproc quorlock hold --json orders/42             # until the script ends, or closes its stdin
+  read -r acquired <&${COPROC[0]} || exit           # in bash: the lock is held from here on
+
+The lock is held once the first line is printed. A script that starts this in the background must wait
+for that line, and end if there is none: another client has the lock.
 
 Nothing ties your work to the lock: if the lock is lost, this exits with 76 and your work goes on.
 Prefer `quorlock run`, which stops its command.
@@ -102,7 +105,8 @@ async fn hold_until_ended(
         () = stdin.ended() => return Err(Failure::StdinEnded),
         acquired = waiting::acquire((&lock, settings.ttl(), settings.wait()), (&place, &marks), &mut signals, report, "while waiting for the lock") => acquired?,
     };
-    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
+    let lease =
+        acquired.map_err(|error| settings.not_acquired(error, args.lock.conflict_exit_code, coordinator))?;
     let _mark = marks.hold(&lease);
     let since = now();
     metrics::waited(since.since(asked));

@@ -34,6 +34,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
+use clap::error::ErrorKind;
 use quorlock::{node::Kinds, protocol::printable};
 
 use crate::args::{Args, Verb};
@@ -147,6 +148,14 @@ fn explain(answer: &clap::Error, words: &[OsString]) -> u8 {
         habits::advise(&mut escaped, &words);
         escaped
     });
+    if answer.kind() == ErrorKind::DisplayHelp
+        && let Some(problem) = habits::mistaken_for_help(&words)
+    {
+        if habits::asks_for_json(&words) {
+            report::choose(Report::Json);
+        }
+        return explain_failure(&Failure::Usage(problem), false);
+    }
     let shown = escaped.as_ref().unwrap_or(answer);
     if answer.use_stderr() && habits::asks_for_json(&words) {
         report::choose(Report::Json);

@@ -1,5 +1,6 @@
 //! The options of every verb that acquires a lock.
 
+use std::env;
 use std::iter;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::marks::Marks;
+use crate::report;
 use crate::values::{Switch, WaitArg};
 use crate::wanted::{Lock, Semaphore, Wanted};
 
@@ -91,6 +93,12 @@ impl LockArgs {
         settings: &Settings,
         resource: &str,
     ) -> Result<Wanted, Failure> {
+        if let Some(ours) = self.is_of_outer(resource) {
+            report::warn(&format!(
+                "`{ours}` is the lock that the `quorlock run` around this one holds (QUORLOCK_RESOURCE), so it cannot be \
+                 acquired before that ends, unless the nodes are others: leave this one out, or use another name"
+            ));
+        }
         if self.also.iter().all(|also| also == resource) {
             let lock = self.with_options(coordinator.lock(resource), settings);
             let lock = if self.shared { lock.shared() } else { lock };
@@ -101,6 +109,17 @@ impl LockArgs {
         let lock = self.with_options(coordinator.lock_all(resources), settings);
         lock.validate().map_err(|error| settings.refused(error))?;
         Ok(Wanted::Several(lock))
+    }
+
+    /// Returns which of the locks is that under which this program was started.
+    fn is_of_outer<'a>(&'a self, resource: &'a str) -> Option<&'a str> {
+        // A permit is of a semaphore, and readers do not exclude each other.
+        if self.shared || env::var_os("QUORLOCK_PERMIT").is_some() {
+            return None;
+        }
+        let outer = env::var("QUORLOCK_RESOURCE").ok()?;
+        let mut wanted = iter::once(resource).chain(self.also.iter().map(String::as_str));
+        wanted.find(|wanted| outer.split(" + ").any(|outer| outer == *wanted))
     }
 
     /// Returns the marks on this host of the lock.

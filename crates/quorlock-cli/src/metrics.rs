@@ -212,7 +212,8 @@ fn create(path: &Path, handle: &PrometheusHandle, from: &str) -> Result<Textfile
 }
 
 fn unwritable(path: &Path, error: &io::Error, from: &str) -> Failure {
-    let cure = "give --metrics-file a path in a folder that exists and is writable";
+    let cure = "give --metrics-file the path of a regular file in a folder that exists and is writable; for no metrics, leave \
+                it out and QUORLOCK_METRICS_FILE empty";
     Failure::Config(format!("{from}cannot write metrics to {}: {error}; {cure}", path.display()))
 }
 

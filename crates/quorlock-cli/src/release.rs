@@ -1,5 +1,6 @@
 //! `quorlock release`: releases a lock by its token, or takes it from its holders.
 
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::iter;
 use std::path::PathBuf;
@@ -115,6 +116,9 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     Ok(outcome.code())
 }
 
+/// As much of a file as is read for its first line: `/dev/zero` has no end.
+const LONGEST: u64 = 64 << 10;
+
 /// Returns the token, or `None` with `--force`.
 fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
     let text = match (&args.token, &args.token_file) {
@@ -122,9 +126,9 @@ fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
         (None, Some(path)) => {
             let read = if path.as_os_str() == "-" {
                 let mut text = String::new();
-                io::stdin().lock().read_to_string(&mut text).map(|_| text)
+                io::stdin().lock().take(LONGEST).read_to_string(&mut text).map(|_| text)
             } else {
-                std::fs::read_to_string(path)
+                File::open(path).and_then(|file| io::read_to_string(file.take(LONGEST)))
             };
             let text = read.map_err(|error| {
                 Failure::Usage(format!("cannot read the token from {}: {error}", path.display()))

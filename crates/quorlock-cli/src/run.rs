@@ -183,7 +183,9 @@ impl<'a> Guarded<'a> {
             acquired = waiting::acquire((wanted, ttl, self.settings.wait()), (place, marks), signals, *report, WHILE_WAITING) => acquired?,
             outcome = slot.has_had_its_run(wanted, asked.wall) => outcome,
         };
-        let lease = acquired.map_err(|error| Failure::of_acquiring(error, self.lock.conflict_exit_code))?;
+        let lease = acquired.map_err(|error| {
+            self.settings.not_acquired(error, self.lock.conflict_exit_code, self.coordinator)
+        })?;
         // The command and the guardian inherit it.
         let mark = marks.hold(&lease);
         let since = now();

@@ -66,7 +66,7 @@ async fn until_free(
     coordinator: &Coordinator,
     report: Report,
 ) -> Result<u8, Failure> {
-    let lock = coordinator.lock(&args.resource).ttl(settings.ttl()).wait(settings.wait());
+    let lock = coordinator.lock(&args.resource).wait(settings.wait());
     lock.validate().map_err(|error| settings.refused(error))?;
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     let since = now();

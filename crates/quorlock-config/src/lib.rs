@@ -73,11 +73,9 @@ impl Settings {
     ///
     /// Says which settings for TLS are missing or cannot be used.
     pub fn builder(&self, warn: Warn<'_>) -> Result<Builder, Refusal> {
-        let max_ttl = self.given.max_ttl.unwrap_or(DEFAULT_TTL);
-        // Even if this lock asks for more: a longer TTL must be refused, and not raise `max_ttl` for this
-        // client alone.
         let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.given.nodes);
-        builder = builder.max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
+        // A longer TTL must be refused, and not raise `max_ttl` for this client alone.
+        builder = builder.max_ttl(self.max_ttl()).ttl(self.ttl());
         if let Some(needed) = self.given.quorum {
             builder = builder.quorum(needed);
         }
@@ -150,9 +148,13 @@ impl Settings {
     /// The TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.given
-            .ttl
-            .unwrap_or_else(|| self.given.max_ttl.map_or(DEFAULT_TTL, |longest| longest.min(DEFAULT_TTL)))
+        self.given.ttl.unwrap_or_else(|| self.max_ttl().min(DEFAULT_TTL))
+    }
+
+    /// The longest TTL of any client: as set, or 30 s.
+    #[must_use]
+    pub fn max_ttl(&self) -> Duration {
+        self.given.max_ttl.unwrap_or(DEFAULT_TTL)
     }
 
     /// How long to wait for a lock.

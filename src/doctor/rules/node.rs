@@ -132,7 +132,8 @@ fn loading(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 
 fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(uptime) = facts.uptime.filter(|_| !is_stepped(facts)) else { return };
-    let longest = setting.drift.stretch(setting.max_ttl);
+    let ours = setting.drift.stretch(setting.max_ttl);
+    let longest = ours.max(setting.quarantine.length());
     let left = longest.saturating_sub(age_with(facts, uptime, Past::Master));
     if facts.role != Some(Role::Master) || left.is_zero() {
         return;

@@ -377,6 +377,7 @@ fn i49_clients_that_differ_about_the_nodes_are_found() {
     assert!(other.len() == 1 && other[0].severity == Severity::Unsafe, "{other:?}");
     let reply = "another client locks on 3 nodes, of which 2 are among our 3, 5m ago: its quorum may";
     assert!(other[0].evidence.starts_with(reply), "{other:?}");
+    assert!(other[0].cure.contains("no client has any more is forgotten within an hour"), "{other:?}");
     assert_eq!(found(&["run-0", "run-1", "x"], 5, Duration::from_secs(300), &three), [], "before a restart");
 
     let one = found(&["run-0"], 5, HOUR, &three);
@@ -415,6 +416,30 @@ fn clients_with_other_key_prefixes_are_named_once() {
     let named = r"with no key prefix, the key prefix `a\n`, the key prefix `b:` in the last month";
     assert!(found.len() == 1 && found[0].evidence.contains(named), "{found:?}");
     assert_eq!(found[0].severity, Severity::Note);
+}
+
+#[test]
+fn i37_a_node_votes_once_it_is_old_enough_for_the_max_ttl_of_others() {
+    let minute = Duration::from_secs(60);
+    let reported = |theirs: &[u64], setting: &Setting| {
+        let mut nodes =
+            [sound(0), sound(1), sound(2)].map(|facts| Facts { uptime: Some(minute * 2), ..facts });
+        for (facts, theirs) in nodes.iter_mut().zip(theirs) {
+            facts.max_ttl = Some(Duration::from_secs(*theirs));
+        }
+        examine(&nodes, setting)
+    };
+    assert_eq!(reported(&[3600], &setting(3)).summary(), Summary::Sound, "one node may be wrong");
+    assert_eq!(reported(&[60, 60], &setting(3)).summary(), Summary::Sound, "they are old enough");
+    assert_eq!(reported(&[3600, 3600], &unguarded()).summary(), Summary::Sound);
+    let examination = reported(&[3600, 3600], &setting(3));
+    assert_eq!(examination.summary(), Summary::NoQuorum);
+    let left = Quarantine::new(minute * 60, Drift::default()).left(minute * 2 - Duration::from_secs(1));
+    assert!(examination.nodes.iter().all(|node| node.standing == Standing::Quarantined { left }));
+    let restarted = examination.findings.iter().filter(|finding| finding.check == Check::Restarted);
+    let evidence: Vec<_> = restarted.map(|finding| &*finding.evidence).collect();
+    let expected = format!("started 2m ago and does not vote for another {}", duration::format(left));
+    assert_eq!(evidence, [&*expected; 3]);
 }
 
 #[test]

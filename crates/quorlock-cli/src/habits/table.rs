@@ -54,6 +54,8 @@ const fn only(only: Only, names: &'static [&'static str], cure: Cure, why: &'sta
 const SIGNALS_SENT: &str = "SIGTERM is sent first and SIGKILL --kill-after later, when the lock is about to expire or \
     --max-hold has passed";
 
+const OF_PASSWORD: &str = "the password is read from QUORLOCK_PASSWORD or --password-file";
+
 /// The first that fits counts.
 pub(super) const HABITS: &[Habit] = &[
     // timeout
@@ -91,6 +93,17 @@ pub(super) const HABITS: &[Habit] = &[
     always(&["pass-stdin"], Nothing, "the command has stdin"),
     always(&["shell"], Nothing, "a command runs without a shell; -c STRING runs one"),
     always(&["monitor-retry"], NothingWithValue, "the lock is renewed as long as a quorum answers in time"),
+    always(
+        &["http-addr"],
+        NothingWithValue,
+        "no agent is asked: --nodes or QUORLOCK_NODES names the servers that keep the locks",
+    ),
+    always(&["token"], NothingWithValue, OF_PASSWORD),
+    always(&["token-file"], Becomes("--password-file"), ""),
+    always(&["ca-file"], Becomes("--tls-ca"), ""),
+    always(&["client-cert"], Becomes("--tls-cert"), ""),
+    always(&["client-key"], Becomes("--tls-key"), ""),
+    always(&["tls-server-name"], Becomes("--tls-server-name"), ""),
     // etcdctl lock
     only(Only::BeforeJson, &["w"], Flag("--json"), ""),
     always(&["write-out"], Flag("--json"), ""),
@@ -99,9 +112,12 @@ pub(super) const HABITS: &[Habit] = &[
     always(&["cert"], Becomes("--tls-cert"), ""),
     always(&["key"], Becomes("--tls-key"), ""),
     always(&["command-timeout", "dial-timeout"], Becomes("--node-timeout"), ""),
-    always(&["user"], User, "the password is read from QUORLOCK_PASSWORD or --password-file"),
-    always(&["password"], NothingWithValue, "the password is read from QUORLOCK_PASSWORD or --password-file"),
+    always(&["user"], User, OF_PASSWORD),
+    always(&["password"], NothingWithValue, OF_PASSWORD),
 ];
+
+/// Options of [`HABITS`] that mean the lock itself where nothing else names it.
+pub(super) const NAMES: [&str; 2] = ["name", "key"];
 
 /// Verbs of other tools.
 pub(super) const VERBS: &[(&str, &[&str])] = &[

@@ -1,6 +1,6 @@
 //! The file for the textfile collector of the node exporter.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Permissions, symlink_metadata};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,13 @@ impl Textfile {
 
 /// Writes to a temporary name, which the collector ignores, and renames it.
 pub(super) fn write(path: &Path, handle: &PrometheusHandle) -> io::Result<()> {
+    // Root would rename it over `/dev/null`.
+    let present = symlink_metadata(path).ok().filter(|present| !present.is_file() && !present.is_dir());
+    if let Some(present) = present {
+        let what = if present.is_symlink() { "a symbolic link" } else { "a pipe, a socket or a device" };
+        let problem = format!("it is {what}, which a file would replace");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(".quorlock-")

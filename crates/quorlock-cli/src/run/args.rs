@@ -32,8 +32,8 @@ pub(crate) struct RunArgs {
     ///
     /// As --at-least, on any number of hosts, but until the end of the current slot instead of for a fixed
     /// time. Slots begin at multiples of DURATION since 1970, by the clock of the host that runs COMMAND: 1h
-    /// begins at each full hour of UTC; those of a day or more follow the local calendar, as cron does (TZ): 1day
-    /// begins at midnight, 7days on Thursdays. So a host that was down and starts late in the slot finds it used,
+    /// begins at each full hour of UTC; those of a day or more are whole days of the local calendar, as cron's (TZ):
+    /// 1day begins at midnight, 7days on Thursdays; months have no fixed length. So a host that was down and starts late in the slot finds it used,
     /// and the next slot is free from its first moment. Start the hosts at least as long after the start of a slot
     /// as their clocks differ. A run that lasts longer than its slot keeps the lock until it ends, and clients
     /// that have waited since before the end of the slot exit with 75.

@@ -7,6 +7,24 @@ use quorlock_testkit::until;
 use crate::support::{Quorlock, is_gone, keys, run, servers, started};
 
 #[tokio::test]
+async fn a_lock_within_itself_is_named_as_such() {
+    let Some(servers) = servers(3).await else { return };
+    let inner = |name: &str| format!("\"$0\" run -n {name} -- echo ran");
+    let program = env!("CARGO_BIN_EXE_quorlock");
+    let outer = |name: &str| {
+        let inner = inner(name);
+        Quorlock::new(["run", "job", "--also", "other", "--", "sh", "-c", &inner, program]).on(&servers).end()
+    };
+    for name in ["job", "other"] {
+        let refused = outer(name).await.expect(75);
+        let cause = format!("`{name}` is the lock that the `quorlock run` around this one holds");
+        assert!(refused.stdout.is_empty() && refused.stderr.contains(&cause), "{refused:?}");
+    }
+    let third = outer("third").await.expect(0);
+    assert_eq!((&*third.stdout, &*third.stderr), ("ran\n", ""));
+}
+
+#[tokio::test]
 async fn it_reads_stdin_and_writes_stdout_itself() {
     let Some(servers) = servers(3).await else { return };
     let ended = run(&servers, &[], "cat; echo oops >&2").stdin("hello\n").end().await.expect(0);

@@ -240,6 +240,27 @@ async fn five_sound_servers_are_called_safe_once_they_are_old_enough() {
 }
 
 #[tokio::test]
+async fn a_larger_max_ttl_of_another_client_is_what_keeps_nodes_from_voting() {
+    let Some(servers) = servers(3).await else { return };
+    let with = |words: &[&str]| Quorlock::new(words).on(&servers).env("QUORLOCK_RESTART_GUARD", "on");
+    with(&["run", "-n", "--max-ttl", "1h", "job", "--", "true"]).end().await.expect(69);
+    let ours = ["--max-ttl", "1s"];
+    let examined = with(&[&["doctor", "--json"], &ours[..]].concat()).end().await.expect(69);
+    assert!(
+        found(&examined).is_superset(&["max-ttl", "no-quorum"].map(str::to_owned).into()),
+        "{examined:?}"
+    );
+    // It does not wait for an hour.
+    let refused = with(&[&["init"], &ours[..]].concat()).end().await.expect(69);
+    for refused in
+        [refused, with(&[&["run", "-n"], &ours[..], &["job", "--", "true"]].concat()).end().await.expect(69)]
+    {
+        assert!(refused.stderr.contains("max_ttl is 1s here, and another client has 1h"), "{refused:?}");
+        assert!(refused.stderr.contains("delete the key `…:quorlock:gate:max-ttl`"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn clients_with_another_key_prefix_are_named() {
     let Some(servers) = servers(3).await else { return };
     let urls = servers.urls();

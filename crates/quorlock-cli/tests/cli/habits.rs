@@ -18,7 +18,7 @@ enum Then {
 use Then::{Names, Type, Works};
 
 /// The line after the word `quorlock`; `P` is `printf ok`, which prints what shows that the command ran.
-const LINES: [(&str, Then); 66] = [
+const LINES: [(&str, Then); 78] = [
     // flock(1)
     ("run -n job P", Works("ok")),
     ("run -w 5 job P", Works("ok")),
@@ -60,6 +60,14 @@ const LINES: [(&str, Then); 66] = [
     ("lock -child-exit-code job P", Type("quorlock lock job P")),
     ("lock -monitor-retry=3 job P", Type("quorlock lock job P")),
     ("lock -n=3 -try=1s -verbose job P", Type("quorlock lock --permits 3 --wait 1s --verbose job P")),
+    ("lock -http-addr=http://h:8500 job P", Type("quorlock lock job P")),
+    ("lock -http-addr http://h:8500 -try 1s job P", Type("quorlock lock --wait 1s job P")),
+    ("lock -token=s3cret job P", Type("quorlock lock job P")),
+    ("lock -token-file=f job P", Names("quorlock lock --password-file f job P")),
+    ("lock -ca-file=ca.pem job P", Names("quorlock lock --tls-ca ca.pem job P")),
+    ("lock -client-cert=c -client-key k job P", Names("quorlock lock --tls-cert c --tls-key k job P")),
+    ("lock -tls-server-name=n job P", Names("quorlock lock --tls-server-name n job P")),
+    ("lock -name=job -- P", Type("quorlock lock job -- P")),
     // etcdctl lock
     ("lock job P", Works("ok")),
     ("lock --ttl=10 job P", Works("ok")),
@@ -89,6 +97,11 @@ const LINES: [(&str, Then); 66] = [
     ("run job cd /tmp", Names("use -c")),
     ("run job A=1 P", Names("write `env` before it")),
     ("run --once-per day job P", Names("write `1day`")),
+    ("run --name job -- P", Type("quorlock run job -- P")),
+    ("run --key job -- P", Type("quorlock run job -- P")),
+    // redis-cli
+    ("run -h 10.0.0.1 -p 6379 job P", Names("--nodes redis://HOST:PORT")),
+    ("hold -h10.0.0.1 job", Names("--nodes redis://HOST:PORT")),
     ("version", Type("quorlock --version")),
 ];
 
@@ -110,6 +123,21 @@ async fn the_first_lines_of_other_tools_work_or_are_answered_by_the_line_to_type
                 assert!(words == "--version" || accepted.stdout == "ok", "{cure}: {accepted:?}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_the_help() {
+    for words in [
+        &["-h"][..],
+        &["run", "-h"],
+        &["-h", "run"],
+        &["run", "-h", "job"],
+        &["run", "-help"],
+        &["run", "job", "--help"],
+    ] {
+        let help = Quorlock::new(words).end().await.expect(0);
+        assert!(help.stdout.contains("Usage: quorlock") && help.stderr.is_empty(), "{words:?}: {help:?}");
     }
 }
 

@@ -7,10 +7,13 @@
     reason = "what does not go as expected fails the test"
 )]
 
+use std::fs::symlink_metadata;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use quorlock_testkit::{Server, patience, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -271,6 +274,25 @@ async fn a_file_that_cannot_be_written_is_an_error_before_the_lock_is_asked_for(
     let options = ["--metrics-file", "/nowhere/at/all/job.prom"];
     let ended = run(&servers, &options, "echo ran").end().await.expect(78);
     assert!(ended.stdout.is_empty() && ended.stderr.contains("/nowhere/at/all/job.prom"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_regular_file_is_not_replaced_by_one() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [pipe, link] = ["pipe", "link"].map(|name| folder.path().join(name));
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    symlink(folder.path().join("job.prom"), &link).unwrap();
+    // A device is made by root only, and `/dev/null` would be lost to all.
+    for (path, what) in [(&pipe, "a pipe"), (&link, "a symbolic link")] {
+        let before = symlink_metadata(path).unwrap();
+        let option = ["--metrics-file", path.to_str().unwrap()];
+        let ended = run(&servers, &option, "echo ran").end().await.expect(78);
+        assert!(ended.stdout.is_empty() && ended.stderr.contains(what), "{ended:?}");
+        let examined = Quorlock::new([&["doctor"], &option[..]].concat()).on(&servers).end().await.expect(78);
+        assert!(examined.stderr.contains(what), "{examined:?}");
+        assert_eq!(symlink_metadata(path).unwrap().ino(), before.ino(), "it was replaced");
+    }
 }
 
 #[tokio::test]

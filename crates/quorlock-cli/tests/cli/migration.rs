@@ -23,9 +23,11 @@ async fn every_command_of_the_page_about_moving_over_runs() {
         if !code.starts_with("quorlock ") && !code.starts_with('[') {
             continue;
         }
+        // What follows the line of a script runs under the lock, also within another one.
+        let after = if code.starts_with('[') { "quorlock status nightly | grep 'is held by'" } else { "" };
         // In a script, because one of the commands starts the script that contains it.
         let script = folder.path().join("script.sh");
-        fs::write(&script, format!("#!/bin/sh\n{code}\n")).unwrap();
+        fs::write(&script, format!("#!/bin/sh\n{code}\n{after}\n")).unwrap();
         let ended = Command::new("sh")
             .args(["-c", "chmod +x script.sh import.sh && exec ./script.sh"])
             .current_dir(folder.path())
@@ -33,7 +35,8 @@ async fn every_command_of_the_page_about_moving_over_runs() {
             .env("HOME", folder.path())
             .env("QUORLOCK_NODES", servers.urls().join(","))
             .env("QUORLOCK_RESTART_GUARD", "off")
-            .env_remove("QUORLOCK_HELD")
+            .env("QUORLOCK_HELD", "1")
+            .env("QUORLOCK_RESOURCE", "deploy")
             .output()
             .unwrap();
         assert!(ended.status.success(), "`{code}`: {}", String::from_utf8_lossy(&ended.stderr));

@@ -76,6 +76,10 @@ async fn a_slot_of_the_calendar_has_one_run_and_ends_with_its_day() {
         assert!(off < 60_000, "the slot of `{name}` ends at {ends}, not at {slot_end}");
     }
     run(&servers, &["--once-per", "0s"], "true").end().await.expect(64);
+    for no_days in ["1month", "1year", "36h"] {
+        let refused = run(&servers, &["--once-per", no_days], "echo ran").end().await.expect(64);
+        assert!(refused.stderr.contains("must be whole days"), "{refused:?}");
+    }
     run(&servers, &["--once-per", "1h", "--at-least", "1h"], "true").end().await.expect(64);
 }
 

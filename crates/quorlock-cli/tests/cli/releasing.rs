@@ -41,6 +41,8 @@ async fn the_token_may_come_from_a_file_or_stdin() {
     let by_stdin = release(&servers, &["--token-file", "-"]).stdin(&format!("{token}\n"));
     by_stdin.end().await.expect(0);
     let (_second, token, _) = holder(&servers).await;
+    // It has no end.
+    release(&servers, &["--token-file", "/dev/zero"]).end().await.expect(75);
     release(&servers, &["--token-file", "token"]).file("token", &token).end().await.expect(0);
     release(&servers, &["--token-file", "missing"]).end().await.expect(64);
     release(&servers, &["--token", ""]).end().await.expect(64);

@@ -333,6 +333,29 @@ async fn plain_seconds_are_taken_wherever_a_duration_is() {
 }
 
 #[tokio::test]
+async fn a_longer_node_timeout_goes_with_a_longer_ttl() {
+    let Some(servers) = servers(3).await else { return };
+    let settings = ["--node-timeout", "4s", "--max-ttl", "5min"];
+    let with =
+        |verb: &str, rest: &[&str]| Quorlock::new([&[verb][..], &settings, rest].concat()).on(&servers);
+    for verb in ["run", "elect"] {
+        with(verb, &["-t", "2min", "job", "--", "true"]).end().await.expect(0);
+        with(verb, &["job", "--", "true"]).env("QUORLOCK_TTL", "2min").end().await.expect(0);
+        let file = with(verb, &["--config", "ours", "job", "--", "true"]).file("ours", "ttl = '2min'");
+        file.end().await.expect(0);
+        let refused = with(verb, &["job", "--", "true"]).end().await.expect(64);
+        assert!(refused.stderr.contains("use 40s or more"), "{refused:?}");
+    }
+    // These take no lock, and have no TTL of their own.
+    for words in [&["wait", "job"][..], &["status", "job"], &["list"], &["release", "job", "--token", "x"]] {
+        with(words[0], &words[1..]).end().await.expect(0);
+    }
+    // A longer one is refused as before, and raises nothing.
+    let refused = Quorlock::new(["run", "-t", "2min", "job", "--", "true"]).on(&servers).end().await;
+    assert!(refused.expect(64).stderr.contains("max_ttl of 30s"));
+}
+
+#[tokio::test]
 async fn a_misspelt_variable_warns_and_a_key_is_suggested() {
     let Some(servers) = servers(3).await else { return };
     let ended = job().on(&servers).env("QUORLOCK_TLL", "9s").env("QUORLOCK_HELD", "1").end().await.expect(0);

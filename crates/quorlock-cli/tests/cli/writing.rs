@@ -51,6 +51,13 @@ async fn it_writes_a_file_that_the_next_command_reads() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_to_be_read_is_not_the_one_to_write() {
+    let Some(servers) = servers(3).await else { return };
+    let ended = Quorlock::new(["init", "--config", "new.toml"]).on(&servers).end().await.expect(64);
+    assert!(ended.stderr.contains("--file new.toml"), "{ended:?}");
+}
+
+#[tokio::test]
 async fn servers_that_were_just_started_are_waited_for_and_no_variable_turns_their_guard_off() {
     let Some(servers) = servers(3).await else { return };
     let words = ["init", "--max-ttl", "10s"];

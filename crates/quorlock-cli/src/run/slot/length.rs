@@ -35,6 +35,13 @@ impl Length {
                 "a slot of no length has no run: give --once-per 1h or more".to_owned(),
             ));
         }
+        if once_per.is_some_and(|length| length > DAY && length.as_nanos() % DAY.as_nanos() != 0) {
+            return Err(Failure::Usage(
+                "a slot of a day or more follows the calendar, and must be whole days, such as --once-per 28days: a month \
+                 and a year have no fixed length, so for one run in each give --at-least 27days or 364days"
+                    .to_owned(),
+            ));
+        }
         Ok(match once_per {
             Some(length) if length < DAY => Some(Length::OfHours(length)),
             Some(length) => Some(Length::OfDays(length, local_zone()?)),
@@ -200,6 +207,8 @@ mod tests {
     #[test]
     fn a_slot_of_no_length_is_refused() {
         assert!(Length::of(None, Some(Duration::ZERO)).is_err());
+        assert!(Length::of(None, Some(DAY + HOUR)).is_err(), "nor of one that is no slot of the calendar");
+        assert!(matches!(Length::of(None, Some(DAY * 7)), Ok(Some(Length::OfDays(..)))));
         assert!(matches!(Length::of(Some(HOUR), None), Ok(Some(Length::FromStart(_)))));
         assert!(matches!(Length::of(None, None), Ok(None)));
         assert!(matches!(Length::of(Some(Duration::ZERO), None), Ok(None)), "nothing stays taken");
