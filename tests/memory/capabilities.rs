@@ -184,6 +184,32 @@ async fn a_ttl_a_node_cannot_store_is_refused_by_its_name() {
     assert!(matches!(build(), Err(ConfigError::TtlTooShortForNode { .. })), "known when it is built");
 }
 
+/// As a program that confuses seconds and milliseconds may say.
+#[tokio::test(start_paused = true)]
+async fn a_minority_that_supports_long_ttls_only_refuses_no_lock_of_the_others() {
+    for (count, lies, is_acquired) in [(3, 1, true), (5, 2, true), (3, 2, false)] {
+        let bench = bench(count);
+        let limits = |index| {
+            if index < lies { NodeLimits::default().least_ttl(Duration::MAX) } else { NodeLimits::default() }
+        };
+        let nodes = bench.nodes.iter().enumerate();
+        let nodes = nodes.map(|(index, node)| Limited(node.clone(), Arc::new(Mutex::new(limits(index)))));
+        let build = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build();
+        if !is_acquired {
+            assert!(matches!(build, Err(ConfigError::TtlTooShortForNode { .. })), "{build:?}");
+            continue;
+        }
+        let client = build.unwrap();
+        let lease = client.lock("r").acquire().await.unwrap();
+        assert_eq!(bench.keys(), count - lies, "they are not asked for their votes");
+        lease.renew().await.unwrap();
+        lease.release().await.unwrap();
+        bench.nodes[count - 1].disconnect();
+        let error = client.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+        assert!(error.to_string().contains("it keeps keys for at least"), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_round_uses_the_timeout_of_a_node_unless_one_is_set() {
     let (slow, very) = (TTL / 20, TTL / 5);
@@ -220,6 +246,30 @@ fn session(node: &MemoryNode, last_heartbeat: Arc<Mutex<Option<Moment>>>) -> Wra
         });
         inner.ask(request, responder);
     })
+}
+
+/// A node that lies, and answers first.
+#[tokio::test(start_paused = true)]
+async fn i7_one_node_whose_grants_begin_too_early_ends_no_lease_of_the_others() {
+    for (count, is_silent) in [(3, false), (5, false), (5, true)] {
+        let bench = bench(count);
+        bench.pass(Duration::from_secs(60)).await;
+        let early = |index| Arc::new(Mutex::new((index == 0).then_some(Moment::ORIGIN)));
+        let nodes = bench.nodes.iter().enumerate().map(|(index, node)| session(node, early(index)));
+        let client = Coordinator::builder()
+            .custom_nodes(nodes.collect::<Vec<_>>())
+            .clock(bench.clock.clone())
+            .ttl(TTL)
+            .build()
+            .unwrap();
+        let delays = bench.nodes.iter().zip(0_u32..);
+        delays.for_each(|(node, place)| node.delay(MS * place, MS * place));
+        bench.nodes[count - 1].lose_requests(is_silent);
+        let lease = lock_of(&client).acquire().await.unwrap();
+        bench.pass(TTL * 5).await;
+        assert_eq!(lease.check(), Ok(()), "{count} nodes, one of them silent: {is_silent}");
+        lease.release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
