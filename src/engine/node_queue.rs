@@ -46,7 +46,7 @@
 //!   Every node that may have the waiter in its queue, or has given it an unused turn, is notified
 //!   when the wait ends (W-5).
 //! - A waiter that has seen the lock held does not ask for votes because one node says that it is
-//!   free: it asks another node for the holder first (W-4).
+//!   free: it asks another node for the holder first (W-4). Nor does it wait for long because one node says so.
 //! - The name of a wait is random and new for each wait (I-42), and the same in all queues of a
 //!   caller of several locks. It is drawn when a node is first asked in that name: nearly every lock is free.
 //!
@@ -247,7 +247,7 @@ impl NodeQueue {
             Doubt::AskAnother => {
                 let (other, round) = self.inspect_other_node(engine, keys, acquisition, place);
                 let vote = if round.refuses(other).await { round.vote_of(other) } else { None };
-                Places::resolve(queued, vote.as_ref())
+                self.places.resolve(queued, vote.as_ref(), engine.now())
             }
         }
     }

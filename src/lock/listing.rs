@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::{BoxStream, SelectAll, once};
+use futures::stream::{BoxStream, SelectAll, Stream, once, try_unfold};
 
 use crate::engine::context::EngineContext;
-use crate::node::{ListedKeys, NodeError};
+use crate::node::{KeyPages, ListedKeys, NodeError, NodeErrorKind};
 
 /// A page of the names that one node [lists](crate::Coordinator::list).
 #[derive(Clone, Debug)]
@@ -25,6 +25,14 @@ pub struct ListedPage {
 /// six per cent of the time of a slow Redis server, and takes 45 s for a million keys.
 const PAUSE: Duration = Duration::from_millis(3);
 
+/// The number of pages after which a node is listing for so long that the next one lists beside it: it may never end.
+const LONG: usize = 2_000;
+
+/// How much a node may list, with [`EACH`] for each name: a million names of 35 bytes.
+const MOST: usize = 64 << 20;
+/// What a name takes beside its text.
+const EACH: usize = 32;
+
 /// What comes from a node.
 enum Event {
     Page(usize, ListedPage),
@@ -37,8 +45,10 @@ pub struct Listing {
     /// Those that list; the others may have to.
     running: SelectAll<BoxStream<'static, Event>>,
     waiting: VecDeque<BoxStream<'static, Event>>,
-    /// How many may list at the same time.
+    /// How many may list at the same time, besides those that have listed for long.
     at_a_time: usize,
+    /// How many pages each node has listed.
+    pages: Vec<usize>,
     /// How many more must list everything.
     wanted: usize,
     failed: BTreeSet<usize>,
@@ -51,7 +61,7 @@ pub(crate) fn list(engine: &EngineContext, prefix: &str, which: ListedKeys) -> L
     let each = engine.nodes.iter().enumerate().map(|(index, node)| {
         let (name, key_prefix) = (Arc::from(node.name()), Arc::clone(&key_prefix));
         let clock = Arc::clone(&engine.nodes.clock);
-        let pages = node.list_keys(Arc::clone(&keys), which).pages.then(move |page| {
+        let pages = bounded(node.list_keys(Arc::clone(&keys), which)).then(move |page| {
             let names = page.map(|keys| names(keys, &key_prefix));
             let page = Event::Page(index, ListedPage { node: Arc::clone(&name), names });
             // The node is asked for the next page only then.
@@ -68,13 +78,32 @@ pub(crate) fn list(engine: &EngineContext, prefix: &str, which: ListedKeys) -> L
         running: SelectAll::new(),
         waiting: each.collect(),
         at_a_time: (nodes - needed).max(1),
+        pages: vec![0; nodes],
         wanted: nodes - needed + 1,
         failed: BTreeSet::new(),
     }
 }
 
+/// Ends the pages of a node that lists more than a program can keep.
+fn bounded(pages: KeyPages) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> {
+    try_unfold((pages, MOST), |(mut pages, room)| async move {
+        let Some(keys) = pages.next().await.transpose()? else { return Ok(None) };
+        let size = keys.iter().map(|key| key.len() + EACH).sum();
+        let left = room.checked_sub(size).ok_or_else(|| {
+            let reason = format!(
+                "it has listed names of locks that take {} MB, and not ended; list those of a longer prefix, unless it has not as \
+                 many, and is broken",
+                MOST >> 20
+            );
+            NodeError::Failed { kind: NodeErrorKind::Other, reason: reason.into() }
+        })?;
+        Ok(Some((keys, (pages, left))))
+    })
+}
+
 impl Listing {
-    /// Returns the next page of a node, or `None` once enough nodes have listed everything or failed.
+    /// Returns the next page of a node, or `None` once enough nodes have listed everything or failed. A node fails that
+    /// lists more than 64 MB.
     ///
     /// # Cancel safety
     ///
@@ -85,13 +114,17 @@ impl Listing {
     /// Outside a Tokio runtime.
     pub async fn next_page(&mut self) -> Option<ListedPage> {
         loop {
-            while self.running.len() < self.at_a_time.min(self.wanted)
+            if self.wanted == 0 {
+                return None;
+            }
+            let long = self.pages.iter().filter(|pages| **pages >= LONG).count();
+            while self.running.len() < self.at_a_time.min(self.wanted) + long
                 && let Some(next) = self.waiting.pop_front()
             {
                 self.running.push(next);
             }
             let Some(event) = self.running.next().await else {
-                if self.wanted == 0 || self.waiting.is_empty() {
+                if self.waiting.is_empty() {
                     return None;
                 }
                 continue;
@@ -101,10 +134,17 @@ impl Listing {
                     if page.names.is_err() {
                         self.failed.insert(index);
                     }
+                    if let Some(pages) = self.pages.get_mut(index) {
+                        *pages += 1;
+                    }
                     return Some(page);
                 }
-                Event::End(index) if self.failed.contains(&index) => {}
-                Event::End(_) => self.wanted -= 1,
+                Event::End(index) => {
+                    if let Some(pages) = self.pages.get_mut(index) {
+                        *pages = 0;
+                    }
+                    self.wanted -= usize::from(!self.failed.contains(&index));
+                }
             }
         }
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::board::{NodeMonitor, StatusBoard};
 use super::ordered::in_order;
+use crate::duration;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{Capabilities, Capability, Grants, Node, Reach};
+use crate::node::{Capabilities, Capability, Grants, Node, NodeError, NodeErrorKind, Reach, Request};
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use crate::runtime::timer::Timers;
@@ -149,10 +150,13 @@ impl Nodes {
         self.members.iter().find(in_order).map(|member| member.name.clone())
     }
 
-    /// Returns the largest of the minimum TTLs that the nodes know, and the node's name.
+    /// Returns the shortest TTL that a quorum of the nodes supports, as far as they know, and the name of a node that supports
+    /// no shorter one. A minority with longer ones is [not asked](NodeHandle::unsupported).
     pub(crate) fn least_ttl(&self) -> Option<(Duration, Arc<str>)> {
-        let least = self.members.iter().map(|member| (member.node.limits().least_ttl, member));
-        let (least, member) = least.max_by_key(|(least, _)| *least)?;
+        let mut least: Vec<_> = self.members.iter().map(|member| member.node.limits().least_ttl).collect();
+        least.sort_unstable();
+        let least = *least.get(self.quorum.needed() - 1)?;
+        let member = self.members.iter().rfind(|member| member.node.limits().least_ttl == least)?;
         (!least.is_zero()).then(|| (least, member.name.clone()))
     }
 
@@ -265,6 +269,19 @@ impl Drop for Nodes {
 impl NodeHandle {
     fn can(&self, capability: Capability) -> bool {
         self.node.capabilities().has(capability)
+    }
+
+    /// Returns why the node is not asked to store a token for as short a time as this request wants, if it is not.
+    pub(super) fn unsupported(&self, request: &Request) -> Option<NodeError> {
+        let (Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. }) = request else { return None };
+        let least = self.node.limits().least_ttl;
+        if *ttl >= least {
+            return None;
+        }
+        let [ttl, least] = [*ttl, least].map(duration::format);
+        let reason =
+            format!("it keeps keys for at least {least}, longer than the TTL of {ttl}; use a longer TTL");
+        Some(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: reason.into() })
     }
 
     /// The measured round trip time, or that of connecting.

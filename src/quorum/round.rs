@@ -207,7 +207,11 @@ impl<M: Machine> Driven<M> {
     /// The node may respond before this returns.
     fn send(self: &Arc<Self>, index: usize, request: SharedRequest) {
         let Some((_, member)) = self.member(index) else { return };
-        member.node.ask(request, Responder::new(self.clone(), index));
+        let responder = Responder::new(self.clone(), index);
+        match member.unsupported(&request) {
+            Some(error) => responder.send(Err(error)),
+            None => member.node.ask(request, responder),
+        }
     }
 
     /// Records the response to the request with this index, received at `now`.

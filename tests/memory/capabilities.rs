@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorlock::protocol::Moment;
+use quorlock::protocol::{
+    Claim, Moment, Token, WaiterId, fence_counter, readers_key, semaphore_limit, want_mark,
+};
+use quorlock::redis::{Address, ClusterAddress, ClusterNode, RedisNode};
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Lock, RetainError, Wait,
     doctor::Check,
-    node::{Capabilities, Capability, Node, NodeLimits, Order, Response, ask},
+    node::{Capabilities, Capability, Node, NodeLimits, Order, Request, Response, ask},
     runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
@@ -182,6 +185,32 @@ async fn a_ttl_a_node_cannot_store_is_refused_by_its_name() {
     assert!(matches!(build(), Err(ConfigError::TtlTooShortForNode { .. })), "known when it is built");
 }
 
+/// As a program that confuses seconds and milliseconds may say.
+#[tokio::test(start_paused = true)]
+async fn a_minority_that_supports_long_ttls_only_refuses_no_lock_of_the_others() {
+    for (count, lies, is_acquired) in [(3, 1, true), (5, 2, true), (3, 2, false)] {
+        let bench = bench(count);
+        let limits = |index| {
+            if index < lies { NodeLimits::default().least_ttl(Duration::MAX) } else { NodeLimits::default() }
+        };
+        let nodes = bench.nodes.iter().enumerate();
+        let nodes = nodes.map(|(index, node)| Limited(node.clone(), Arc::new(Mutex::new(limits(index)))));
+        let build = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build();
+        if !is_acquired {
+            assert!(matches!(build, Err(ConfigError::TtlTooShortForNode { .. })), "{build:?}");
+            continue;
+        }
+        let client = build.unwrap();
+        let lease = client.lock("r").acquire().await.unwrap();
+        assert_eq!(bench.keys(), count - lies, "they are not asked for their votes");
+        lease.renew().await.unwrap();
+        lease.release().await.unwrap();
+        bench.nodes[count - 1].disconnect();
+        let error = client.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+        assert!(error.to_string().contains("it keeps keys for at least"), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_round_uses_the_timeout_of_a_node_unless_one_is_set() {
     let (slow, very) = (TTL / 20, TTL / 5);
@@ -218,6 +247,30 @@ fn session(node: &MemoryNode, last_heartbeat: Arc<Mutex<Option<Moment>>>) -> Wra
         });
         inner.ask(request, responder);
     })
+}
+
+/// A node that lies, and answers first.
+#[tokio::test(start_paused = true)]
+async fn i7_one_node_whose_grants_begin_too_early_ends_no_lease_of_the_others() {
+    for (count, is_silent) in [(3, false), (5, false), (5, true)] {
+        let bench = bench(count);
+        bench.pass(Duration::from_secs(60)).await;
+        let early = |index| Arc::new(Mutex::new((index == 0).then_some(Moment::ORIGIN)));
+        let nodes = bench.nodes.iter().enumerate().map(|(index, node)| session(node, early(index)));
+        let client = Coordinator::builder()
+            .custom_nodes(nodes.collect::<Vec<_>>())
+            .clock(bench.clock.clone())
+            .ttl(TTL)
+            .build()
+            .unwrap();
+        let delays = bench.nodes.iter().zip(0_u32..);
+        delays.for_each(|(node, place)| node.delay(MS * place, MS * place));
+        bench.nodes[count - 1].lose_requests(is_silent);
+        let lease = lock_of(&client).acquire().await.unwrap();
+        bench.pass(TTL * 5).await;
+        assert_eq!(lease.check(), Ok(()), "{count} nodes, one of them silent: {is_silent}");
+        lease.release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,4 +361,42 @@ async fn a_single_node_warns_unless_it_is_several_servers() {
             None => assert!(found.is_none(), "{found:?}"),
         }
     }
+}
+
+/// Who chooses a name would otherwise store a token where a server keeps something of another lock.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_stored_beside_a_lock_is_not_locked() {
+    let [redis, cluster, memory]: [Arc<dyn Node>; 3] = [
+        Arc::new(RedisNode::new(Address::parse("redis://127.0.0.1:1").unwrap())),
+        Arc::new(ClusterNode::new(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap())),
+        Arc::new(MemoryNode::new("n")),
+    ];
+    let (limit, queue) = (semaphore_limit("job"), want_mark("job"));
+    let beside =
+        [&*limit, &*queue, &readers_key("job"), &fence_counter("", "job"), "p:quorlock:inbox:secret"];
+    for key in beside {
+        let claim = Claim::new(key.into(), Token::new(7, ""));
+        let [one, several] =
+            [claim.clone(), Claim::new("other".into(), Token::new(7, "")).and(Arc::new([key.into()]))]
+                .map(|claim| Request::Acquire { claim: claim.into(), ttl: TTL, fence_hint: None });
+        let enqueue = Request::enqueue(key.into(), WaiterId::new(1), TTL, TTL, TTL);
+        for request in [one, several, enqueue] {
+            for (node, is_redis) in [(&redis, true), (&cluster, true), (&memory, false)] {
+                let refused = ask(&**node, request.clone()).await.err();
+                let is_ours = refused
+                    .as_ref()
+                    .is_some_and(|error| error.to_string().contains(&format!("`{key}` is the name of")));
+                assert_eq!(is_ours, is_redis || *key == *limit, "{node:?}: {refused:?}");
+            }
+        }
+        let release = Request::Release { claim: Arc::new(claim) };
+        let released = ask(&*redis, release).await.unwrap_err();
+        assert!(!released.is_permanent(), "an operator may delete it: {released}");
+    }
+    let bench = bench(3);
+    let error = bench.coordinator.lock(&*limit).wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
+    assert!(error.to_string().contains("choose a name without `quorlock:`"), "{error}");
+    drop(bench.coordinator.semaphore("job", 2).acquire().await.unwrap());
+    drop(bench.coordinator.lock(&*queue).acquire().await.unwrap());
 }

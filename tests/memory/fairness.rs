@@ -1,13 +1,16 @@
 //! Readers and callers of several locks beside a busy queue: they have a place there as well.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{MS, TTL, acquiring, bench, client, forever};
+use crate::common::{Bench, LIMIT, MS, TTL, acquiring, another, bench, client, forever};
 use crate::queue::dead;
-use quorlock::protocol::turn;
+use quorlock::node::{Expiry, Hint, HintListener, Holding, Identity, Node as _, Queued, Request, Response};
+use quorlock::protocol::{Moment, Token, preferred_node, turn};
 use quorlock::runtime::Mutex;
 use quorlock::{Coordinator, Wait};
+use quorlock_testkit::{SeededEntropy, WrappedNode};
 
 /// Longer than any test's waiter should need.
 const PATIENCE: Wait = Wait::UpTo(Duration::from_secs(60));
@@ -204,5 +207,80 @@ async fn w10_a_waiter_that_may_not_ask_yet_takes_its_turn_when_it_comes() {
             bench.pass(hold * 3 / 2).await;
         }
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+/// What a node says of each place, whatever is true.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    Behind(u32),
+    BehindNewHolder,
+}
+
+/// A client of the same nodes, of which the one with the queue lies, and says each time that the lock has changed.
+fn client_of_a_liar(bench: &Bench, lie: Lie) -> Coordinator {
+    let home = preferred_node("r", bench.nodes.len());
+    let nodes = bench.nodes.iter().enumerate().map(|(index, node)| {
+        let (number, heard_by) =
+            (AtomicU64::new(0), Arc::new(Mutex::new(Vec::<Arc<dyn HintListener>>::new())));
+        let listeners = heard_by.clone();
+        let wrapped = WrappedNode::new(node.clone()).on_listen(move |listener, inner| {
+            listeners.lock().push(listener.clone());
+            inner.listen(listener);
+        });
+        wrapped.on_request(move |request, responder, inner| {
+            if index != home || !matches!(*request, Request::Enqueue { .. }) {
+                return inner.ask(request, responder);
+            }
+            let queued = match lie {
+                Lie::Behind(ahead) => Queued::new(ahead, None),
+                Lie::BehindNewHolder => {
+                    let token = Token::new(u128::from(number.fetch_add(1, Ordering::Relaxed)) + 1, "");
+                    Queued::new(0, Some(Holding::new(token, Expiry::In(TTL))))
+                }
+            };
+            let identity = Arc::new(Identity::new("liar", Moment::ORIGIN, TTL * 9));
+            responder.send(Ok(Response::new(queued.into(), identity)));
+            let heard_by = heard_by.lock().clone();
+            heard_by
+                .iter()
+                .for_each(|listener| listener.on_hint(Hint::Invalidated(request.key().as_bytes())));
+        })
+    });
+    let builder = Coordinator::builder()
+        .custom_nodes(nodes.collect::<Vec<_>>())
+        .clock(bench.clock.clone())
+        .entropy(SeededEntropy::new(77))
+        .node_timeout(LIMIT)
+        .ttl(TTL);
+    builder.build().unwrap()
+}
+
+/// The others report the lock as free: a waiter asks one of them, and then all.
+#[tokio::test(start_paused = true)]
+async fn w4_w9_a_node_that_lies_about_places_keeps_no_waiter_from_a_free_lock() {
+    for lie in [Lie::Behind(7), Lie::Behind(0), Lie::Behind(1), Lie::Behind(8), Lie::BehindNewHolder] {
+        for caller in [Caller::Writer, Caller::Reader, Caller::Several] {
+            let bench = bench(3);
+            let first = forever(&client(&bench)).acquire().await.unwrap();
+            let waiter = client_of_a_liar(&bench, lie);
+            let next = tokio::spawn(async move {
+                let (one, both) =
+                    (forever(&waiter), waiter.lock_all(["r", "s"]).ttl(TTL).wait(Wait::Forever));
+                match caller {
+                    Caller::Writer => one.acquire().await.map(drop),
+                    Caller::Reader => one.shared().acquire().await.map(drop),
+                    Caller::Several => both.acquire().await.map(drop),
+                }
+            });
+            bench.pass(Duration::from_secs(7)).await;
+            assert!(!next.is_finished(), "two holders");
+            let before = bench.clock.now();
+            first.release().await.unwrap();
+            let acquired = tokio::time::timeout(Duration::from_secs(60), next).await;
+            acquired.unwrap_or_else(|_| panic!("{lie:?}, {caller:?}: not at all")).unwrap().unwrap();
+            let took = bench.clock.now().since(before);
+            assert!(took < Duration::from_secs(12), "{lie:?}, {caller:?}: {took:?}");
+        }
     }
 }

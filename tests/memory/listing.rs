@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use quorlock::Coordinator;
 use quorlock::node::{KeyPages, ListedKeys, Node, NodeError, Responder, SharedRequest};
+use quorlock_testkit::{TokioClock, WrappedNode};
 
 /// What all nodes count together.
 #[derive(Debug, Default)]
@@ -114,4 +115,66 @@ async fn a_node_that_cannot_list_is_replaced() {
 async fn a_single_node_lists() {
     let (found, failed, _) = list(vec![Some(keys())], "a").await;
     assert_eq!((found, failed), (names(&["a"]), 0));
+}
+
+/// A node that lies: it lists this page without end.
+#[derive(Debug)]
+struct Endless(Vec<Arc<str>>);
+
+impl Node for Endless {
+    fn name(&self) -> &str {
+        "endless"
+    }
+
+    fn ask(&self, _request: SharedRequest, responder: Responder) {
+        responder.send(Err(NodeError::NotAsked));
+    }
+
+    fn list_keys(&self, _prefix: Arc<str>, _which: ListedKeys) -> KeyPages {
+        let page = self.0.clone();
+        KeyPages::unfold((), move |()| {
+            let page = page.clone();
+            async move { Ok(Some((page, ()))) }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lists_without_end_is_not_waited_for() {
+    let empty = Vec::new();
+    let full: Vec<Arc<str>> = vec!["p:".repeat(1 << 17).into(); 4];
+    for (page, fails) in [(empty, false), (full, true)] {
+        for (others, at) in [(2, 0), (2, 1), (2, 2), (4, 0), (4, 2)] {
+            let counts = Arc::new(Counts::default());
+            let honest = |number| Lists {
+                name: format!("n{number}"),
+                pages: Some(keys()),
+                counts: Arc::clone(&counts),
+            };
+            let mut nodes: Vec<_> = (0..others).map(|number| WrappedNode::new(honest(number))).collect();
+            nodes.insert(at, WrappedNode::new(Endless(page.clone())));
+            let builder = Coordinator::builder().custom_nodes(nodes).key_prefix("p:");
+            let coordinator = builder.clock(TokioClock::new()).build().unwrap();
+            let mut listing = coordinator.list("", ListedKeys::Locks);
+            let (mut found, mut kept, mut failed) = (BTreeSet::new(), 0, Vec::new());
+            while let Some(page) = listing.next_page().await {
+                match page.names {
+                    Ok(names) => {
+                        kept += names.iter().map(|name| name.len()).sum::<usize>();
+                        found.extend(names.iter().filter(|name| name.len() == 1).map(ToString::to_string));
+                    }
+                    Err(error) => failed.push((page.node, error.to_string())),
+                }
+            }
+            assert_eq!(found, names(&["a", "b"]), "{at} of {others}");
+            assert!(kept <= 64 << 20, "{kept} bytes");
+            if at == 0 {
+                assert_eq!(failed.len(), usize::from(fails), "{failed:?}");
+            }
+            assert!(
+                failed.iter().all(|(node, error)| &**node == "endless" && error.contains("take 64 MB")),
+                "{failed:?}"
+            );
+        }
+    }
 }

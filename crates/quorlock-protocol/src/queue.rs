@@ -59,7 +59,7 @@ pub fn rests_after_turn(kept: Duration) -> Duration {
 }
 
 /// A lock that another one keeps free costs its own waiters this at most, at a time.
-const LONGEST_KEPT: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST_KEPT: Duration = Duration::from_secs(5);
 
 /// How many requests one wait may send in a row, and how often after that (rule W-10): more than a wait that is notified only of
 /// changes needs.

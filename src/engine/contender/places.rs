@@ -12,6 +12,7 @@
 //! [`OpenPlace`] decides.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 
@@ -24,6 +25,9 @@ use crate::node::{Request, SharedRequest, Vote};
 use quorlock_protocol::machine::NodeSet;
 use quorlock_protocol::machine::wait::{OTHER_NODE_EVERY, OpenPlace, Pause, PlaceAnswer, PlaceDue};
 use quorlock_protocol::{Mode, Moment, WaiterId};
+
+/// After which time all nodes are asked even if the lock changes all the time: one node may say so of a lock that is free.
+const ALL_ASKED_EVERY: Duration = Duration::from_secs(8);
 
 /// A place in the queue of one lock.
 pub(super) struct KeptPlace {
@@ -41,6 +45,7 @@ impl Contender {
         pause: &mut Pause,
         subscription: &Subscription,
     ) -> bool {
+        let latest = self.engine.now() + ALL_ASKED_EVERY;
         loop {
             if self.confirm_places(acquisition, pause, subscription).await {
                 // A place that rests keeps no turn, and its home may report one again and again (rule W-10).
@@ -68,6 +73,7 @@ impl Contender {
             if subscription.has_turn() || !self.is_still_excluded(acquisition, pause, subscription).await {
                 return true;
             }
+            pause.until = pause.until.min(latest);
         }
     }
 

@@ -20,6 +20,7 @@
 //! | vote [without a request](Round::handle_offer) | The same, for the votes of an offer. A second vote of the node is ignored. |
 //! | timeout of a node | Changes no slot: from then on the silent node counts as unknown. |
 //! | enough votes to exclude *unavailable* | The timeouts of the silent nodes are shortened. |
+//! | a quorum has granted, by a vote that counts from an [earlier moment](Response::counting_from) | There is no verdict while a node is in time whose vote could make it a later moment. |
 //!
 //! A round continues after its verdict. Late nodes still carry out the request, so a release that
 //! follows must know the state of the key on each of them: see [`Round::key_states`].
@@ -274,7 +275,8 @@ impl Round {
         true
     }
 
-    /// Returns the verdict, if it is certain at `now`.
+    /// Returns the verdict, if it is certain at `now`, and the moment from which a grant counts with it: one node that
+    /// names an early one must not end a lease that the others grant (rule I-7).
     pub fn decide(&mut self, nodes: &impl Deployment, now: Moment) -> Option<Verdict> {
         if self.verdict.is_some() || self.has_too_few(nodes, now) {
             return self.verdict;
@@ -284,6 +286,9 @@ impl Round {
             verdict.is_some() || !self.all_responded(),
             "all nodes have responded without a verdict"
         );
+        if verdict == Some(Verdict::Won) && self.may_count_from_later(nodes, now) {
+            return None;
+        }
         // A node that timed out may have decided by its silence, and still respond.
         if self.all_in_time(now) {
             self.verdict = verdict;

@@ -271,7 +271,8 @@ pub enum Grants {
 #[non_exhaustive]
 pub struct NodeLimits {
     /// The shortest TTL that the node supports, such as for a server that counts whole seconds or has slow
-    /// commits. A lock with a shorter TTL is refused, naming the node. Zero for no limit.
+    /// commits. For a lock with a shorter TTL the node is not asked; if that leaves too few for a quorum, the lock is
+    /// refused, naming a node. Zero for no limit.
     pub least_ttl: Duration,
     /// How long a round waits for this node unless set by the program for all nodes: for a
     /// store that sometimes takes longer than its round trip suggests, such as one that syncs to disk. `None`

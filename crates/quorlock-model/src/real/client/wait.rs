@@ -174,7 +174,9 @@ impl Client {
                     return false;
                 };
                 let vote = self.vote_of(round, other).filter(|_| refuses);
-                let goes = has_turn || Places::resolve(place.queued.as_ref(), vote.as_ref());
+                let now = cx.moment();
+                let Some(wait) = &mut self.wait else { return false };
+                let goes = wait.places.resolve(place.queued.as_ref(), vote.as_ref(), now) || has_turn;
                 self.go(cx, place, goes);
                 true
             }

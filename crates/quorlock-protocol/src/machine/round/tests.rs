@@ -365,6 +365,33 @@ fn i7_a_grant_counts_from_the_latest_moment_that_a_quorum_names() {
     assert_eq!(bench.round.counts_from(&FIVE), ago(100), "never from after that");
 }
 
+/// As a node that lies may name.
+#[test]
+fn i7_one_node_that_names_an_early_moment_decides_nothing_while_others_may_grant() {
+    for early in [Moment::ORIGIN, BEGUN.back(Duration::from_millis(1))] {
+        let grants = || {
+            let mut bench = Bench::new();
+            bench.hear(0, Ok(response(Vote::Granted, "0").counting_from(early)));
+            bench.grant(1);
+            assert!(!bench.grant(2) || bench.verdict().is_none(), "it would count from {early:?}");
+            assert_eq!(bench.verdict(), None);
+            bench
+        };
+        let mut bench = grants();
+        assert!(bench.grant(3), "now three have granted without it");
+        assert_eq!((bench.verdict(), bench.round.counts_from(&FIVE)), (Some(Verdict::Won), BEGUN));
+        let mut bench = grants();
+        bench.refuse(3);
+        assert_eq!(bench.verdict(), None);
+        bench.fail(4);
+        assert_eq!((bench.verdict(), bench.round.counts_from(&FIVE)), (Some(Verdict::Won), early));
+        let mut bench = grants();
+        bench.pass(LIMIT);
+        assert_eq!(bench.verdict(), Some(Verdict::Won), "the others are silent");
+        assert_eq!(bench.round.counts_from(&FIVE), early);
+    }
+}
+
 #[test]
 fn f9_an_attempt_with_a_number_has_half_the_longest_ttl() {
     let drift = Drift::default();

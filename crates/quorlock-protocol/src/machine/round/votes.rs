@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Deployment, Expect, Round, State, USUAL};
+use super::{Deployment, Expect, Round, Slot, State, USUAL};
 use crate::node::{NodeError, NodeErrorKind, QueueListing, Response, Vote};
 use crate::votes::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 use crate::{Drift, FenceVotes, FencingToken, LoggedHold, Moment, Verdict};
@@ -142,13 +142,35 @@ impl Round {
         if !self.have_earlier_starts {
             return self.sent;
         }
+        let needed = nodes.quorum().needed();
+        let from = self.grants_count_from(nodes).get(needed - 1).copied().unwrap_or(Moment::ORIGIN);
+        debug_assert!(from <= self.sent, "a grant counts from after it was asked for");
+        from
+    }
+
+    /// Whether a grant would count from a later moment if the nodes that are still in time granted as well, so that
+    /// a quorum had no need of the earliest moment that a vote names.
+    pub(super) fn may_count_from_later(&self, nodes: &impl Deployment, now: Moment) -> bool {
+        let grants = matches!(self.question.expect, Expect::Hold | Expect::Number);
+        if !self.have_earlier_starts || !grants {
+            return false;
+        }
+        let is_expected = |slot: &&Slot| matches!(slot.state, State::Pending { .. }) && now < slot.limit;
+        let expected = self.slots.iter().filter(is_expected).count();
+        let moments = self.grants_count_from(nodes);
+        // Those that are expected count from when the round was sent, so come first.
+        let place = |more: usize| nodes.quorum().needed().checked_sub(1 + more);
+        let best = place(expected).map_or(Some(self.sent), |place| moments.get(place).copied());
+        best > place(0).and_then(|place| moments.get(place).copied())
+    }
+
+    /// Returns from when each grant counts, the latest first.
+    fn grants_count_from(&self, nodes: &impl Deployment) -> SmallVec<[Moment; USUAL]> {
         let named =
             |response: &Response| response.counts_from.map_or(self.sent, |named| named.min(self.sent));
         let mut moments: SmallVec<[Moment; USUAL]> = self.granted(nodes).map(named).collect();
         moments.sort_unstable_by(|one, other| other.cmp(one));
-        let from = moments.get(nodes.quorum().needed() - 1).copied().unwrap_or(Moment::ORIGIN);
-        debug_assert!(from <= self.sent, "a grant counts from after it was asked for");
-        from
+        moments
     }
 
     /// Returns the store's own number of this grant. Those of several stores have nothing to do with each other.

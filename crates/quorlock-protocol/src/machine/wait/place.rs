@@ -3,18 +3,23 @@
 //!
 //! A waiter asks one node, its *home*: the preferred one, or the next that answers. A turn grants nothing, and a
 //! node may be wrong about the lock (W-4): it may have restarted and not know the lock that others hold, or have the rest
-//! of an attempt that the other nodes have released. So before it asks all nodes, and every two seconds while the same
-//! holder is reported, the waiter asks another node, which changes nothing there.
+//! of an attempt that the other nodes have released; or it lies. So before it asks all nodes, and every two seconds while the
+//! same holder is reported, or every four whatever its home says, the waiter asks another node, which changes nothing there.
+//!
+//! If that reports another holder than the home has reported for two seconds, or none, the waiter asks all nodes. If the home
+//! reports no holder, or a new one, a free lock may be in the turn of another waiter: the waiter asks another node more often,
+//! and all nodes once the others have reported the lock as free for as long as a turn may be kept.
 
 use std::mem;
 use std::time::Duration;
 
 use crate::machine::NodeSet;
 use crate::node::{Expiry, Holding, Queued, Vote};
+use crate::queue::LONGEST_KEPT;
 use crate::votes::VoteReport;
 use crate::{EXPIRY_JITTER, Moment, QueueHeartbeat, Token, fraction, offer_heartbeat};
 
-/// How long a node may report the same holder until another node is asked.
+/// How long a waiter relies on its home until another node is asked.
 pub const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 
 /// One wait for a lock, in the queue of one node.
@@ -29,13 +34,19 @@ pub struct Places {
     heartbeat: QueueHeartbeat,
     /// Whether the lock was held when others were asked or this process joined the queue.
     waits: bool,
-    /// The token that the node reported last, when this process was first in the queue.
+    /// The token that the home reported, if this process was first in the queue, when holders were last compared …
     holder: Option<Token>,
-    /// When another node was last asked about that token, or this node first reported it.
+    /// … which was then …
+    compared: Option<Moment>,
+    /// … and whether it had reported the same one the time before.
+    is_same_holder: bool,
+    /// When another node was last asked, or the home first answered.
     other_asked: Option<Moment>,
+    /// Since when all others that were asked have reported the lock as free.
+    free_since: Option<Moment>,
     /// How many processes were before this one.
     ahead: Option<u32>,
-    /// The distance, in nodes, from the home node to the one asked last about that token.
+    /// The distance, in nodes, from the home node to the other one that was asked last.
     other_offset: usize,
 }
 
@@ -203,26 +214,35 @@ impl Places {
     pub fn doubt(&mut self, queued: Option<&Queued>, now: Moment) -> Doubt {
         let Some(queued) = queued else { return if self.waits { Doubt::AskAnother } else { Doubt::Try } };
         self.waits = true;
-        let Queued { ahead: 0, holding: Some(holding) } = queued else { return Doubt::Wait };
-        let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
-        let asked = self.other_asked;
-        let is_due = same && asked.is_some_and(|asked| now.since(asked) >= OTHER_NODE_EVERY);
-        if is_due || !same {
-            self.other_asked = Some(now);
+        let (compared, asked) = (self.compared, *self.other_asked.get_or_insert(now));
+        if compared.is_none_or(|compared| now.since(compared) >= OTHER_NODE_EVERY) {
+            let holding = queued.holding.as_ref().filter(|_| queued.ahead == 0);
+            let holder = holding.map(|holding| holding.token.clone());
+            self.is_same_holder = holder.is_some() && holder == self.holder;
+            (self.holder, self.compared) = (holder, Some(now));
+        } else if self.free_since.is_none_or(|since| now.since(since) < LONGEST_KEPT) {
+            return Doubt::Wait;
         }
-        if is_due { Doubt::AskAnother } else { Doubt::Wait }
+        let is_suspect = self.is_same_holder || self.free_since.is_some();
+        if now.since(asked) < if is_suspect { OTHER_NODE_EVERY } else { OTHER_NODE_EVERY * 2 } {
+            return Doubt::Wait;
+        }
+        self.other_asked = Some(now);
+        Doubt::AskAnother
     }
 
     /// Whether to try, where the home has answered `queued` and then another node has answered this, or nothing.
-    #[must_use]
-    pub fn resolve(queued: Option<&Queued>, other: Option<&Vote>) -> bool {
-        match (queued, other) {
-            (Some(Queued { holding: Some(holding), .. }), Some(Vote::Held(other))) => {
-                other.token != holding.token
-            }
-            (None, Some(Vote::Held(_))) | (Some(_), None) => false,
-            (None, _) | (Some(_), Some(_)) => true,
+    pub fn resolve(&mut self, queued: Option<&Queued>, other: Option<&Vote>, now: Moment) -> bool {
+        let Some(queued) = queued else { return !matches!(other, Some(Vote::Held(_))) };
+        let Some(other) = other else { return false };
+        if let Vote::Held(other) = other {
+            self.free_since = None;
+            let is_another = |holding: &Holding| holding.token != other.token;
+            return self.is_same_holder && queued.holding.as_ref().is_some_and(is_another);
         }
+        // A caller of several locks may keep its turn, in which the lock is free.
+        let free_for = now.since(*self.free_since.get_or_insert(now));
+        self.is_same_holder || free_for >= LONGEST_KEPT
     }
 
     /// Returns another node to ask about the lock, a different one each time.
@@ -350,23 +370,62 @@ mod tests {
         assert_eq!(places.doubt(None, at(0)), Doubt::Try, "no holder was seen");
         assert_eq!(places.doubt(Some(&queued(3, None)), at(0)), Doubt::Wait);
         assert_eq!(places.doubt(None, at(0)), Doubt::AskAnother);
-        assert!(!Places::resolve(None, Some(&held(7).into())), "the home does not know of a lock");
-        assert!(Places::resolve(None, Some(&Vote::Free)) && Places::resolve(None, None));
+        let mut resolve = |other: Option<Vote>| places.resolve(None, other.as_ref(), at(0));
+        assert!(!resolve(Some(held(7).into())), "the home does not know of a lock");
+        assert!(resolve(Some(Vote::Free)) && resolve(None));
     }
 
     #[test]
     fn w4_a_holder_is_doubted_every_two_seconds_by_the_first_in_the_queue() {
-        let mut places = places();
-        let (first, second) = (queued(0, Some(7)), queued(1, Some(7)));
-        assert_eq!(places.doubt(Some(&first), at(0)), Doubt::Wait, "it may have just begun");
-        assert_eq!(places.doubt(Some(&first), at(1_999)), Doubt::Wait);
-        assert_eq!(places.doubt(Some(&second), at(2_000)), Doubt::Wait);
-        assert_eq!(places.doubt(Some(&first), at(2_000)), Doubt::AskAnother);
-        assert_eq!(places.doubt(Some(&first), at(2_001)), Doubt::Wait);
-        assert_eq!(places.doubt(Some(&queued(0, Some(8))), at(9_000)), Doubt::Wait, "another holder");
-        let resolve = |other: Option<Vote>| Places::resolve(Some(&first), other.as_ref());
+        let first = queued(0, Some(7));
+        let doubting = || {
+            let mut places = places();
+            assert_eq!(places.doubt(Some(&first), at(0)), Doubt::Wait, "it may have just begun");
+            assert_eq!(places.doubt(Some(&first), at(1_999)), Doubt::Wait);
+            assert_eq!(places.doubt(Some(&first), at(2_000)), Doubt::AskAnother);
+            assert_eq!(places.doubt(Some(&first), at(2_001)), Doubt::Wait);
+            places
+        };
+        let resolve = |other: Option<Vote>| doubting().resolve(Some(&first), other.as_ref(), at(2_001));
         assert!(!resolve(Some(held(7).into())) && resolve(Some(held(8).into())));
         assert!(resolve(Some(Vote::Free)) && !resolve(None));
+        let (mut places, new) = (doubting(), queued(0, Some(8)));
+        assert_eq!(places.doubt(Some(&new), at(4_000)), Doubt::Wait, "another holder");
+        assert_eq!(places.doubt(Some(&queued(0, Some(9))), at(6_000)), Doubt::AskAnother);
+        assert!(!places.resolve(Some(&new), Some(&held(7).into()), at(6_000)), "the lock passes on");
+    }
+
+    /// As a node that lies may.
+    #[test]
+    fn w4_a_place_that_leads_nowhere_is_doubted_whatever_the_node_says() {
+        let answers: [fn(u32) -> Queued; 4] = [
+            |_| queued(7, None),
+            |_| queued(0, None),
+            |_| queued(1, Some(7)),
+            |number| queued(0, Some(number.into())),
+        ];
+        let (free, is_held) = (Some(Vote::Free), Some(Vote::from(held(99))));
+        for answer in answers {
+            let (mut places, mut number) = (places(), 0);
+            let mut goes = |millis: u64, other: &Option<Vote>| {
+                number += 1;
+                let (answer, now) = (answer(number), at(millis));
+                let asks = places.doubt(Some(&answer), now) == Doubt::AskAnother;
+                asks.then(|| places.resolve(Some(&answer), other.as_ref(), now))
+            };
+            assert_eq!([0, 2_000, 3_999].map(|millis| goes(millis, &free)), [None; 3]);
+            assert_eq!(goes(4_000, &is_held), Some(false));
+            assert_eq!([6_000, 8_000].map(|millis| goes(millis, &free)), [None, Some(false)]);
+            assert_eq!(goes(10_000, &is_held), Some(false), "the lock passes on");
+            assert_eq!(
+                [14_000, 16_000].map(|millis| goes(millis, &free)),
+                [Some(false); 2],
+                "a turn is kept"
+            );
+            assert_eq!(goes(18_000, &None), Some(false));
+            assert_eq!([18_999, 20_000].map(|millis| goes(millis, &free)), [None, Some(true)]);
+            assert_eq!([22_000, 24_000].map(|millis| goes(millis, &is_held)), [Some(false), None]);
+        }
     }
 
     #[test]
