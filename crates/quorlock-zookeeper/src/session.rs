@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::layout::{parent, sequence};
 use crate::memory::{Grants, Life, Memory, Ticks};
 use crate::proof::Proof;
-use crate::wire::{Call, Create};
+use crate::wire::{Call, Create, LONGEST};
 
 use history::{Aging, Found, Note, Opened};
 
@@ -288,9 +288,15 @@ async fn in_time<T>(
     })
 }
 
-/// Lists what lives with the session, below the path of the node.
+/// The longest path of ours.
+const LONGEST_PATH: usize = 2 << 10;
+
+/// Lists what lives with the session, which this process has put there, below the path of the node.
 pub(crate) async fn list(client: &Client, memory: &Memory) -> Result<HashSet<Arc<str>>, Failure> {
-    let found = client.send(&Call::GetEphemerals { below: memory.layout.base_or_root() }).done().await?;
+    let own = memory.local.own.lock().keys().count();
+    let longest = own.saturating_mul(LONGEST_PATH).saturating_add(LONGEST);
+    let call = Call::GetEphemerals { below: memory.layout.base_or_root() };
+    let found = client.send_for(&call, longest).done().await?;
     Ok(found.paths()?.into_iter().map(Arc::from).collect())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorlock::node::{Hint, HintListener, Node as _, NodeError, Request, Seams, Vote, ask};
+use quorlock::node::{Hint, HintListener, ListedKeys, Node as _, NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::WaiterId;
 use quorlock::runtime::{Clock as _, SystemClock, within};
 use quorlock::{Coordinator, Lease, LossReason, Wait};
@@ -178,6 +178,28 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
     };
     let found = eventually("a member without a leader", patience(), no_leader).await;
     assert!(found.is_ok(), "{refusal}");
+}
+
+/// What is decoded may take forty times as much memory.
+#[tokio::test]
+async fn large_values_of_other_programs_are_not_read_and_locks_beside_them_are_listed() {
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let (foreign, node) = (Foreign::of(&cluster), node(&cluster));
+    for number in 0..4 {
+        foreign.put(format!("crowded/{number}").as_bytes(), &vec![0; 400 << 10], 0).await.unwrap();
+    }
+    let error = ask(&node, Request::inspect("crowded")).await.unwrap_err().to_string();
+    assert!(error.contains("larger than any about locks"), "{error}");
+    let client = process(&cluster);
+    let lease = client.lock("crowd").acquire().await.unwrap();
+    let mut listing = client.list("crowd", ListedKeys::Locks);
+    let mut names = Vec::new();
+    while let Some(page) = listing.next_page().await {
+        names.extend(page.names.unwrap());
+    }
+    assert!(names.iter().any(|name| &**name == "crowd"), "{names:?}");
+    lease.release().await.unwrap();
 }
 
 /// The lease that it is on lives as long as another waiter of the process.
