@@ -152,7 +152,7 @@ matters! {
         "The TLS handshake failed."
         "check the certificate as the evidence says; set the authority with --tls-ca, or `Tls::authority`"
     Failed "failed"
-        "The server answers, but not like Redis or Valkey."
+        "The server answers, but not like Redis or Valkey; or it is busy or full, as the evidence says."
         "use the address of a Redis server from 6.0 on, or of a Valkey server"
     Replica "replica"
         "The server is a replica: it does not vote, since it may lag behind its master."

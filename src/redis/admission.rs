@@ -85,13 +85,15 @@ fn weight(creates: bool) -> u64 {
 
 /// Requests are admitted: the node is connected, or connecting for the first time.
 const OPEN: u8 = 0;
+/// Connected, but the Sentinels do not confirm the master: the connection sends no request whose effect must last.
+const UNCONFIRMED: u8 = 1;
 /// Connected, but without a response for a while. Only clean-up requests are admitted, which must follow the
 /// votes before them: so a hung node costs nothing, and its backlog does not grow.
-const STALLED: u8 = 1;
+const STALLED: u8 = 2;
 /// Not connected. No request is admitted.
-const DOWN: u8 = 2;
+const DOWN: u8 = 3;
 /// Not connected, and not reconnecting until the next call.
-const ENDED: u8 = 3;
+const ENDED: u8 = 4;
 
 impl State {
     pub(crate) fn new() -> State {
@@ -169,8 +171,18 @@ impl State {
         self.notify();
     }
 
+    /// Records that the server answers, and is not asked for votes.
+    pub(crate) fn unconfirmed(&self, error: NodeError) {
+        debug_assert_eq!(
+            self.phase.load(Ordering::Acquire),
+            OPEN,
+            "only a node that is connected has a master"
+        );
+        self.enter(UNCONFIRMED, error);
+    }
+
     pub(crate) fn stalled(&self, error: NodeError) {
-        debug_assert_eq!(self.phase.load(Ordering::Acquire), OPEN, "only a node that is connected stalls");
+        debug_assert!(self.phase.load(Ordering::Acquire) < STALLED, "only a node that is connected stalls");
         self.enter(STALLED, error);
     }
 
@@ -203,7 +215,7 @@ impl State {
     fn contact(&self) -> Option<ConnectionState> {
         match self.phase.load(Ordering::Acquire) {
             OPEN => self.identity.lock().clone().map(ConnectionState::Connected),
-            STALLED => Some(ConnectionState::Stalled(self.error())),
+            UNCONFIRMED | STALLED => Some(ConnectionState::Stalled(self.error())),
             DOWN => Some(ConnectionState::Lost(self.error())),
             _ => Some(ConnectionState::Ended(self.error())),
         }

@@ -208,12 +208,18 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
             "it is not a cluster member (cluster_enabled:0); write redis:// for it".into()
         }
         (ServerErrorKind::Loading, _) => "it is still loading its data".into(),
-        (ServerErrorKind::Busy, _) => "it is busy running a slow script".into(),
-        (ServerErrorKind::TooManyClients, _) => "it has reached its limit of clients (maxclients)".into(),
-        (ServerErrorKind::OutOfMemory, _) => "it is out of memory".into(),
-        (ServerErrorKind::CannotSave, _) => "it cannot save its data, and so refuses writes".into(),
+        (ServerErrorKind::Busy, _) => "it is busy running a slow script; wait, or end it with `SCRIPT KILL`".into(),
+        (ServerErrorKind::TooManyClients, _) => "it has reached its limit of clients; raise `maxclients`, or see in `CLIENT LIST` \
+             which program opens so many connections"
+            .into(),
+        (ServerErrorKind::OutOfMemory, _) => {
+            "it is out of memory; raise `maxmemory`, or use a separate server for locks".into()
+        }
+        (ServerErrorKind::CannotSave, _) => {
+            "it cannot save its data, and so refuses writes; its log says why, such as a full disk".into()
+        }
         (ServerErrorKind::TooFewReplicas, _) => {
-            "it has too few replicas, and so refuses writes (min-replicas-to-write)".into()
+            "it has too few replicas, and so refuses writes; start them, or lower `min-replicas-to-write`".into()
         }
         (ServerErrorKind::UnknownCommand, _) => format!(
             "it does not know {command}; use Redis 6 or newer or Valkey, and do not rename {command}"

@@ -9,7 +9,7 @@ use redis::{Pipeline, Value};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::connection::{Connection, text};
-use super::error::{Peer, SENTINEL_LOGIN, SentCommand, explain, failed, is_closed, unexpected};
+use super::error::{Peer, SENTINEL_LOGIN, SentCommand, explain, failed, is_closed, refused, unexpected};
 use super::handshake::Connector;
 use super::info::{Info, facts_in, role_in_cluster, time_in};
 use super::process::Process;
@@ -41,7 +41,9 @@ const PATIENCE: u32 = 30;
 /// Examines the server at `address`. `key` is free, and free again afterwards.
 pub(in crate::redis) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
     let end = settings.clock.now() + settings.connect_timeout.step().saturating_mul(PATIENCE);
-    let mut facts = Facts { service: address.service().map(Into::into), ..Facts::default() };
+    let user = address.user().unwrap_or("default");
+    let mut facts =
+        Facts { service: address.service().map(Into::into), user: Some(user.into()), ..Facts::default() };
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
     match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
         Ok(()) => {}
@@ -68,7 +70,6 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
         // As in the handshake (rule I-53).
         facts.age = Some(Duration::MAX);
     }
-    facts.user = Some(address.user().unwrap_or("default").into());
     facts.place = Some(place(connector.target(), &settings, end).await);
     facts
 }
@@ -181,7 +182,7 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
     Some(explain(ServerError::on_line(&line), asked))
 }
 
-/// Reads what the server reports about itself, or nothing if the user may not.
+/// Reads what the server reports about itself, or nothing if the user may not ask.
 async fn introduction(
     session: &mut InspectSession,
     membership: Membership,
@@ -189,12 +190,16 @@ async fn introduction(
 ) -> Result<String, NodeError> {
     let answer = session.ask(&["INFO"]).await?;
     if let Value::ServerError(error) = answer {
+        if !ServerError::read(&error).kind().is_forbidden() {
+            let user = facts.user.as_deref().unwrap_or("default");
+            return Err(refused(&error, SentCommand { command: "INFO", key: "", user, peer: Peer::Server }));
+        }
         permissions::note(&error, &permissions::INFO, facts);
         return Ok(String::new());
     }
     let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO"))?;
     let fields = Info::of(&info);
-    *facts = Facts { service: facts.service.take(), ..facts_in(&fields) };
+    *facts = Facts { service: facts.service.take(), user: facts.user.take(), ..facts_in(&fields) };
     // The same judgement as in the handshake.
     if let Err(NodeError::Unfit { reason, .. }) = Process::fit_to_vote(&fields, membership) {
         facts.unfit = Some(reason.to_string().into());

@@ -25,8 +25,9 @@
 //! them. Besides requests, `in_flight` has the session's own commands: the notes (see `notes`), the list of nodes,
 //! and the release of a token whose number could not be drawn.
 //!
-//! The connection is *fluent*; *stalled* after a second without a reply (four round trips, if that is
-//! longer); *closing* once the node's last handle was dropped; and then ended, either *lost* or *closed*.
+//! The connection is *fluent*; *unconfirmed* while the Sentinels do not confirm the master; *stalled* after a
+//! second without a reply (four round trips, if that is longer); *closing* once the node's last handle was
+//! dropped; and then ended, either *lost* or *closed*.
 //!
 //! # Events, in the order in which a poll handles them
 //!
@@ -36,6 +37,7 @@
 //! | a push | goes to the listeners, in its place between the replies. If it concerns a note, that is read again |
 //! | a push that all keys are invalid | the connection is lost, and no later reply is read |
 //! | the Sentinels name another master | the connection is lost |
+//! | the Sentinels have not confirmed the master for three seconds | the node is reported as stalled, and not asked for votes, until they do |
 //! | requests in the queue | are written, after one turn for other tasks to add theirs to the same write. A request that would store a token for an attempt that has ended is not sent |
 //! | the queue is closed | no more requests; the connection closes when `in_flight` is empty, or after a second |
 //! | the timer | the oldest entry has waited too long: the connection is stalled, and lost after 30 s |
@@ -191,6 +193,8 @@ impl Drop for Session<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Fluent,
+    /// The Sentinels do not confirm the master.
+    Unconfirmed,
     Stalled,
 }
 
@@ -260,6 +264,7 @@ impl Session<'_> {
         {
             return Poll::Ready(End::Lost(reason));
         }
+        self.check_sentinels();
         self.take(context, queue);
         self.read_notes(context);
         if let Poll::Ready(Err(reason)) = self.connection.poll_send(context) {

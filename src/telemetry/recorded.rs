@@ -11,7 +11,7 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
 use super::{At, Loss, Outcome, Passed, Renewed};
 use crate::metrics as list;
 use crate::metrics::{Kind, Metric, Unit};
-use crate::node::{NodeError, Request, Response, Vote};
+use crate::node::{NodeError, NodeErrorKind, Request, Response, Vote};
 use crate::runtime::Mutex;
 use quorlock_protocol::{Moment, Quorum, Verdict, micros};
 
@@ -355,6 +355,7 @@ const ERRORS: &[&str] = &[
     "other_limit",
     "unexpected_reply",
     "unresponsive",
+    "busy",
 ];
 
 fn error_kind(error: &NodeError) -> usize {
@@ -365,6 +366,7 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::Overloaded { .. } => 3,
         NodeError::NotAsked => 4,
         NodeError::Unfit { .. } => 5,
+        NodeError::Failed { kind: NodeErrorKind::Busy, .. } => 10,
         NodeError::Failed { .. } => 6,
         NodeError::OtherLimit { .. } => 7,
         NodeError::Unresponsive { .. } => 9,
@@ -473,4 +475,16 @@ fn describe(metric: &Metric) {
 /// Converts a number of nodes.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_only_busy_is_counted_apart_from_one_that_refuses() {
+        let word = |kind| ERRORS[error_kind(&NodeError::Failed { kind, reason: "".into() })];
+        assert_eq!(word(NodeErrorKind::Busy), "busy");
+        assert_eq!(word(NodeErrorKind::PermissionDenied(crate::node::Access::Key)), "failed");
+    }
 }

@@ -266,7 +266,18 @@ impl<S: Stream> AsyncWrite for Explained<S> {
 /// Adds a message with the remedy to a TLS error.
 fn explain(error: io::Error, name: &str) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
-    io::Error::new(error.kind(), TlsFailure::new(meaning(tls, name), tls.clone()))
+    io::Error::new(error.kind(), TlsFailure::new(meaning(tls, name), without_time(tls)))
+}
+
+/// Returns the error without the time at which it was found: another attempt fails for the same reason, which is logged once.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others have no time")]
+fn without_time(error: &TlsError) -> TlsError {
+    let TlsError::InvalidCertificate(certificate) = error else { return error.clone() };
+    TlsError::InvalidCertificate(match certificate {
+        CertificateError::ExpiredContext { .. } => CertificateError::Expired,
+        CertificateError::NotValidYetContext { .. } => CertificateError::NotValidYet,
+        other => other.clone(),
+    })
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "dozens of others have the same remedy")]
@@ -333,5 +344,29 @@ fn fault(error: &CertificateError, name: &str) -> String {
             "has a signature that cannot be verified; have it signed again".to_owned()
         }
         _ => "cannot be used; give the server one that an authority has signed for its name".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_rustls::rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_has_expired_is_the_same_error_a_second_later() {
+        let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        let seen = |certificate| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, TlsError::InvalidCertificate(certificate));
+            let error = explain(error, "db-1");
+            let failure = error.get_ref().unwrap();
+            format!("{failure} {}", failure.source().unwrap())
+        };
+        let expired = |time| seen(CertificateError::ExpiredContext { time: at(time), not_after: at(1) });
+        let early = |time| seen(CertificateError::NotValidYetContext { time: at(time), not_before: at(9) });
+        assert_eq!(expired(2), expired(3));
+        assert_eq!(early(2), early(3));
+        assert!(expired(2).contains("has expired; renew it"), "{}", expired(2));
+        assert!(early(2).contains("is not valid yet"), "{}", early(2));
     }
 }

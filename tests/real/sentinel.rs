@@ -75,6 +75,11 @@ async fn without_most_sentinels_a_master_is_not_asked() {
     for sentinel in &service.sentinels()[1..] {
         sentinel.freeze().unwrap();
     }
+    // Without any request, and with the metric of a node that is down.
+    let status = async || known.health().now().remove(0).status;
+    until("its health says so", async || matches!(status().await, NodeStatus::Stalled { .. })).await;
+    let reason = status().await.to_string();
+    assert!(reason.contains("a majority of its Sentinels has not confirmed it"), "{reason}");
     // Whether it was replaced is unknown: on a new connection, and soon on an old one.
     let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("1 of its Sentinels report the master, and 2 are needed"), "{error}");
@@ -86,6 +91,7 @@ async fn without_most_sentinels_a_master_is_not_asked() {
     for sentinel in &service.sentinels()[1..] {
         sentinel.thaw().unwrap();
     }
+    until("its health says so", async || status().await == NodeStatus::Connected).await;
     drop(lock(&known).acquire().await.unwrap());
 }
 

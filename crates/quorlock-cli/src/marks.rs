@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! /dev/shm/quorlock-UID/         of this user alone; in /tmp where there is no /dev/shm, or nothing can be written there
-//!     HASH/                      of the kernel that runs, the nodes and the name of a lock; removed with its last mark
+//!     HASH/                      of the kernel that runs, the nodes and the name of a lock; removed with its last mark,
+//!                                a dead one by the next holder of this lock, or of any lock a day later
 //!         RANDOM-alive           token, and the names of all locks that are held with it
 //! ```
 //!
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quorlock::protocol::Mode;
-use quorlock::runtime::{Entropy as _, SystemEntropy};
+use quorlock::runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy};
 use quorlock::votes::{NodeVote, VoteOutcome, VoteReport};
 use quorlock::{Coordinator, Token};
 use rustix::fs::{FlockOperation, flock};
@@ -106,6 +107,8 @@ impl Marks {
                 },
             );
         }
+        let bases = self.folders.first().into_iter().flatten().filter_map(|folder| folder.parent());
+        bases.for_each(|base| sweep(base, SystemClock::default().wall()));
         let text = format!("{token}\n{}\n", names.join("\n"));
         for folders in &self.folders {
             let mut marks = folders.iter().map(|folder| make(folder, &text));
@@ -173,6 +176,23 @@ impl Drop for Mark {
             remove(path);
         }
     }
+}
+
+/// For how long a dead holder's mark stays where no holder and no waiter of its lock comes: longer than nearly any TTL.
+const STAYS: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many folders are looked into for such marks, so that it takes a few milliseconds at most.
+const MOST_SWEPT: usize = 64;
+
+/// Removes what dead holders of other locks have left long before `now`: those locks may never be asked for again.
+fn sweep(base: &Path, now: Duration) {
+    let is_old = |folder: &PathBuf| {
+        let changed = folder.symlink_metadata().ok().and_then(|found| u64::try_from(found.mtime()).ok());
+        changed.is_some_and(|changed| now.saturating_sub(Duration::from_secs(changed)) > STAYS)
+    };
+    let folders = fs::read_dir(base).into_iter().flatten().flatten().map(|entry| entry.path());
+    folders.filter(is_old).take(MOST_SWEPT).flat_map(|folder| dead_in(&folder)).for_each(|dead| {
+        remove(&dead);
+    });
 }
 
 fn remove(path: &Path) -> bool {
@@ -298,6 +318,20 @@ mod tests {
         drop(seized);
         drop(Mark(vec![(path, File::open("/dev/null").unwrap())]));
         assert!(dead_in(&marks).is_empty());
+    }
+
+    #[test]
+    fn a_mark_of_a_lock_that_never_comes_again_is_removed_a_day_later() {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let [dead, alive] = ["dead", "alive"].map(|name| base.path().join(name));
+        drop(make(&dead, "token\na\n").unwrap().1);
+        let kept = make(&alive, "token\na\n").unwrap();
+        let now = SystemClock::default().wall();
+        sweep(base.path(), now + STAYS / 2);
+        assert!(dead.exists(), "its lock may be waited for");
+        sweep(base.path(), now + STAYS * 2);
+        assert!(!dead.exists() && kept.0.exists());
     }
 
     #[test]

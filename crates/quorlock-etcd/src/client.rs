@@ -29,8 +29,9 @@ use login::Login;
 
 mod login;
 
-/// The largest answer that is read: the list of the keys on a lease, of which there may be hundreds of thousands.
-const LARGEST: usize = 64 << 20;
+/// The largest answer that is read, unless more was asked for. Decoded it may take forty times as much: two bytes are an empty
+/// field.
+pub(crate) const LARGEST: usize = 1 << 20;
 
 /// What a login has returned; nothing where there was none.
 pub(crate) type AuthToken = Option<MetadataValue<Ascii>>;
@@ -47,7 +48,8 @@ pub(crate) struct Client {
 /// How a request is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum As {
-    Call,
+    /// With the largest answer.
+    Call(usize),
     /// The only one of a stream, of whose answers the first counts.
     Stream,
 }
@@ -108,7 +110,21 @@ impl Client {
         A: Message + Clone + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
     {
-        self.logged_in(As::Call, path, request).await
+        self.call_for(path, request, LARGEST).await
+    }
+
+    /// As [`call`](Client::call), for an answer of another size at most.
+    pub(crate) async fn call_for<A, B>(
+        &self,
+        path: &'static str,
+        request: A,
+        largest: usize,
+    ) -> Result<B, Failure>
+    where
+        A: Message + Clone + Send + Sync + 'static,
+        B: Message + Default + Send + Sync + 'static,
+    {
+        self.logged_in(As::Call(largest), path, request).await
     }
 
     /// Asks for one answer on a stream of requests, as for keep-alives. As [`call`](Client::call).
@@ -151,17 +167,23 @@ impl Client {
         B: Message + Default + Send + Sync + 'static,
     {
         match how {
-            As::Call => self.unary(path, request, token).await,
+            As::Call(largest) => self.unary(path, request, token, largest).await,
             As::Stream => self.first_of(path, request, token).await,
         }
     }
 
-    async fn unary<A, B>(&self, path: &'static str, request: A, token: &AuthToken) -> Result<B, Failure>
+    async fn unary<A, B>(
+        &self,
+        path: &'static str,
+        request: A,
+        token: &AuthToken,
+        largest: usize,
+    ) -> Result<B, Failure>
     where
         A: Message + Send + Sync + 'static,
         B: Message + Default + Send + Sync + 'static,
     {
-        let mut grpc = self.grpc.clone();
+        let mut grpc = self.grpc.clone().max_decoding_message_size(largest);
         let request = with_metadata(request, token);
         let answered = async move {
             grpc.ready().await.map_err(not_connected)?;

@@ -93,6 +93,11 @@ impl Failure {
         }
     }
 
+    /// Whether the answer was larger than it may be.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.code() == Some(Code::OutOfRange)
+    }
+
     /// Whether the member may do it after a new login: it does not know the token of the last one, or there was none, or what
     /// users may do has changed since.
     pub(crate) fn is_of_login(&self) -> bool {
@@ -162,6 +167,10 @@ fn meaning(code: Code) -> (NodeErrorKind, &'static str) {
             NodeErrorKind::Unsupported,
             "this is no etcd, or one before 3.4: use etcd 3.4.32, 3.5.14 or newer",
         ),
+        Code::OutOfRange => (
+            NodeErrorKind::WrongData,
+            "etcd's answer is larger than any about locks: other programs keep large values below the name of this lock; move them",
+        ),
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
@@ -169,7 +178,6 @@ fn meaning(code: Code) -> (NodeErrorKind, &'static str) {
         | Code::NotFound
         | Code::AlreadyExists
         | Code::Aborted
-        | Code::OutOfRange
         | Code::Internal
         | Code::Unavailable
         | Code::DataLoss => (NodeErrorKind::Other, "etcd refuses the request"),

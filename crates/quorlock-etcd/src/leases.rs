@@ -10,7 +10,7 @@ use quorlock::node::places::Connection;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Mutex};
 
-use crate::client::Client;
+use crate::client::{Client, LARGEST};
 use crate::error::Failure;
 use crate::wire::{Grant, LeaseId, LeaseLife, TimeToLive, TimeToLiveResponse};
 
@@ -49,6 +49,18 @@ struct Alive {
     /// When that list was asked for.
     listed_at: Moment,
     listed: Listed,
+    /// How many keys may have been attached since.
+    attached: usize,
+}
+
+/// The longest key of ours. What is on a lease is put there by this process.
+const LONGEST_KEY: usize = 2 << 10;
+
+impl Alive {
+    /// Returns how large the list of its keys may be.
+    fn largest_list(&self) -> usize {
+        (self.listed.len().saturating_add(self.attached)).saturating_mul(LONGEST_KEY).saturating_add(LARGEST)
+    }
 }
 
 /// A lease to attach a key to.
@@ -133,14 +145,15 @@ impl Leases {
                 *alive = None;
             }
         }
-        let known = if let Some(known) = &*alive {
+        let known = if let Some(known) = &mut *alive {
             known
         } else {
             let sent = clock.now();
             let id = grant(client, class).await?;
             let listed = Listed::default();
-            alive.insert(Alive { id, sent, listed_from: sent, listed_at: sent, listed })
+            alive.insert(Alive { id, sent, listed_from: sent, listed_at: sent, listed, attached: 0 })
         };
+        known.attached = known.attached.saturating_add(1);
         Ok(Attached { lease: known.id, from: known.sent, class })
     }
 
@@ -173,14 +186,15 @@ impl Leases {
         }
         let listed_at = clock.now();
         let asked = TimeToLive { id: known.id, keys: true };
-        let found: TimeToLiveResponse = client.call("/etcdserverpb.Lease/LeaseTimeToLive", asked).await?;
+        let path = "/etcdserverpb.Lease/LeaseTimeToLive";
+        let found: TimeToLiveResponse = client.call_for(path, asked, known.largest_list()).await?;
         if found.ttl <= 0 {
             *alive = None;
             return Ok((Beat::Gone, None));
         }
         (known.sent, known.listed_from, known.listed_at) = (sent, sent, listed_at);
         let listed: Listed = Arc::new(found.keys.into_iter().collect());
-        known.listed = Arc::clone(&listed);
+        (known.listed, known.attached) = (Arc::clone(&listed), 0);
         let beat = if listed.contains(key) { Beat::Confirmed(sent) } else { Beat::Gone };
         Ok((beat, Some(listed)))
     }

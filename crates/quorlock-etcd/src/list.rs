@@ -10,13 +10,15 @@ use crate::layout::lock_of;
 use crate::session::Session;
 use crate::wire::{Range, RangeResponse, after};
 
-/// The keys of one page.
+/// The keys of one page, of which there are fewer where other programs keep large values.
 const PAGE: i64 = 500;
 
 pub(crate) struct Listing {
     session: Arc<Session>,
     /// The first key of the next page; `None` after the last one.
     next: Option<Vec<u8>>,
+    /// How many keys that has at most.
+    size: i64,
     /// The lock of which the last page had places, with what they say.
     open: Option<Seen>,
 }
@@ -44,15 +46,20 @@ impl places::Listing for Listing {
     fn new(session: Arc<Session>, prefix: &str) -> Listing {
         // Zero begins the first key of all.
         let next = if prefix.is_empty() { vec![0] } else { prefix.as_bytes().to_vec() };
-        Listing { session, next: Some(next), open: None }
+        Listing { session, next: Some(next), size: PAGE, open: None }
     }
 
     async fn page(&mut self, prefix: &str, which: ListedKeys) -> Result<Option<Vec<Arc<str>>>, NodeError> {
         let Some(start) = self.next.take() else { return Ok(None) };
         let range_end = if prefix.is_empty() { vec![0] } else { after(prefix.as_bytes()) };
-        let range = Range { range_end, limit: PAGE, ..Range::of(start) };
-        let found = self.session.client.call("/etcdserverpb.KV/Range", range).await;
-        let found: RangeResponse = found.map_err(Failure::before_anything_changed)?;
+        let found: RangeResponse = loop {
+            let range =
+                Range { range_end: range_end.clone(), limit: self.size, ..Range::of(start.as_slice()) };
+            match self.session.client.call("/etcdserverpb.KV/Range", range).await {
+                Err(failure) if failure.is_too_large() && self.size > 1 => self.size /= 2,
+                found => break found.map_err(Failure::before_anything_changed)?,
+            }
+        };
         let mut listed = Vec::new();
         for kv in &found.kvs {
             let Some(lock) = lock_of(&kv.key).filter(|lock| lock.starts_with(prefix)) else { continue };

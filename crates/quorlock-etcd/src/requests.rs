@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::facts::{Concern, Software};
-use quorlock::node::places::{Answer, Connection, Own, Owner, Voter, Watched, failed, unknown};
+use quorlock::node::places::{Answer, Connection, Failure as _, Own, Owner, Voter, Watched, failed, unknown};
 use quorlock::node::{NodeError, NodeErrorKind, Request, Vote};
 use quorlock::protocol::{Claim, Moment};
 use tonic::Code;
@@ -63,9 +63,15 @@ impl Voter for Session {
             }
             Request::Renew { claim, ttl, fencing_token } => {
                 // Before it is read whether the keys are there. Where they may not be watched, the next renewal notices.
-                if self.memory.local.is_heard() && self.watch(claim.keys()).await.is_ok() {
-                    let until = self.memory.local.now() + *ttl;
-                    claim.keys().for_each(|lock| _ = self.watched.keep(lock, until));
+                if self.memory.local.is_heard() {
+                    match self.watch(claim.keys()).await {
+                        Ok(()) => {
+                            let until = self.memory.local.now() + *ttl;
+                            claim.keys().for_each(|lock| _ = self.watched.keep(lock, until));
+                        }
+                        Err(failure) if failure.ends_connection() => return Err(failure),
+                        Err(_) => {}
+                    }
                 }
                 if let Some(answer) = self.renew_by_heartbeat(claim, *ttl).await? {
                     return Ok(answer);

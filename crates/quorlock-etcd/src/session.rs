@@ -7,7 +7,7 @@ use std::time::Duration;
 use quorlock::node::facts::Software;
 use quorlock::node::places::{Connection, Local, Member, Watched, failed};
 use quorlock::node::{Identity, NodeError, NodeErrorKind};
-use quorlock::runtime::Mutex;
+use quorlock::runtime::{Mutex, within};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tonic::{Status as Refusal, Streaming};
@@ -74,11 +74,10 @@ impl Session {
         let Local { address, seams, .. } = &memory.local;
         let (limit, connect) = (memory.local.call_limit(), memory.local.connect_limit());
         let opening = Client::connect(address, member, seams, limit);
-        let client =
-            quorlock::runtime::within(memory.local.clock(), connect, opening).await.unwrap_or_else(|| {
-                let reason = format!("no connection to {member} within {connect:?}").into();
-                Err(NodeError::Unresponsive { reason })
-            })?;
+        let client = within(memory.local.clock(), connect, opening).await.unwrap_or_else(|| {
+            let reason = format!("no connection to {member} within {connect:?}").into();
+            Err(NodeError::Unresponsive { reason })
+        })?;
         let status = status(&client).await.map_err(|failure| unmet(failure, member))?;
         check(&status, member)?;
         let (identity, header, round_trip) = history(&client, memory, status.raft_index).await?;
@@ -115,19 +114,26 @@ impl Session {
         Link { client: &self.client, clock: self.memory.local.clock(), connection: &self.connection }
     }
 
-    /// Watches these locks from before it returns. Where the login of the stream has ended, on another one.
+    /// Watches these locks from before it returns, unless the member is silent. Where the login of the stream has ended, on
+    /// another one.
     pub(crate) async fn watch(
         self: &Arc<Session>,
         locks: impl Iterator<Item = &Arc<str>> + Clone,
     ) -> Result<(), Failure> {
         let (watches, now) = (&self.watches, self.memory.local.now());
         let stream = watches.stream();
-        if watches.begin(&self.watched, locks.clone(), now).await? {
+        let limit = self.memory.local.call_limit();
+        let begin = async |locks| {
+            let made = watches.begin(&self.watched, locks, now);
+            let made = within(self.memory.local.clock(), limit, made).await;
+            made.unwrap_or(Err(Failure::Silent(limit)))
+        };
+        if begin(locks.clone()).await? {
             return Ok(());
         }
         if self.client.has_user() {
             self.watch_anew(stream).await?;
-            if watches.begin(&self.watched, locks, now).await? {
+            if begin(locks).await? {
                 return Ok(());
             }
         }

@@ -18,10 +18,8 @@ use tokio::task::AbortHandle;
 
 use crate::address::ZooKeeperAddress;
 use crate::error::{Failure, no_zookeeper};
-use crate::wire::{Access, Call, Done, Reader, Stat, Writer, broken, op};
+use crate::wire::{Access, Call, Done, LONGEST, Reader, Stat, Writer, broken, op};
 
-/// The longest answer that is read: the list of the nodes of a session, of which there may be hundreds of thousands.
-const LONGEST: usize = 64 << 20;
 /// The longest path of an event: no place of ours has a longer one. Nothing is remembered of others.
 const LONGEST_PATH: usize = 1 << 14;
 /// The longest answer to the first message.
@@ -71,8 +69,12 @@ pub(crate) struct Answer {
     /// The latest change that the member knew.
     pub(crate) zxid: i64,
     code: i32,
-    body: Vec<u8>,
+    /// The whole message.
+    message: Vec<u8>,
 }
+
+/// How long the head of an answer is: its number, the latest change, and a code.
+const HEAD: usize = 16;
 
 /// A connection. Clones share it; it ends with the last of them.
 #[derive(Clone)]
@@ -90,9 +92,17 @@ struct Inner {
 #[derive(Default)]
 struct State {
     last: i32,
-    waiting: VecDeque<(i32, oneshot::Sender<Answer>)>,
+    waiting: VecDeque<Awaited>,
     /// Why the connection has ended.
     ended: Option<Reason>,
+}
+
+/// A request without an answer.
+struct Awaited {
+    number: i32,
+    /// How long the answer may be.
+    longest: usize,
+    answer: oneshot::Sender<Answer>,
 }
 
 /// A request that was sent, if the connection had not ended.
@@ -141,7 +151,7 @@ impl Client {
             message.int(0);
             message.text("digest");
             message.text(&format!("{user}:{password}"));
-            let sent = client.enlist(Some(LOGIN), op::LOGIN, |_| message.finish());
+            let sent = client.enlist(Some(LOGIN), (op::LOGIN, LONGEST), |_| message.finish());
             sent.done().await.map_err(Failure::before_anything_changed)?;
         }
         Ok((client, granted))
@@ -149,7 +159,12 @@ impl Client {
 
     /// Sends a request. Those that are sent later are carried out later.
     pub(crate) fn send(&self, call: &Call) -> Sent {
-        self.enlist(None, call.op(), |number| {
+        self.send_for(call, call.longest_answer())
+    }
+
+    /// As [`send`](Client::send), for an answer of another length at most.
+    pub(crate) fn send_for(&self, call: &Call, longest: usize) -> Sent {
+        self.enlist(None, (call.op(), longest), |number| {
             let mut message = Writer::new();
             message.int(number);
             message.int(call.op());
@@ -158,7 +173,12 @@ impl Client {
         })
     }
 
-    fn enlist(&self, number: Option<i32>, op: i32, message: impl FnOnce(i32) -> Vec<u8>) -> Sent {
+    fn enlist(
+        &self,
+        number: Option<i32>,
+        (op, longest): (i32, usize),
+        message: impl FnOnce(i32) -> Vec<u8>,
+    ) -> Sent {
         let (sender, answer) = oneshot::channel();
         let at = self.0.clock.now();
         let unsent = {
@@ -168,7 +188,7 @@ impl Client {
                     state.last = state.last.checked_add(1).unwrap_or(1);
                     state.last
                 });
-                state.waiting.push_back((number, sender));
+                state.waiting.push_back(Awaited { number, longest, answer: sender });
                 // Within the lock, so that messages have the order of their numbers.
                 drop(self.0.sender.send(message(number)));
             }
@@ -226,7 +246,7 @@ impl Sent {
         debug_assert_eq!(self.op, op::MULTI, "only a transaction has several results");
         let answer = self.any().await?;
         let refused = Failure::of(answer.code);
-        if answer.code != 0 && (answer.body.is_empty() || matches!(refused, Failure::Lost(_))) {
+        if answer.code != 0 && (answer.body().is_empty() || matches!(refused, Failure::Lost(_))) {
             return Err(refused);
         }
         Ok((answer.read(|mut body| body.results())?, answer.zxid))
@@ -234,8 +254,12 @@ impl Sent {
 }
 
 impl Answer {
+    fn body(&self) -> &[u8] {
+        self.message.get(HEAD..).unwrap_or_default()
+    }
+
     fn read<'a, T>(&'a self, read: impl FnOnce(Reader<'a>) -> io::Result<T>) -> Result<T, Failure> {
-        read(Reader(&self.body)).map_err(|error| Failure::Lost(error.into()))
+        read(Reader(self.body())).map_err(|error| Failure::Lost(error.into()))
     }
 
     pub(crate) fn created(&self) -> Result<(&str, Stat), Failure> {
@@ -268,7 +292,7 @@ async fn greet(stream: &mut Box<dyn Stream>, wanted: &Wanted) -> io::Result<Gran
     message.flag(false);
     stream.write_all(&message.finish()).await?;
     stream.flush().await?;
-    let answer = message_of(stream, LONGEST_GREETING).await?;
+    let answer = message_of(stream, || LONGEST_GREETING).await?;
     let mut answer = Reader(&answer);
     let _version = answer.int()?;
     let timeout = Duration::from_millis(u64::try_from(answer.int()?).unwrap_or(0));
@@ -278,8 +302,12 @@ async fn greet(stream: &mut Box<dyn Stream>, wanted: &Wanted) -> io::Result<Gran
 }
 
 /// Reads a message, with a limit for what the server may announce. What was announced is not reserved before it has arrived.
-async fn message_of(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> io::Result<Vec<u8>> {
+async fn message_of(
+    stream: &mut (impl AsyncRead + Unpin),
+    longest: impl FnOnce() -> usize,
+) -> io::Result<Vec<u8>> {
     let length = stream.read_i32().await?;
+    let longest = longest();
     let length = usize::try_from(length).ok().filter(|length| *length <= longest).ok_or_else(|| {
         broken(format!("it announced a message of {length} bytes, and the maximum is {longest}"))
     })?;
@@ -292,11 +320,13 @@ async fn message_of(stream: &mut (impl AsyncRead + Unpin), longest: usize) -> io
 async fn read(reader: impl AsyncRead + Unpin, state: Arc<Mutex<State>>, events: Sender<Event>) {
     let mut reader = BufReader::with_capacity(1 << 16, reader);
     let ended = loop {
-        let message = match message_of(&mut reader, LONGEST).await {
+        // The next answer is that to the oldest request.
+        let longest = || state.lock().waiting.front().map_or(LONGEST, |oldest| oldest.longest.max(LONGEST));
+        let message = match message_of(&mut reader, longest).await {
             Ok(message) => message,
             Err(error) => break error,
         };
-        match receive(&message, &state) {
+        match receive(message, &state) {
             // There may be no listener any more.
             Ok(Some(event)) => drop(events.send(event).await),
             Ok(None) => {}
@@ -307,8 +337,8 @@ async fn read(reader: impl AsyncRead + Unpin, state: Arc<Mutex<State>>, events: 
 }
 
 /// Passes an answer on to who waits for it, or returns an event.
-fn receive(message: &[u8], state: &Mutex<State>) -> io::Result<Option<Event>> {
-    let mut reader = Reader(message);
+fn receive(message: Vec<u8>, state: &Mutex<State>) -> io::Result<Option<Event>> {
+    let mut reader = Reader(&message);
     let (number, zxid, code) = (reader.int()?, reader.long()?, reader.int()?);
     if number == EVENT {
         let (kind, _state, path) = (reader.int()?, reader.int()?, reader.text()?);
@@ -320,13 +350,13 @@ fn receive(message: &[u8], state: &Mutex<State>) -> io::Result<Option<Event>> {
         };
         return Ok((path.len() <= LONGEST_PATH).then(|| Event { change, path: path.to_owned() }));
     }
-    let (expected, waiting) =
-        state.lock().waiting.pop_front().ok_or_else(|| broken("it sent an answer without a request"))?;
-    if number != expected {
-        return Err(broken(format!("it sent the answer {number} where {expected} was due")));
+    let oldest = state.lock().waiting.pop_front();
+    let oldest = oldest.ok_or_else(|| broken("it sent an answer without a request"))?;
+    if number != oldest.number {
+        return Err(broken(format!("it sent the answer {number} where {} was due", oldest.number)));
     }
     // The caller may have gone.
-    drop(waiting.send(Answer { zxid, code, body: reader.0.to_vec() }));
+    drop(oldest.answer.send(Answer { zxid, code, message }));
     Ok(None)
 }
 
@@ -361,6 +391,33 @@ fn end(state: &Mutex<State>, why: Reason) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::LONGEST_LIST;
+
+    /// A fake server may send what costs the most memory.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_no_longer_than_the_request_explains() {
+        for (call, longest) in [
+            (Call::GetData { path: "/a".into(), watch: false }, LONGEST),
+            (Call::GetChildren { path: "/a".into() }, LONGEST_LIST),
+        ] {
+            for (length, fits) in [(longest, true), (longest + 1, false)] {
+                let (client, mut server) = tokio::io::duplex(1 << 16);
+                let state = Arc::<Mutex<State>>::default();
+                let (sender, answer) = oneshot::channel();
+                let awaited = Awaited { number: 0, longest: call.longest_answer(), answer: sender };
+                state.lock().waiting.push_back(awaited);
+                let (events, _listener) = tokio::sync::mpsc::channel(4);
+                let reading = tokio::spawn(read(client, Arc::clone(&state), events));
+                server.write_i32(i32::try_from(length).unwrap()).await.unwrap();
+                // Refused by what is announced.
+                drop(server.write_all(&vec![0; length]).await);
+                assert_eq!(answer.await.is_ok(), fits, "{length}");
+                let ended = state.lock().ended.as_ref().map(|reason| format!("{reason:#}"));
+                assert_eq!(ended.is_some_and(|why| why.contains("the maximum is")), !fits, "{length}");
+                reading.abort();
+            }
+        }
+    }
 
     /// A server may send any number of events, and large ones.
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::layout::{parent, sequence};
 use crate::memory::{Grants, Life, Memory, Ticks};
 use crate::proof::Proof;
-use crate::wire::{Call, Create};
+use crate::wire::{Call, Create, LONGEST};
 
 use history::{Aging, Found, Note, Opened};
 
@@ -61,7 +61,8 @@ impl Session {
     /// Why it cannot vote.
     pub(crate) async fn open(memory: &Arc<Memory>, member: &Member) -> Result<Arc<Session>, NodeError> {
         let Local { address, seams, .. } = &memory.local;
-        let (limit, connect) = (memory.local.call_limit(), memory.local.connect_limit());
+        let (limit, connect) =
+            (call_limit(address.session(), seams.node_timeout()), memory.local.connect_limit());
         let known = *memory.ticks.lock();
         let ticks = match known {
             Some(ticks) => ticks,
@@ -241,6 +242,14 @@ async fn listen(session: Weak<Session>, mut events: Receiver<Event>) {
     }
 }
 
+/// The least time that a request may take: a healthy member may wait for a disk.
+const LEAST_CALL_LIMIT: Duration = Duration::from_secs(1);
+
+/// Returns how long a request may take: a member that hangs must be given up while locks can still be kept over another one.
+fn call_limit(session: Duration, node_timeout: Option<Duration>) -> Duration {
+    (session / 5).clamp(LEAST_CALL_LIMIT, CALL_LIMIT).max(node_timeout.unwrap_or_default())
+}
+
 /// Keeps the session, until that fails.
 async fn keep(session: Weak<Session>, pause: Duration) {
     loop {
@@ -279,9 +288,15 @@ async fn in_time<T>(
     })
 }
 
-/// Lists what lives with the session, below the path of the node.
+/// The longest path of ours.
+const LONGEST_PATH: usize = 2 << 10;
+
+/// Lists what lives with the session, which this process has put there, below the path of the node.
 pub(crate) async fn list(client: &Client, memory: &Memory) -> Result<HashSet<Arc<str>>, Failure> {
-    let found = client.send(&Call::GetEphemerals { below: memory.layout.base_or_root() }).done().await?;
+    let own = memory.local.own.lock().keys().count();
+    let longest = own.saturating_mul(LONGEST_PATH).saturating_add(LONGEST);
+    let call = Call::GetEphemerals { below: memory.layout.base_or_root() };
+    let found = client.send_for(&call, longest).done().await?;
     Ok(found.paths()?.into_iter().map(Arc::from).collect())
 }
 
@@ -326,5 +341,19 @@ impl Memory {
             }
         }
         Err(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_hangs_is_given_up_while_the_session_can_be_kept() {
+        let seconds = Duration::from_secs_f64;
+        for (session, limit) in [(2.0, 1.0), (8.0, 1.6), (10.0, 2.0), (30.0, 3.0)] {
+            assert_eq!(call_limit(seconds(session), None), seconds(limit), "{session}");
+        }
+        assert_eq!(call_limit(seconds(10.0), Some(seconds(2.5))), seconds(2.5));
     }
 }

@@ -4,6 +4,11 @@
 
 use std::io;
 
+/// The longest answer that is read, unless more was asked for: as long as a node's data may be.
+pub(crate) const LONGEST: usize = 1 << 20;
+/// The longest list of children: those of a hundred thousand locks.
+pub(crate) const LONGEST_LIST: usize = 8 << 20;
+
 /// What a client asks for, as it is numbered.
 pub(crate) mod op {
     pub(crate) const DELETE: i32 = 2;
@@ -161,6 +166,11 @@ impl Call {
             Call::Multi(_) => op::MULTI,
             Call::Close => op::CLOSE,
         }
+    }
+
+    /// Returns how long the answer may be.
+    pub(crate) fn longest_answer(&self) -> usize {
+        if matches!(self, Call::GetChildren { .. }) { LONGEST_LIST } else { LONGEST }
     }
 
     /// Appends the request, without its header.

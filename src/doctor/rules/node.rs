@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Findings, age_with, duration, needed_to_vote, quarantined, running};
+use super::{Findings, age_with, duration, needed_to_vote, quarantined, running, standing};
 use crate::doctor::finding::{Check, Finding, Severity};
-use crate::doctor::report::RoundTrips;
+use crate::doctor::report::{RoundTrips, Standing};
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
 use crate::node::facts::{Exposure, Facts, Feature, Fsync, Missing, Role};
@@ -54,8 +54,29 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     for check in ON_SIGHT {
         check(facts, &mut sheet);
     }
+    without_vote(facts, setting, &mut sheet);
     sheet.findings
 }
+
+/// Reports what no other check has given a cause for: `--strict` waits for every vote.
+fn without_vote(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
+    let mut causes = sheet.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
+    let (check, evidence) = match standing(facts, setting) {
+        Standing::Excluded { reason } if causes.next().is_none() => {
+            (Check::Unfit, format!("does not vote: {reason}"))
+        }
+        Standing::Quarantined { left } if !causes.any(|finding| QUARANTINED.contains(&finding.check)) => {
+            (Check::Restarted, format!("does not vote for another {}", duration::format(left)))
+        }
+        Standing::Votes | Standing::Unknown | Standing::Excluded { .. } | Standing::Quarantined { .. } => {
+            return;
+        }
+    };
+    sheet.note(Severity::Warning, check, evidence);
+}
+
+/// The checks that say until when a node does not vote.
+const QUARANTINED: [Check; 3] = [Check::Restarted, Check::ClockStepped, Check::Promoted];
 
 fn failure(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let Some(failure) = &facts.failure else { return };
@@ -76,8 +97,20 @@ fn failure(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         | NodeErrorKind::Other
         | _ => Check::Failed,
     };
-    let cure = failure.cure.unwrap_or(check.cure());
+    let cure = failure.cure.or(of_state(failure.error.kind())).unwrap_or(check.cure());
     sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", failure.error), cure);
+}
+
+/// Returns the fix of an error that comes from the state of the server, not from what it is; nothing of another one.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others are of the configuration")]
+fn of_state(kind: NodeErrorKind) -> Option<&'static str> {
+    match kind {
+        NodeErrorKind::Busy => Some("wait for it; if it lasts, do what the error says"),
+        NodeErrorKind::OutOfSpace => {
+            Some("free memory or disk there, as the error says: it takes no writes before")
+        }
+        _ => None,
+    }
 }
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
@@ -131,10 +164,8 @@ fn loading(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 }
 
 fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
-    let Some(uptime) = facts.uptime.filter(|_| !is_stepped(facts)) else { return };
-    let ours = setting.drift.stretch(setting.max_ttl);
-    let longest = ours.max(setting.quarantine.length());
-    let left = longest.saturating_sub(age_with(facts, uptime, Past::Master));
+    let Some(uptime) = facts.uptime.filter(|_| !is_stepped(facts, setting)) else { return };
+    let left = forgotten_for(facts, running(facts), setting);
     if facts.role != Some(Role::Master) || left.is_zero() {
         return;
     }
@@ -153,11 +184,20 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     }
 }
 
+/// Returns for how long locks may still be held that a process forgot which runs for this long.
+fn forgotten_for(facts: &Facts, runs: Duration, setting: &Setting) -> Duration {
+    // Also those of other clients, for which the quarantine is longer.
+    let longest = setting.drift.stretch(setting.max_ttl).max(setting.quarantine.length());
+    longest.saturating_sub(age_with(facts, runs, Past::Master))
+}
+
 /// A larger difference means that the clock was set, not that it is inaccurate.
 const STEPPED: Duration = Duration::from_secs(60);
+/// A larger difference is worth a word if it decides whether the node votes. Uptimes are in whole seconds.
+const APART: Duration = Duration::from_secs(2);
 
 fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
-    let Some(uptime) = facts.uptime.filter(|_| is_stepped(facts)) else { return };
+    let Some(uptime) = facts.uptime.filter(|_| is_stepped(facts, setting)) else { return };
     let up = duration::format(uptime);
     let evidence = match (facts.known, facts.turns) {
         (Some(known), _) => {
@@ -199,8 +239,12 @@ fn set_back(facts: &Facts, sheet: &mut Findings<'_>) {
 }
 
 /// Returns whether the reported uptime is too long.
-fn is_stepped(facts: &Facts) -> bool {
-    facts.uptime.is_some_and(|uptime| uptime.saturating_sub(running(facts)) >= STEPPED)
+fn is_stepped(facts: &Facts, setting: &Setting) -> bool {
+    let Some(uptime) = facts.uptime else { return false };
+    let forgotten_for = |runs| forgotten_for(facts, runs, setting);
+    let excess = uptime.saturating_sub(running(facts));
+    let decides = forgotten_for(uptime).is_zero() && !forgotten_for(running(facts)).is_zero();
+    excess >= STEPPED || (excess > APART && decides)
 }
 
 /// Returns whether a restart loses grants; `None` if that is unknown.
@@ -360,7 +404,8 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     // A command that is refused alone is also refused in a script, and is reported above.
     let reported = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
     if let (Some(Err(error)), false) = (&facts.lock, reported) {
-        sheet.note(Severity::Warning, Check::LockFails, format!("failed a test lock: {error:#}"));
+        let cure = of_state(error.kind()).unwrap_or(Check::LockFails.cure());
+        sheet.cured(Severity::Warning, Check::LockFails, format!("failed a test lock: {error:#}"), cure);
     }
 }
 

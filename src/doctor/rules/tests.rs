@@ -98,7 +98,7 @@ fn a_healthy_deployment_has_no_findings() {
 }
 
 /// A fault of one node and its finding, with the restart guard on.
-const OF_A_NODE: [(Change, Severity, Check); 42] = [
+const OF_A_NODE: [(Change, Severity, Check); 43] = [
     (|it| it.failure = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
     (|it| it.failure = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
     (|it| it.failure = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
@@ -115,6 +115,11 @@ const OF_A_NODE: [(Change, Severity, Check); 42] = [
     (|it| it.known = Some(Duration::from_secs(3540)), Severity::Note, Check::ClockStepped),
     (|it| it.turns = Some(1_799), Severity::Warning, Check::ClockStepped),
     (|it| it.known = Some(Duration::from_secs(20)), Severity::Warning, Check::ClockStepped),
+    (
+        |it| (it.uptime, it.known) = (Some(Duration::from_secs(50)), Some(Duration::from_secs(5))),
+        Severity::Warning,
+        Check::ClockStepped,
+    ),
     (|it| it.loading = Some(true), Severity::Warning, Check::Loading),
     (|it| it.uptime = Some(Duration::from_secs(31)), Severity::Warning, Check::Restarted),
     (|it| it.replicas = Some(1), Severity::Warning, Check::Replicas),
@@ -157,6 +162,51 @@ fn each_fault_of_a_node_has_a_finding() {
         let more = examination.findings.iter().filter(|other| other.subject != Subject::Deployment).count();
         let expected = if check == Check::OldVersion { 2 } else { 1 };
         assert_eq!(more, expected, "one fault is one finding: {:#?}", examination.findings);
+    }
+}
+
+/// `--strict` waits until every node votes, and passes when there is no warning.
+#[test]
+fn a_node_without_a_vote_has_a_warning() {
+    let seconds = |times: &[u64]| {
+        let times = times.iter().copied().map(|time| Some(Duration::from_secs(time)));
+        times.chain([None]).collect::<Vec<_>>()
+    };
+    for max_ttl in [30, 300].map(Duration::from_secs) {
+        let quarantine = Quarantine::new(max_ttl, Drift::default());
+        let setting = Setting { max_ttl, quarantine, ..setting(3) };
+        for uptime in seconds(&[5, 31, 33, 50, 299, 3600]) {
+            for (known, turns) in
+                seconds(&[0, 29, 31, 48, 100]).into_iter().zip([None, Some(0)].into_iter().cycle())
+            {
+                for role in [Some(Role::Master), Some(Role::Replica), None] {
+                    let change = |it: &mut Facts| {
+                        (it.uptime, it.known, it.turns, it.role) = (uptime, known, turns, role);
+                    };
+                    let examination = one_with(change, &setting);
+                    let votes = matches!(examination.nodes[0].standing, Standing::Votes);
+                    let warned = examination.findings.iter().any(|finding| {
+                        finding.severity <= Severity::Warning && finding.subject != Subject::Deployment
+                    });
+                    assert!(votes || warned, "{uptime:?} {known:?} {turns:?} {role:?} {max_ttl:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fix_of_a_busy_or_full_server_is_not_another_server() {
+    for kind in [NodeErrorKind::Busy, NodeErrorKind::OutOfSpace] {
+        let refused = NodeError::Failed { kind, reason: "for this reason".into() };
+        let failing = one_with(|it| it.failure = Some(down(kind)), &setting(3));
+        let refusing = one_with(|it| it.lock = Some(Err(refused)), &setting(3));
+        for examination in [failing, refusing] {
+            let failed = |finding: &&Finding| finding.subject == Subject::Node("node-0".into());
+            let finding = examination.findings.iter().find(failed).unwrap();
+            assert!(matches!(finding.check, Check::Failed | Check::LockFails), "{finding}");
+            assert!(finding.cure.contains("the error says"), "{finding}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Notices that the server does not answer.
+//! Notices that the server does not answer, or that its Sentinels do not.
 
 use std::time::Duration;
 
@@ -22,6 +22,23 @@ impl Session<'_> {
         }
     }
 
+    /// Records when the Sentinels do not confirm the master any more, and when they do again. They are asked every second,
+    /// which wakes this task.
+    pub(super) fn check_sentinels(&mut self) {
+        let Some(watch) = &self.watch else { return };
+        match (self.pace, watch.allows(self.clock.now())) {
+            (Pace::Fluent, Err(reason)) => {
+                self.pace = Pace::Unconfirmed;
+                self.state.unconfirmed(reason);
+            }
+            (Pace::Unconfirmed, Ok(())) => {
+                self.pace = Pace::Fluent;
+                self.state.open();
+            }
+            (Pace::Fluent, Ok(())) | (Pace::Unconfirmed, Err(_)) | (Pace::Stalled, _) => {}
+        }
+    }
+
     /// Checks whether the node has stalled, or has been stalled for too long.
     pub(super) fn check_stall(&mut self) -> Option<End> {
         let Some(oldest) = self.in_flight.front() else {
@@ -37,7 +54,7 @@ impl Session<'_> {
             return Some(End::Lost(format!("no answer for {waited}").into()));
         }
         if now >= since + self.stall {
-            if self.pace == Pace::Fluent {
+            if self.pace != Pace::Stalled {
                 self.pace = Pace::Stalled;
                 self.state.stalled(stalled(self.stall));
             }

@@ -33,6 +33,20 @@ async fn a_health_check_reads_the_lists_of_nodes_and_leaves_none() {
 }
 
 #[tokio::test]
+async fn a_health_check_says_that_a_server_is_in_a_long_script() {
+    let Some(server) = Server::start(&["--lua-time-limit", "50"]) else { return };
+    let mut client = std::process::Command::new("redis-cli");
+    let port = server.port.to_string();
+    let mut script = client.args(["-p", &port, "EVAL", "while true do end", "0"]).spawn().unwrap();
+    until("a long script", async || server.cli(&["PING"]).starts_with("BUSY")).await;
+    let facts = server.node().examine("a-probe".into()).await.unwrap();
+    server.cli(&["SCRIPT", "KILL"]);
+    script.wait().unwrap();
+    let failure = format!("{:#}", facts.failure.unwrap().error);
+    assert!(failure.contains("busy running a slow script") && failure.contains("`SCRIPT KILL`"), "{failure}");
+}
+
+#[tokio::test]
 async fn a_megabyte_of_another_program_is_truncated() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();

@@ -6,7 +6,7 @@ use quorlock::node::places::{Member, Members};
 use quorlock::runtime::Mutex;
 use tonic::Code;
 
-use super::{AuthToken, Client};
+use super::{AuthToken, Client, LARGEST};
 use crate::error::{Failure, refused_login};
 use crate::wire::{Authenticate, Authenticated};
 
@@ -49,7 +49,7 @@ impl Client {
         let Login { members, member, last, .. } = &*self.login;
         let Some((name, password)) = members.login(&self.seams).await? else { return Ok(None) };
         let asked = Authenticate { name: name.to_owned(), password: password.to_string() };
-        let done = match self.unary::<_, Authenticated>(PATH, asked, &None).await {
+        let done = match self.unary::<_, Authenticated>(PATH, asked, &None, LARGEST).await {
             Ok(Authenticated { token }) => token.parse().map(Some).map_err(|_| NodeError::UnexpectedReply {
                 reason: "the token of a login is not text".into(),
             }),

@@ -1,11 +1,12 @@
 //! Whether the data are those that a client knew: restored snapshots, restarts, and leases that end from outside.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
+use quorlock::node::{Hint, HintListener, ListedKeys, Node as _, NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::WaiterId;
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock, within};
 use quorlock::{Coordinator, Lease, LossReason, Wait};
 use quorlock_etcd::{EtcdKind, EtcdNode};
 use quorlock_testkit::{Proxy, Way, eventually, patience, until};
@@ -179,6 +180,28 @@ async fn a_cluster_without_space_or_leader_says_so_and_loses_nothing() {
     assert!(found.is_ok(), "{refusal}");
 }
 
+/// What is decoded may take forty times as much memory.
+#[tokio::test]
+async fn large_values_of_other_programs_are_not_read_and_locks_beside_them_are_listed() {
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let (foreign, node) = (Foreign::of(&cluster), node(&cluster));
+    for number in 0..4 {
+        foreign.put(format!("crowded/{number}").as_bytes(), &vec![0; 400 << 10], 0).await.unwrap();
+    }
+    let error = ask(&node, Request::inspect("crowded")).await.unwrap_err().to_string();
+    assert!(error.contains("larger than any about locks"), "{error}");
+    let client = process(&cluster);
+    let lease = client.lock("crowd").acquire().await.unwrap();
+    let mut listing = client.list("crowd", ListedKeys::Locks);
+    let mut names = Vec::new();
+    while let Some(page) = listing.next_page().await {
+        names.extend(page.names.unwrap());
+    }
+    assert!(names.iter().any(|name| &**name == "crowd"), "{names:?}");
+    lease.release().await.unwrap();
+}
+
 /// The lease that it is on lives as long as another waiter of the process.
 #[tokio::test]
 async fn the_place_of_a_waiter_whose_entry_was_not_answered_goes_when_it_leaves() {
@@ -239,29 +262,44 @@ async fn a_place_that_was_put_after_its_waiter_had_left_goes_with_the_next_heart
     }
 }
 
-/// Each request waits for the keep-alive of the one before it, also those over the next connection.
+/// Each request waits for the keep-alive of the one before it, also those over the next connection. Where the node has a
+/// listener, the first renewal of a lock waits for its watch before that.
 #[tokio::test]
 async fn a_member_that_hangs_costs_no_lease_of_however_many() {
     const TTL: Duration = Duration::from_secs(20);
     let Some(programs) = newest() else { return };
-    let cluster = programs.start(3).await.unwrap();
-    let leader = cluster.leader().unwrap();
-    let members = [1, 2, 3].map(|next| cluster.address((leader + next) % 3).to_string());
-    let (node, clock) = (
-        EtcdNode::new(&format!("etcd://{}", members.join(",")), &Seams::default()).unwrap(),
-        SystemClock::default(),
-    );
-    let holders: Vec<_> = (0..16).map(|number| claim(&format!("held/{number}"), number)).collect();
-    for holder in &holders {
-        let acquire = Request::Acquire { claim: holder.clone(), ttl: TTL, fence_hint: None };
-        assert_eq!(answer(&node, acquire).await.vote, Vote::Granted);
+    for is_heard in [false, true] {
+        let cluster = programs.start(3).await.unwrap();
+        let leader = cluster.leader().unwrap();
+        let members = [1, 2, 3].map(|next| cluster.address((leader + next) % 3).to_string());
+        let (node, clock) = (
+            EtcdNode::new(&format!("etcd://{}", members.join(",")), &Seams::default()).unwrap(),
+            SystemClock::default(),
+        );
+        if is_heard {
+            node.listen(Arc::new(Listener));
+        }
+        let holders: Vec<_> = (0..16).map(|number| claim(&format!("held/{number}"), number)).collect();
+        for holder in &holders {
+            let acquire = Request::Acquire { claim: holder.clone(), ttl: TTL, fence_hint: None };
+            assert_eq!(answer(&node, acquire).await.vote, Vote::Granted);
+        }
+        // Until their heartbeat is old.
+        clock.sleep_until(clock.now() + TTL / 8).await;
+        cluster.freeze((leader + 1) % 3).unwrap();
+        let renew = |holder| Request::Renew { claim: Clone::clone(holder), ttl: TTL, fencing_token: None };
+        let renewals = join_all(holders.iter().map(|holder| ask(&node, renew(holder))));
+        assert!(within(&clock, TTL / 2, renewals).await.is_some(), "no end of the wait, heard: {is_heard}");
+        for holder in &holders {
+            assert_eq!(answer(&node, renew(holder)).await.vote, Vote::Granted, "heard: {is_heard}");
+        }
     }
-    // Until their heartbeat is old.
-    clock.sleep_until(clock.now() + TTL / 8).await;
-    cluster.freeze((leader + 1) % 3).unwrap();
-    let renew = |holder| Request::Renew { claim: Clone::clone(holder), ttl: TTL, fencing_token: None };
-    join_all(holders.iter().map(|holder| ask(&node, renew(holder)))).await;
-    for holder in &holders {
-        assert_eq!(answer(&node, renew(holder)).await.vote, Vote::Granted);
-    }
+}
+
+/// Of a node whose locks are watched.
+#[derive(Debug)]
+struct Listener;
+
+impl HintListener for Listener {
+    fn on_hint(&self, _: Hint<'_>) {}
 }
