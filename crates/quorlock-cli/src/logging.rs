@@ -7,9 +7,12 @@ use quorlock::{protocol::printable, runtime::Mutex};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::report::{is_json, warning};
 use crate::stderr::say;
@@ -37,7 +40,16 @@ pub(crate) fn start(wanted: &Wanted) {
         .log_internal_errors(false);
     let sentences = Sentences { prints_ends: wanted.ends };
     // An error means that one is installed already.
-    drop(if wanted.verbose == 0 { log.event_format(sentences).try_init() } else { log.try_init() });
+    drop(if wanted.verbose == 0 {
+        log.event_format(sentences).finish().with(targets(level(wanted))).try_init()
+    } else {
+        log.finish().with(targets(level(wanted))).try_init()
+    });
+}
+
+/// Of other crates, only warnings: one of them has an event for each frame of a connection to etcd.
+fn targets(level: LevelFilter) -> Targets {
+    Targets::new().with_target("quorlock", level).with_default(level.min(LevelFilter::WARN))
 }
 
 fn level(wanted: &Wanted) -> LevelFilter {

@@ -32,6 +32,8 @@ async fn every_verb_works_there_beside_etcdctl() {
     let words = |words: &[&str]| quorlock(&cluster, words);
     let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
     assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
+    let ended = words(&["run", "-vv", "jobs/a", "--", "true"]).end().await.expect(0);
+    assert!(ended.stderr.contains(" acquired") && !ended.stderr.contains("frame"), "{ended:#?}");
     let held = words(&["hold", "jobs/a", "--label", "import"]).start();
     let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
     until("a holder", is_held).await;
