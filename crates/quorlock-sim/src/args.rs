@@ -84,13 +84,13 @@ pub(crate) fn command(seed: u64, options: &Options) -> String {
     };
     add(format!("--minutes {}", options.span.as_secs_f64() / 60.0));
     if options.subject != Subject::Locks {
-        add(format!("--of {}", name_of(options.subject)));
+        add(format!("--of {}", name_of(&options.subject)));
     }
     if options.twist != Twist::None {
-        add(format!("--twist {}", name_of(options.twist)));
+        add(format!("--twist {}", name_of(&options.twist)));
     }
     if options.faults != Kind::PROMISED {
-        let names: Vec<_> = options.faults.iter().map(|kind| name_of(*kind)).collect();
+        let names: Vec<_> = options.faults.iter().map(name_of).collect();
         add(format!("--faults {}", if names.is_empty() { "none".to_owned() } else { names.join(",") }));
     }
     if options.most_clients != usize::MAX {
@@ -118,7 +118,7 @@ fn faults(text: &str) -> Result<Faults, String> {
     if text == "none" {
         return Ok(Faults::default());
     }
-    let known = || Kind::value_variants().iter().map(|kind| name_of(*kind)).collect::<Vec<_>>().join(", ");
+    let known = || Kind::value_variants().iter().map(name_of).collect::<Vec<_>>().join(", ");
     let unknown = |name| format!("unknown fault `{name}`, expected one of: {}", known());
     text.split(',').map(|name| Kind::from_str(name, false).map_err(|_| unknown(name))).collect()
 }

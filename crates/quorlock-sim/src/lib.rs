@@ -40,12 +40,11 @@ mod record;
 mod remembering;
 mod shrink;
 mod sim;
-mod standing;
 mod world;
 
 /// Returns the name of a fault, a twist or a subject on the command line.
 #[must_use]
-pub fn name_of(value: impl clap::ValueEnum) -> String {
+pub fn name_of(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

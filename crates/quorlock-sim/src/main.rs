@@ -93,7 +93,7 @@ impl Totals {
         let hours = self.simulated.as_secs_f64() / 3600.0;
         let (used, counts) = (cpu_time().as_secs_f64(), self.counts);
         let faults: Vec<_> =
-            self.faults.iter().map(|(kind, times)| format!("{} {times}", name_of(*kind))).collect();
+            self.faults.iter().map(|(kind, times)| format!("{} {times}", name_of(kind))).collect();
         format!(
             "{} seeds, {hours:.2} simulated hours in {used:.1} s of CPU time: {:.0} hours in an hour, {:.1} ms a minute\n\
              {} asked ({} for a differing number of permits), {} granted ({} to readers, {} downgraded, {} of several), {} observed, {} contended, {} unavailable, {} given up, {} lost, {} checks\n\

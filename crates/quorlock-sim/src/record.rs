@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quorlock::runtime::Mutex;
 use quorlock::{LeaseWatch, protocol::Mode};
-use quorlock_history::{History, Stamp, What};
+use quorlock_history::{History, Stamp, Token, What};
 use quorlock_testkit::BuiltinServer;
 
 use crate::plan::Plan;
-use crate::standing::HoldingNodes;
 use crate::world::clock::HostClock;
 use crate::world::{Time, World};
 
@@ -69,8 +68,8 @@ pub(crate) struct Recorder {
 
 #[derive(Default)]
 struct State {
-    /// For elections: which leaders the nodes have stored, and when last.
-    holding_nodes: HoldingNodes,
+    /// For elections: which leaders each node has stored, and when last.
+    stored: BTreeMap<Vec<u8>, BTreeMap<usize, Time>>,
     /// The operation last reported as leader to each observer.
     last_leader: BTreeMap<(usize, usize), Option<usize>>,
     /// For the judge at the end.
@@ -154,19 +153,14 @@ impl Recorder {
         let (who, what) = (name("client", client), self.plan.key(resource));
         // The number of the permit is not known yet.
         let what = if permits.is_some() { what.split('#').next().unwrap_or(&what) } else { &what };
-        let invoked = What::Invoked {
-            client: who.as_str().into(),
-            resource: what.into(),
-            attempt: name("op", operation).as_str().into(),
-        };
+        let invoked =
+            What::Invoked { client: who.as_str().into(), resource: what.into(), attempt: attempt(operation) };
         state.history.record(self.stamp(), invoked);
         if let Some(permits) = permits {
-            let attempt = name("op", operation).as_str().into();
-            state.history.record(self.stamp(), What::OneOf { attempt, permits });
+            state.history.record(self.stamp(), What::OneOf { attempt: attempt(operation), permits });
         }
         if mode == Mode::Shared {
-            let attempt = name("op", operation).as_str().into();
-            state.history.record(self.stamp(), What::Shares { attempt });
+            state.history.record(self.stamp(), What::Shares { attempt: attempt(operation) });
         }
         drop(state);
         self.note("ask", [client, operation, resource], || {
@@ -180,8 +174,8 @@ impl Recorder {
     pub(crate) fn also(&self, operation: usize, resource: usize) {
         let mut state = self.state.lock();
         state.operations[operation].resources.push(resource);
-        let attempt = name("op", operation).as_str().into();
-        let wants = What::Wants { attempt, resource: self.plan.key(resource).as_str().into() };
+        let resource_name = self.plan.key(resource).as_str().into();
+        let wants = What::Wants { attempt: attempt(operation), resource: resource_name };
         state.history.record(self.stamp(), wants);
         drop(state);
         self.note("also", [operation, resource, 0], || format!("op{operation} wants r{resource} as well"));
@@ -210,13 +204,11 @@ impl Recorder {
         };
         state.counts.several += u64::from(resources.len() > 1);
         state.holds.push(Hold { client, operation, seen, until, resources, token, ended });
-        let attempt = name("op", operation).as_str().into();
-        let fencing_token = Some(u64::from(lease.fencing_token()));
-        let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
+        let (deadline, fencing_token) = (Stamp::from_nanos(until), Some(u64::from(lease.fencing_token())));
+        let acquired = What::Acquired { attempt: attempt(operation), deadline, fencing_token };
         state.history.record(self.stamp(), acquired);
         if let Some((_, number)) = self.plan.permit(resource) {
-            let attempt = name("op", operation).as_str().into();
-            state.history.record(self.stamp(), What::Permit { attempt, number });
+            state.history.record(self.stamp(), What::Permit { attempt: attempt(operation), number });
         }
         let hold = state.holds.len() - 1;
         drop(state);
@@ -248,8 +240,7 @@ impl Recorder {
         let mut state = self.state.lock();
         state.operations[operation].over = Some(now);
         if state.holds.iter().rev().all(|hold| hold.operation != operation) {
-            let attempt = name("op", operation).as_str().into();
-            state.history.record(self.stamp(), What::NotAcquired { attempt });
+            state.history.record(self.stamp(), What::NotAcquired { attempt: attempt(operation) });
         }
         drop(state);
         self.note("over", [operation, 0, 0], || format!("op{operation} is over"));
@@ -313,6 +304,11 @@ impl Recorder {
 
 fn name(of: &str, number: usize) -> String {
     format!("{of}{number}")
+}
+
+/// Returns the name of an operation in the history.
+fn attempt(operation: usize) -> Token {
+    name("op", operation).as_str().into()
 }
 
 /// Returns the operation that a token belongs to.

@@ -337,24 +337,13 @@ impl Sim {
     }
 
     pub(crate) fn usual_misconduct(&self) -> Option<Misconduct> {
-        match self.plan.twist {
-            Twist::ReleasesWithoutComparing => Some(Misconduct::ReleasesForAnyClient),
-            Twist::KeepsReleasedKeys => Some(Misconduct::IgnoresReleases),
-            Twist::OffersWithoutComparing => Some(Misconduct::OffersForAnyClient),
-            Twist::OffersEndEarly => Some(Misconduct::OffersExpireEarly),
-            Twist::None
-            | Twist::LatePackets
-            | Twist::Remembering
-            | Twist::AnyCalendars
-            | Twist::OnlyFencing
-            | Twist::FalseMemory
-            | Twist::GuardOff
-            | Twist::FastNodes
-            | Twist::Careless
-            | Twist::WrongCalendars
-            | Twist::LimitIgnored
-            | Twist::Credulous => None,
-        }
+        let of_twists = [
+            (Twist::ReleasesWithoutComparing, Misconduct::ReleasesForAnyClient),
+            (Twist::KeepsReleasedKeys, Misconduct::IgnoresReleases),
+            (Twist::OffersWithoutComparing, Misconduct::OffersForAnyClient),
+            (Twist::OffersEndEarly, Misconduct::OffersExpireEarly),
+        ];
+        of_twists.into_iter().find(|(twist, _)| *twist == self.plan.twist).map(|(_, misconduct)| misconduct)
     }
 
     fn run_id(&self) -> String {

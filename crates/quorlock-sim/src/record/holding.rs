@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quorlock::LeaseWatch;
 use quorlock_history::{Stamp, What};
 
-use super::{Moment, Recorder, Rule, name};
+use super::{Moment, Recorder, Rule, attempt};
 use crate::fault::Kind;
 use crate::plan::Twist;
 use crate::world::Time;
@@ -36,15 +36,15 @@ impl Holding {
             let before = std::mem::replace(&mut hold.seen, now);
             hold.until = hold.until.max(until);
             let known = (hold.ended, hold.resources.clone(), hold.token.clone(), hold.client);
-            let attempt = name("op", hold.operation);
+            let attempt = attempt(hold.operation);
             if !known.0 {
                 if renewed {
                     // At some moment since the last check.
-                    let (attempt, deadline) = (attempt.as_str().into(), Stamp::from_nanos(until));
-                    state.history.record(Stamp::from_nanos(before), What::Renewed { attempt, deadline });
+                    let renewed =
+                        What::Renewed { attempt: attempt.clone(), deadline: Stamp::from_nanos(until) };
+                    state.history.record(Stamp::from_nanos(before), renewed);
                 }
-                let seen = What::SeenValid { attempt: attempt.as_str().into() };
-                state.history.record(Stamp::from_nanos(now), seen);
+                state.history.record(Stamp::from_nanos(now), What::SeenValid { attempt });
             }
             known
         };
@@ -67,7 +67,7 @@ impl Holding {
     /// The holder is about to downgrade to a shared lease.
     pub(crate) fn shared(&self) {
         let mut state = self.recorder.state.lock();
-        let attempt = name("op", state.holds[self.hold].operation).as_str().into();
+        let attempt = attempt(state.holds[self.hold].operation);
         state.history.record(self.recorder.stamp(), What::Shares { attempt });
         state.counts.downgraded += 1;
         drop(state);
@@ -81,7 +81,7 @@ impl Holding {
         if std::mem::replace(&mut hold.ended, true) {
             return;
         }
-        let (client, attempt) = (hold.client, name("op", hold.operation).as_str().into());
+        let (client, attempt) = (hold.client, attempt(hold.operation));
         let what =
             if lost { What::Lost { attempt, reason: String::new() } } else { What::Releasing { attempt } };
         state.history.record(self.recorder.stamp(), what);

@@ -27,12 +27,12 @@ impl Recorder {
             // disappeared.
             for (key, token) in server.take_replaced() {
                 if self.plan.keys().into_iter().any(|resource| self.plan.key(resource).as_bytes() == key) {
-                    state.holding_nodes.see(token, node, now);
+                    state.stored.entry(token).or_default().insert(node, now);
                 }
             }
             for resource in self.plan.keys() {
                 if let Some(token) = server.holder(&self.plan.key(resource)) {
-                    state.holding_nodes.see(token, node, now);
+                    state.stored.entry(token).or_default().insert(node, now);
                 }
             }
         }
@@ -57,7 +57,8 @@ impl Recorder {
             // If it is not known to have acquired yet, there is nothing to compare.
             let fencing_token = fencing_token.filter(|_| hold.is_some());
             number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
-            let nodes = state.holding_nodes.since(token.as_bytes(), asked);
+            let seen = state.stored.get(token.as_bytes()).into_iter().flatten();
+            let nodes = seen.filter(|(_, last)| **last >= asked).count();
             if nodes < self.plan.quorum() {
                 found = Some(format!(
                     "client {client} observed the leader {token}, but only {nodes} of {} nodes had it stored while it asked",
@@ -67,7 +68,10 @@ impl Recorder {
             let what = What::Observed {
                 client: name("client", client).as_str().into(),
                 resource: self.plan.key(resource).as_str().into(),
-                leader: number.map_or_else(|| token.to_string(), |number| name("op", number)).as_str().into(),
+                leader: number
+                    .map_or_else(|| token.to_string(), |number| format!("op{number}"))
+                    .as_str()
+                    .into(),
                 fencing_token,
                 asked: Stamp::from_nanos(asked),
             };

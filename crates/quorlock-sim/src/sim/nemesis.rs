@@ -108,7 +108,7 @@ impl Sim {
         *self.nemesis.struck.entry(entry.kind).or_default() += 1;
         self.world.note("strike", [index as u64, client as u64, nodes.len() as u64], || {
             let Entry { kind, lasts, size, flavour, number, .. } = &entry;
-            format!("{number}: {} client {client} nodes {nodes:?} for {lasts:?}, size {size:?}, flavour {flavour}", name_of(*kind))
+            format!("{number}: {} client {client} nodes {nodes:?} for {lasts:?}, size {size:?}, flavour {flavour}", name_of(kind))
         });
         self.count_fault(entry.kind, client, &nodes, |counter, now| {
             if counter.faults == 0 {
@@ -213,7 +213,7 @@ impl Sim {
         let Some(Hit { client, nodes }) = self.nemesis.active.remove(&index) else { return };
         let entry = self.plan.schedule[index].clone();
         self.world
-            .note("relief", [index as u64, 0, 0], || format!("{}: {}", entry.number, name_of(entry.kind)));
+            .note("relief", [index as u64, 0, 0], || format!("{}: {}", entry.number, name_of(&entry.kind)));
         let host = self.host(client);
         let extra = nanos(entry.size);
         match entry.kind {

@@ -119,6 +119,6 @@ fn permits_and_leaders_on_nodes_that_lose_data_and_vote_are_caught() {
     ] {
         let mut options = options(Twist::GuardOff, &[Kind::Amnesia]);
         options.subject = subject;
-        caught(&name_of(subject), &options, 40, rules);
+        caught(&name_of(&subject), &options, 40, rules);
     }
 }
