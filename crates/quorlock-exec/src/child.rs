@@ -90,6 +90,7 @@ impl Child {
 fn unstarted(program: &str, error: io::Error) -> NodeError {
     // EMFILE and ENFILE have no kind.
     let lacks_files = matches!(error.raw_os_error(), Some(23 | 24));
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are no shortage")]
     let (words, is_short) = match error.kind() {
         io::ErrorKind::WouldBlock => ("no process is left, raise the limit (ulimit -u)", true),
         io::ErrorKind::OutOfMemory => ("no memory is left, raise the limit or add some", true),
