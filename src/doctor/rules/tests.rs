@@ -484,7 +484,7 @@ fn i37_a_node_votes_once_it_is_old_enough_for_the_max_ttl_of_others() {
     assert_eq!(reported(&[3600, 3600], &unguarded()).summary(), Summary::Sound);
     let examination = reported(&[3600, 3600], &setting(3));
     assert_eq!(examination.summary(), Summary::NoQuorum);
-    let left = Quarantine::new(minute * 60, Drift::default()).left(minute * 2 - Duration::from_secs(1));
+    let left = Quarantine::new(minute * 60, Drift::default()).left(Duration::from_secs(119));
     assert!(examination.nodes.iter().all(|node| node.standing == Standing::Quarantined { left }));
     let restarted = examination.findings.iter().filter(|finding| finding.check == Check::Restarted);
     let evidence: Vec<_> = restarted.map(|finding| &*finding.evidence).collect();
