@@ -242,9 +242,9 @@ fn client_of_a_liar(bench: &Bench, lie: Lie) -> Coordinator {
             let identity = Arc::new(Identity::new("liar", Moment::ORIGIN, TTL * 9));
             responder.send(Ok(Response::new(queued.into(), identity)));
             let heard_by = heard_by.lock().clone();
-            heard_by
-                .iter()
-                .for_each(|listener| listener.on_hint(Hint::Invalidated(request.key().as_bytes())));
+            for listener in heard_by {
+                listener.on_hint(Hint::Invalidated(request.key().as_bytes()));
+            }
         })
     });
     let builder = Coordinator::builder()
@@ -275,12 +275,10 @@ async fn w4_w9_a_node_that_lies_about_places_keeps_no_waiter_from_a_free_lock() 
             });
             bench.pass(Duration::from_secs(7)).await;
             assert!(!next.is_finished(), "two holders");
-            let before = bench.clock.now();
             first.release().await.unwrap();
-            let acquired = tokio::time::timeout(Duration::from_secs(60), next).await;
-            acquired.unwrap_or_else(|_| panic!("{lie:?}, {caller:?}: not at all")).unwrap().unwrap();
-            let took = bench.clock.now().since(before);
-            assert!(took < Duration::from_secs(12), "{lie:?}, {caller:?}: {took:?}");
+            bench.pass(Duration::from_secs(12)).await;
+            assert!(next.is_finished(), "{lie:?}, {caller:?}: the lock has been free for 12 s");
+            next.await.unwrap().unwrap();
         }
     }
 }

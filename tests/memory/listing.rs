@@ -122,7 +122,7 @@ async fn a_single_node_lists() {
 struct Endless(Vec<Arc<str>>);
 
 impl Node for Endless {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "endless"
     }
 
