@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, LIMIT, MS, TTL, acquiring, another, bench, client, forever};
+use crate::common::{Bench, LIMIT, MS, TTL, acquiring, bench, client, forever};
 use crate::queue::dead;
 use quorlock::node::{Expiry, Hint, HintListener, Holding, Identity, Node as _, Queued, Request, Response};
 use quorlock::protocol::{Moment, Token, preferred_node, turn};

@@ -86,7 +86,6 @@ impl Child {
 }
 
 /// The error of a program that was not started: the settings are wrong, unless something is short, which passes.
-#[expect(clippy::wildcard_enum_match_arm, reason = "whatever is not short")]
 fn unstarted(program: &str, error: io::Error) -> NodeError {
     // EMFILE and ENFILE have no kind.
     let lacks_files = matches!(error.raw_os_error(), Some(23 | 24));

@@ -282,7 +282,9 @@ fn invalid_input_is_an_error_with_a_hint() {
 fn a_run_that_comes_to_nothing_leaves_the_files_of_an_earlier_one() {
     let folder = folder();
     let files = ["out.json", "out.html"].map(|name| folder.path().join(name));
-    files.iter().for_each(|path| fs::write(path, "earlier").unwrap());
+    for path in &files {
+        fs::write(path, "earlier").unwrap();
+    }
     let arguments =
         ["--scenario", "partition", "--compose", "nowhere", "--json", "out.json", "--html", "out.html"];
     let ran = chaos(&arguments, folder.path());
