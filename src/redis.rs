@@ -44,7 +44,6 @@ use crate::node::{
     StatusListener,
 };
 use crate::transport::is_past_the_runtime;
-use quorlock_protocol::is_auxiliary_key;
 
 mod admission;
 mod catch_panic;
@@ -139,8 +138,7 @@ impl Node for RedisNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        let checked = self.capabilities().check(&request);
-        if let Err(error) = checked.and_then(|()| request.locks_none_of(is_auxiliary_key)) {
+        if let Err(error) = self.capabilities().check(&request) {
             return responder.send(Err(error));
         }
         let permit = match self.home.begin().and_then(|()| self.state.admit(&request)) {

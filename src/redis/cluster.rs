@@ -80,7 +80,7 @@ use crate::node::{
     NodeErrorKind, Responder, SharedRequest, StatusListener,
 };
 use crate::runtime::Mutex;
-use quorlock_protocol::{Slot, is_auxiliary_key, keeps_companions};
+use quorlock_protocol::{Slot, keeps_companions};
 
 mod inspect;
 mod push;
@@ -250,8 +250,7 @@ impl Node for ClusterNode {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        let checked = self.capabilities().check(&request);
-        if let Err(error) = checked.and_then(|()| request.locks_none_of(is_auxiliary_key)) {
+        if let Err(error) = self.capabilities().check(&request) {
             return reply.send(Err(error));
         }
         if self.inner.address.layout() == Layout::Redisson && !redisson::keeps_slot(request.key()) {

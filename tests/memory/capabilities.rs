@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorlock::protocol::{
-    Claim, Moment, Token, WaiterId, fence_counter, readers_key, semaphore_limit, want_mark,
-};
-use quorlock::redis::{Address, ClusterAddress, ClusterNode, RedisNode};
+use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Lock, RetainError, Wait,
     doctor::Check,
-    node::{Capabilities, Capability, Node, NodeLimits, Order, Request, Response, ask},
+    node::{Capabilities, Capability, Node, NodeLimits, Order, Response, ask},
     runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
@@ -361,42 +358,4 @@ async fn a_single_node_warns_unless_it_is_several_servers() {
             None => assert!(found.is_none(), "{found:?}"),
         }
     }
-}
-
-/// Who chooses a name would otherwise store a token where a server keeps something of another lock.
-#[tokio::test(start_paused = true)]
-async fn a_key_that_is_stored_beside_a_lock_is_not_locked() {
-    let [redis, cluster, memory]: [Arc<dyn Node>; 3] = [
-        Arc::new(RedisNode::new(Address::parse("redis://127.0.0.1:1").unwrap())),
-        Arc::new(ClusterNode::new(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap())),
-        Arc::new(MemoryNode::new("n")),
-    ];
-    let (limit, queue) = (semaphore_limit("job"), want_mark("job"));
-    let beside =
-        [&*limit, &*queue, &readers_key("job"), &fence_counter("", "job"), "p:quorlock:inbox:secret"];
-    for key in beside {
-        let claim = Claim::new(key.into(), Token::new(7, ""));
-        let [one, several] =
-            [claim.clone(), Claim::new("other".into(), Token::new(7, "")).and(Arc::new([key.into()]))]
-                .map(|claim| Request::Acquire { claim: claim.into(), ttl: TTL, fence_hint: None });
-        let enqueue = Request::enqueue(key.into(), WaiterId::new(1), TTL, TTL, TTL);
-        for request in [one, several, enqueue] {
-            for (node, is_redis) in [(&redis, true), (&cluster, true), (&memory, false)] {
-                let refused = ask(&**node, request.clone()).await.err();
-                let is_ours = refused
-                    .as_ref()
-                    .is_some_and(|error| error.to_string().contains(&format!("`{key}` is the name of")));
-                assert_eq!(is_ours, is_redis || *key == *limit, "{node:?}: {refused:?}");
-            }
-        }
-        let release = Request::Release { claim: Arc::new(claim) };
-        let released = ask(&*redis, release).await.unwrap_err();
-        assert!(!released.is_permanent(), "an operator may delete it: {released}");
-    }
-    let bench = bench(3);
-    let error = bench.coordinator.lock(&*limit).wait(Wait::Never).acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
-    assert!(error.to_string().contains("choose a name without `quorlock:`"), "{error}");
-    drop(bench.coordinator.semaphore("job", 2).acquire().await.unwrap());
-    drop(bench.coordinator.lock(&*queue).acquire().await.unwrap());
 }

@@ -81,11 +81,6 @@ pub fn semaphore_limit(key: &str) -> String {
     Sibling::new("semaphore", key, "limit").to_string()
 }
 
-/// Returns whether a node stores the number of permits of a semaphore in `key`.
-pub(crate) fn is_semaphore_limit(key: &str) -> bool {
-    companion(key).is_some_and(|(_, rest)| rest == "semaphore:limit")
-}
-
 /// Returns the key in which a node stores the [log](crate::LoggedHold) of the lock at `key`.
 #[must_use]
 #[inline]

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::Reason;
 use super::capabilities::{Capabilities, Capability};
 use super::{NodeError, NodeErrorKind};
-use crate::sibling::is_semaphore_limit;
-use crate::{Claim, FenceHint, FencingToken, LoggedHold, Mode, NextWaiter, OfferTerms, WaiterId, printable};
+use crate::{Claim, FenceHint, FencingToken, LoggedHold, Mode, NextWaiter, OfferTerms, WaiterId};
 
 /// A request to a node.
 ///
@@ -304,26 +303,6 @@ impl Request {
         }
     }
 
-    /// Refuses a request to lock a key that `is_ours`: one in which nodes store something else beside a lock.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeErrorKind::Unsupported`], naming the key.
-    #[doc(hidden)]
-    pub fn locks_none_of(&self, is_ours: impl Fn(&str) -> bool) -> Result<(), NodeError> {
-        let locks = matches!(
-            self,
-            Request::Acquire { .. } | Request::Enqueue { .. } | Request::AnnounceWriter { .. }
-        );
-        let Some(key) = self.keys().filter(|_| locks).find(|key| is_ours(key)) else { return Ok(()) };
-        let reason = format!(
-            "`{}` is the name of something that is stored beside a lock, and so cannot be locked; choose a name without \
-             `quorlock:`",
-            printable(key)
-        );
-        Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: reason.into() })
-    }
-
     /// Returns the claim of the request, if it has one.
     #[doc(hidden)]
     #[must_use]
@@ -362,14 +341,13 @@ enum Subject<'a> {
 }
 
 impl Capabilities {
-    /// Refuses a request that needs an unsupported capability, or would lock a key in which nodes of all kinds store the
-    /// number of permits of a semaphore. For the start of a node's `Node::ask`.
+    /// Refuses a request that needs an unsupported capability. For the start of a node's
+    /// `Node::ask`.
     ///
     /// # Errors
     ///
-    /// [`NodeErrorKind::Unsupported`], naming the capability or the key.
+    /// [`NodeErrorKind::Unsupported`], naming the capability.
     pub fn check(&self, request: &Request) -> Result<(), NodeError> {
-        request.locks_none_of(is_semaphore_limit)?;
         match request.needs().filter(|needed| !self.has(*needed)) {
             None => Ok(()),
             Some(needed) => {
