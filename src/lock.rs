@@ -23,7 +23,7 @@ pub use crate::node::{QueueListing, QueuedWaiter};
 use crate::runtime::tasks::Registry;
 use acquire::Got;
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{Keys, Mode};
+use quorlock_protocol::{Keys, Mode, Resource};
 
 mod acquire;
 pub(crate) mod listing;
@@ -323,7 +323,8 @@ impl<K, F> Lock<K, F> {
     ///
     /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.check().map(drop)
+        self.check()?;
+        Ok(Resource::check_keys(self.keys.iter())?)
     }
 
     /// Waits until a quorum grants the lock, and returns its lease, which renews itself. It may begin with

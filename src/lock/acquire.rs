@@ -247,6 +247,7 @@ impl<K, F> Lock<K, F> {
         span: &SpanHandle,
     ) -> Result<Arc<AcquireRequest>, ConfigError> {
         let resource = self.check()?;
+        Resource::check_keys(self.keys.iter())?;
         debug_assert!(
             self.options.ttl <= self.engine.max_ttl,
             "a restarted node votes after `max_ttl`, so no key lives longer (rule I-13)"

@@ -125,8 +125,7 @@ fn combined(
             unconfirmed("the server was restarted between two requests")
         }
         Vote::Held(holding) => {
-            let text = |token: &Token| Arc::from(String::from_utf8_lossy(token.as_bytes()));
-            Err(NodeError::OtherLimit { found: text(&holding.token), asked: text(asked) })
+            Err(NodeError::OtherLimit { found: number(&holding.token), asked: number(asked) })
         }
         Vote::Restored if keeps && slot.vote == Vote::Granted => {
             let mut response = of_both(limit, slot);
@@ -144,6 +143,12 @@ fn combined(
         | Vote::Free
         | _ => unconfirmed("the semaphore's limit was not stored"),
     }
+}
+
+/// Returns the number of permits that is stored. Anything else may be the token of a lock, which no one else is shown.
+fn number(token: &Token) -> Arc<str> {
+    let text = str::from_utf8(token.as_bytes()).ok().filter(|text| text.parse::<usize>().is_ok());
+    text.unwrap_or("an unreadable number of").into()
 }
 
 /// What is said of the slot, as old as the younger of the two that answered: in a cluster each key has
@@ -211,6 +216,15 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_shows_no_token_that_is_stored_in_place_of_the_limit() {
+        let token = Token::new(7, "vm:26317");
+        let lock = Vote::from(Holding::new(token, Expiry::In(Duration::from_secs(1))));
+        let error = vote(Ok(response(lock, "a")), Vote::Granted, false).unwrap_err();
+        let shown = "the semaphore has an unreadable number of permits there, but this program asks for 4: ";
+        assert!(error.to_string().starts_with(shown), "{error}");
     }
 
     #[test]

@@ -5,15 +5,34 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock::protocol::{
-    Backoff, Claim, Drift, LeaseTiming, Quarantine, Resource, RoundTrip, node_timeout, overdue_after,
+    Backoff, Claim, Drift, LeaseTiming, Quarantine, Resource, ResourceError, RoundTrip, fence_counter,
+    node_timeout, overdue_after, readers_key, semaphore_limit, want_mark,
 };
 use quorlock::{
-    RestartGuard, Token, Wait,
+    AcquireError, ConfigError, RestartGuard, Token, Wait,
     node::{Request, Vote, ask},
 };
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{bench, passing};
+
+/// Who chooses a name would otherwise store a token where a server keeps something of another lock.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_stored_beside_a_lock_is_not_locked() {
+    let bench = bench(3);
+    let names = [fence_counter("", "r"), readers_key("r"), semaphore_limit("r"), want_mark("r") + ":order"];
+    for name in names {
+        let lock = bench.coordinator.lock(&name);
+        let error = lock.acquire().await.unwrap_err();
+        let is_reserved =
+            |error: &ConfigError| matches!(error, ConfigError::Resource(ResourceError::Reserved { .. }));
+        assert!(matches!(&error, AcquireError::Config(config) if is_reserved(config)), "{name}: {error}");
+        assert!(is_reserved(&lock.validate().unwrap_err()));
+        assert!(bench.coordinator.lock_all(["r", &*name]).try_acquire().await.is_err());
+        lock.inspect().await.unwrap();
+    }
+    bench.coordinator.lock("orders:quorlock").acquire().await.unwrap().release().await.unwrap();
+}
 
 /// Any duration, often close to the smallest or largest.
 fn times() -> impl Strategy<Value = Duration> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::is_auxiliary_key;
 use super::printable::printable;
 
 /// A protected resource. Its name, after the deployment's prefix, is its key on the nodes.
@@ -61,6 +62,16 @@ impl Resource {
         }
     }
 
+    /// Refuses to lock `keys` under which nodes store [something else](is_auxiliary_key), of another lock.
+    ///
+    /// # Errors
+    ///
+    /// [`ResourceError::Reserved`], for the first such key.
+    pub fn check_keys<'a>(keys: impl IntoIterator<Item = &'a Arc<str>>) -> Result<(), ResourceError> {
+        let reserved = keys.into_iter().find(|key| is_auxiliary_key(key));
+        reserved.map_or(Ok(()), |key| Err(ResourceError::Reserved { name: key.clone() }))
+    }
+
     /// Returns the name.
     #[must_use]
     #[inline]
@@ -97,5 +108,15 @@ pub enum ResourceError {
     TooLong {
         /// Its length in bytes.
         length: usize,
+    },
+    /// Nodes store something else under that key, beside a lock or semaphore.
+    #[error(
+        "`{}` is the name of something that is stored beside a lock, and so cannot be locked; choose a name without \
+         `quorlock:`",
+        printable(.name)
+    )]
+    Reserved {
+        /// The name.
+        name: Arc<str>,
     },
 }
