@@ -196,8 +196,9 @@ if (child := os.fork()) == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """,
     )
-    # A busy machine may learn of the holder in two steps.
-    assert set(ended.stdout.split()) == {"learnt", "0"}, ended.stderr
+    # A busy machine may learn of the holder in two steps, of which the end of the child cuts the second off.
+    assert ended.stdout.startswith("learnt"), ended.stderr
+    assert ended.stdout.replace("learnt", "").split() == ["0"], ended.stdout
 
 
 def test_a_callback_for_waits_that_blocks_is_logged(nodes: Servers) -> None:

@@ -344,7 +344,7 @@ async fn a_longer_node_timeout_goes_with_a_longer_ttl() {
         let file = with(verb, &["--config", "ours", "job", "--", "true"]).file("ours", "ttl = '2min'");
         file.end().await.expect(0);
         let refused = with(verb, &["job", "--", "true"]).end().await.expect(64);
-        assert!(refused.stderr.contains("use 40s or more"), "{refused:?}");
+        assert!(refused.stderr.contains("a TTL and a max_ttl of 40s or more"), "{refused:?}");
     }
     // These take no lock, and have no TTL of their own.
     for words in [&["wait", "job"][..], &["status", "job"], &["list"], &["release", "job", "--token", "x"]] {

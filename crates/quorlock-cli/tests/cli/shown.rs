@@ -200,7 +200,9 @@ async fn the_demonstration() {
     }
     let ended = Quorlock::new(["demo"]).end().await.expect(0);
     // Other tests check the nodes; the order of their answers varies.
-    let chapters: Vec<&str> = ended.stdout.lines().filter(|line| line.contains(" s  ")).collect();
+    let chapters = ended.stdout.lines().filter(|line| line.contains(" s  "));
+    // A busy machine takes more than ten seconds.
+    let chapters: Vec<&str> = chapters.map(str::trim_start).collect();
     assert_snapshot!("demo", masked(&chapters.join("\n"), &[]));
 }
 

@@ -59,8 +59,12 @@ pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> 
 }
 
 pub(super) async fn a_tombstone_expires(bench: &Bench<'_>) -> Finding {
-    let claim = bench.claim(&bench.key());
+    let (claim, begun) = (bench.claim(&bench.key()), bench.clock.now());
     bench.cancel(&claim, bench.short).await?;
-    is(&bench.contend(&claim).await?, &Vote::Free)?;
+    let vote = bench.contend(&claim).await?;
+    // On a busy machine it may have expired before.
+    if bench.clock.now().since(begun) < bench.short {
+        is(&vote, &Vote::Free)?;
+    }
     bench.until_granted(&acquisition(&claim, LONG, bench.fence_hint())).await
 }
