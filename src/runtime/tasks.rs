@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -138,8 +139,8 @@ impl Tasks {
 pub(crate) struct Helped<F> {
     wait: F,
     registry: Weak<Registry>,
-    /// The index of its waker in the registry.
-    seat: Option<usize>,
+    /// One more than the index of its waker in the registry: smaller so, and there is one in each waiting caller.
+    seat: Option<NonZeroUsize>,
     look: Option<Box<Until>>,
 }
 
@@ -177,7 +178,7 @@ impl<F: Future + Unpin> Future for Helped<F> {
 impl<F> Drop for Helped<F> {
     fn drop(&mut self) {
         if let (Some(seat), Some(registry)) = (self.seat, self.registry.upgrade()) {
-            let waker = registry.inside.lock().waiting.try_remove(seat);
+            let waker = registry.inside.lock().waiting.try_remove(seat.get() - 1);
             drop(waker);
         }
     }
@@ -198,12 +199,12 @@ impl Registry {
     }
 
     /// Registers the waker in `seat`.
-    fn register(&self, seat: &mut Option<usize>, context: &Context<'_>) {
+    fn register(&self, seat: &mut Option<NonZeroUsize>, context: &Context<'_>) {
         let mut inside = self.inside.lock();
-        match seat.and_then(|seat| inside.waiting.get_mut(seat)) {
+        match seat.and_then(|seat| inside.waiting.get_mut(seat.get() - 1)) {
             Some(waker) if waker.will_wake(context.waker()) => {}
             Some(waker) => waker.clone_from(context.waker()),
-            None => *seat = Some(inside.waiting.insert(context.waker().clone())),
+            None => *seat = NonZeroUsize::new(inside.waiting.insert(context.waker().clone()) + 1),
         }
     }
 
