@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 
 use super::commands::{Ended, Event};
 use super::lease_state::LeaseState;
-use crate::runtime::tasks::Registry;
 
 /// A lock that is held.
 pub(crate) struct Hold {
@@ -17,8 +16,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// Wraps one hold that `state` has already counted.
     pub(crate) fn of(state: Arc<LeaseState>) -> Hold {
-        let registry = state.registry.upgrade();
-        Hold { guard: HoldGuard { state: Some(state.clone()), registry }, state }
+        Hold { guard: HoldGuard { state: Some(state.clone()) }, state }
     }
 }
 
@@ -26,11 +24,6 @@ impl Hold {
 pub(crate) struct HoldGuard {
     /// `None` once given up.
     state: Option<Arc<LeaseState>>,
-    #[expect(
-        dead_code,
-        reason = "keeps tasks that no runtime drives, though the coordinator and its locks have gone"
-    )]
-    registry: Option<Arc<Registry>>,
 }
 
 impl HoldGuard {

@@ -242,8 +242,8 @@ async fn listen(session: Weak<Session>, mut events: Receiver<Event>) {
     }
 }
 
-/// The least time that a request may take: a healthy member may wait for a disk.
-const LEAST_CALL_LIMIT: Duration = Duration::from_secs(1);
+/// The least time that a request may take: a healthy member may wait for a disk, or for its processor.
+const LEAST_CALL_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// Returns how long a request may take: a member that hangs must be given up while locks can still be kept over another one.
 fn call_limit(session: Duration, node_timeout: Option<Duration>) -> Duration {
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_member_that_hangs_is_given_up_while_the_session_can_be_kept() {
         let seconds = Duration::from_secs_f64;
-        for (session, limit) in [(2.0, 1.0), (8.0, 1.6), (10.0, 2.0), (30.0, 3.0)] {
+        for (session, limit) in [(2.0, 1.5), (8.0, 1.6), (10.0, 2.0), (30.0, 3.0)] {
             assert_eq!(call_limit(seconds(session), None), seconds(limit), "{session}");
         }
         assert_eq!(call_limit(seconds(10.0), Some(seconds(2.5))), seconds(2.5));
