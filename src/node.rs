@@ -124,7 +124,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Returns the display name: an address without its password.
     fn name(&self) -> &str;
 
-    /// Sends a request. Must neither block nor panic: it is called by whoever acquires, renews or releases a lock.
+    /// Sends a request. Must neither block nor panic: the call of a client that acquires, renews or releases a lock makes it.
     fn ask(&self, request: SharedRequest, responder: Responder);
 
     /// Resolves once the first contact with the server was made or has failed. Until then, requests may have

@@ -210,7 +210,7 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
         (ServerErrorKind::Loading, _) => "it is still loading its data".into(),
         (ServerErrorKind::Busy, _) => "it is busy running a slow script; wait, or end it with `SCRIPT KILL`".into(),
         (ServerErrorKind::TooManyClients, _) => "it has reached its limit of clients; raise `maxclients`, or see in `CLIENT LIST` \
-             which program opens so many connections"
+             which program opens most of the connections"
             .into(),
         (ServerErrorKind::OutOfMemory, _) => {
             "it is out of memory; raise `maxmemory`, or use a separate server for locks".into()

@@ -49,7 +49,7 @@ impl Keeper {
         wanted.reply(outcome);
     }
 
-    /// Whether so many nodes had lost the key before the lock was retained that another client may have held it (rule I-11).
+    /// Whether enough nodes had lost the key before the lock was retained for another client to have held it (rule I-11).
     async fn was_lost(&self, replaced: Replaced, round: &Round, valid_until: Moment) -> bool {
         if !round.with(|round, _| replaced.has_lost(round)) {
             return false;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock_sim::{Counts, Kind, Options, Subject, Twist, run};
 
-/// Runs this many seeds, with faults for so many seconds, of which none finds a violation. Returns what the clients did.
+/// Runs this many seeds, with faults for this many seconds, of which none finds a violation. Returns what the clients did.
 fn clean(seeds: u64, seconds: u64, set: impl FnOnce(&mut Options)) -> Counts {
     let mut options = Options::default();
     options.span = Duration::from_secs(seconds);
@@ -42,7 +42,7 @@ fn i51_guarantees_hold_on_nodes_that_are_emptied_under_their_clients() {
 }
 
 /// Fencing tokens follow the order of the grants whatever the calendars, as long as no node forgets a counter; and if keys end
-/// early, because clocks of nodes jump, whoever asks after a grant still gets a larger one.
+/// early, because clocks of nodes jump, a client that asks after a grant still gets a larger one.
 #[test]
 fn fencing_tokens_grow_whatever_the_calendars() {
     for (twist, more) in [(Twist::AnyCalendars, None), (Twist::OnlyFencing, Some(Kind::Step))] {
