@@ -35,10 +35,17 @@ struct Args {
 /// The exit code if a case had an unexpected result.
 const UNEXPECTED: u8 = 1;
 
+/// The exit code if no case has the name, as for an invalid option.
+const USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut cases = cases();
     cases.retain(|case| (case.size <= args.which || args.list) && case.name.contains(&args.only));
+    if cases.is_empty() {
+        eprintln!("no case of this size has {:?} in its name: `quorlock-model --list` shows all", args.only);
+        return ExitCode::from(USAGE);
+    }
     if args.list {
         for case in &cases {
             println!("{:<8} {}", size(case), case.name);
