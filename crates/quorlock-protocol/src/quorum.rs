@@ -42,10 +42,7 @@ impl Quorum {
         self.needed
     }
 
-    /// Returns how many nodes without our key allow another client a quorum: `nodes - needed + 1`.
-    ///
-    /// A holder that knows of this many loses the lease immediately, before its validity ends (rule
-    /// I-11).
+    /// Returns how many nodes that do not grant keep a client from a quorum: `nodes - needed + 1`.
     #[must_use]
     #[inline]
     pub fn blocking(self) -> usize {

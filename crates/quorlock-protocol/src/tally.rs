@@ -110,6 +110,13 @@ impl Tally {
         }
     }
 
+    /// Whether nodes that have not answered could complete as many refusals as another client needs grants.
+    #[must_use]
+    pub(crate) fn may_reach_refusals(&self) -> bool {
+        let needed = self.quorum.needed();
+        (1..needed).contains(&self.denied) && self.denied + self.pending() >= needed
+    }
+
     fn check(&self) {
         debug_assert!(
             self.granted + self.denied + self.unknown <= self.quorum.nodes(),

@@ -58,7 +58,7 @@ impl Keeper {
     fn ask_to_renew(&self, asked: impl Fn(usize) -> bool) -> Arc<Round> {
         let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl(), self.state.fence);
         let request = SharedRequest::from(Request::Renew { claim, ttl, fencing_token });
-        Round::start(&self.engine.nodes, Expect::Hold, ttl, |node| asked(node).then(|| request.clone()))
+        Round::start(&self.engine.nodes, Expect::Kept, ttl, |node| asked(node).then(|| request.clone()))
     }
 
     /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.

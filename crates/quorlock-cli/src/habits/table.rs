@@ -127,6 +127,13 @@ pub(super) const VERBS: &[(&str, &[&str])] = &[
     ("trylock", &["run", "--no-wait"]),
     ("show", &["status"]),
     ("info", &["status"]),
+    ("inspect", &["status"]),
+    ("get", &["status"]),
+    ("check", &["doctor"]),
+    ("ping", &["doctor"]),
+    ("history", &["log"]),
+    ("leader", &["elect"]),
+    ("campaign", &["elect"]),
     ("version", &["--version"]),
 ];
 

@@ -187,7 +187,8 @@ impl Keep {
     /// A quorum of all nodes must have confirmed (rule I-8). The new deadline counts from before the renewal was
     /// sent (I-7), is no later than `hold_until`, and applies only if the old one has not passed (I-9). Otherwise
     /// nothing changes, and the renewal is retried until the deadline (I-11). If enough nodes are known to lack the
-    /// key for another client to have a quorum, the lease is lost immediately.
+    /// key for another client to have a quorum, the lease is lost immediately: with a larger quorum that is more nodes
+    /// than keep this one from being renewed.
     pub fn count(
         &mut self,
         nodes: &impl Deployment,
@@ -197,7 +198,7 @@ impl Keep {
     ) -> Renewed {
         debug_assert!(self.repair.is_none(), "a repair goes on after the first renewal");
         self.is_renewing = false;
-        if round.tally(nodes, now).denied() >= nodes.quorum().blocking() {
+        if round.tally(nodes, now).denied() >= nodes.quorum().needed() {
             return Renewed::QuorumLost;
         }
         if verdict == Verdict::Won {

@@ -106,12 +106,20 @@ pub struct Question {
 pub enum Expect {
     /// The key holds the token.
     Hold,
+    /// It still does, as of a lease: whether it is lost is decided later than that it is not renewed (rule I-11).
+    Kept,
     /// The same, with a number for the fencing token.
     Number,
     /// The key does not hold the token.
     Released,
     /// Any answer.
     AnyAnswer,
+}
+
+impl Expect {
+    fn stores(self) -> bool {
+        matches!(self, Expect::Hold | Expect::Kept | Expect::Number)
+    }
 }
 
 /// When a node is asked.
@@ -281,12 +289,17 @@ impl Round {
         if self.verdict.is_some() || self.has_too_few(nodes, now) {
             return self.verdict;
         }
-        let verdict = self.tally(nodes, now).verdict();
+        let tally = self.tally(nodes, now);
+        let verdict = tally.verdict();
         debug_assert!(
             verdict.is_some() || !self.all_responded(),
             "all nodes have responded without a verdict"
         );
         if verdict == Some(Verdict::Won) && self.may_count_from_later(nodes, now) {
+            return None;
+        }
+        if self.question.expect == Expect::Kept && verdict != Some(Verdict::Won) && tally.may_reach_refusals()
+        {
             return None;
         }
         // A node that timed out may have decided by its silence, and still respond.
@@ -376,7 +389,7 @@ impl Round {
     /// Returns the state of the claim's key on each node, as far as known.
     #[must_use]
     pub fn key_states(&self) -> KeyStates {
-        let stores = matches!(self.question.expect, Expect::Hold | Expect::Number);
+        let stores = self.question.expect.stores();
         let key_state = |slot: &Slot| match &slot.state {
             State::Pending { .. } => KeyState::InFlight,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => KeyState::Unknown,

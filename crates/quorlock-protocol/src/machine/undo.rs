@@ -258,7 +258,7 @@ pub fn was_lost(
 ) -> bool {
     // A single node without the key is no loss: the others decide.
     let never = (0..quorum.nodes()).filter(|node| before.get(*node) == KeyState::Without).count();
-    lost > 0 && lost + never >= quorum.blocking() && now < valid_until
+    lost > 0 && lost + never >= quorum.needed() && now < valid_until
 }
 
 impl Machine for Undo {

@@ -18,14 +18,23 @@ fn keep() -> Keep {
 
 /// A renewal sent at this moment, and its votes.
 fn round(sent: Moment, votes: &[Cast]) -> Round {
-    let question = Question { expect: Expect::Hold, takes_free: false, ttl: TTL };
-    let mut round = Round::new(&FIVE, question, sent, |_| Asked::Now);
+    round_of(&FIVE, sent, votes)
+}
+
+fn round_of(nodes: &Fake, sent: Moment, votes: &[Cast]) -> Round {
+    let question = Question { expect: Expect::Kept, takes_free: false, ttl: TTL };
+    let mut round = Round::new(nodes, question, sent, |_| Asked::Now);
     for (node, vote) in votes.iter().enumerate() {
-        let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
-        let vote = vote.result().map(|vote| Response::new(vote, identity));
-        round.handle_response(&FIVE, node, vote, sent + Duration::from_millis(1));
+        answer(&mut round, nodes, node, *vote);
     }
     round
+}
+
+/// A millisecond after the round was sent.
+fn answer(round: &mut Round, nodes: &Fake, node: usize, vote: Cast) {
+    let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
+    let vote = vote.result().map(|vote| Response::new(vote, identity));
+    let _ = round.handle_response(nodes, node, vote, round.sent() + Duration::from_millis(1));
 }
 
 use Cast::{Failed, Granted, Lacks, Restored};
@@ -104,6 +113,25 @@ fn i11_enough_nodes_without_the_key_end_the_lease() {
     assert_eq!(counted(&two, at(29_000), at(10_002)).0, Renewed::Unconfirmed);
     let three = [Lacks, Lacks, Restored, Failed, Granted];
     assert_eq!(counted(&three, at(29_000), at(10_002)).0, Renewed::QuorumLost);
+}
+
+#[test]
+fn i11_with_an_even_number_of_nodes_a_lease_that_cannot_be_renewed_is_lost_only_with_one_node_more() {
+    let four = Fake { nodes: 4, ..FIVE };
+    for (last, then) in [(Granted, Renewed::Unconfirmed), (Lacks, Renewed::QuorumLost)] {
+        let mut keep = keep();
+        keep.renew(None, at(10_000));
+        let mut round = round_of(&four, at(10_000), &[Lacks, Restored, Failed]);
+        assert_eq!(
+            round.decide(&four, at(10_002)),
+            None,
+            "the last one decides whether another client has a quorum"
+        );
+        answer(&mut round, &four, 3, last);
+        let verdict = round.decide(&four, at(10_002)).unwrap();
+        let limits = (&Term::until(at(29_000)), Moment::NEVER, Drift::default());
+        assert_eq!(keep.count(&four, (&round, verdict), limits, at(10_002)), then);
+    }
 }
 
 #[test]

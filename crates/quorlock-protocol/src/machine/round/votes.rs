@@ -86,7 +86,10 @@ impl Round {
             (Vote::Granted, Expect::Number) if is_implausible(nodes, response) => {
                 VoteOutcome::Failed(implausible(response.fencing_token))
             }
-            (Vote::Granted | Vote::ReleasedContended | Vote::Notified, Expect::Hold | Expect::Number) => {
+            (
+                Vote::Granted | Vote::ReleasedContended | Vote::Notified,
+                Expect::Hold | Expect::Kept | Expect::Number,
+            ) => {
                 // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
                 let left = response.identity.quarantine_left(nodes.quarantine(), self.sent);
@@ -151,8 +154,7 @@ impl Round {
     /// Whether a grant would count from a later moment if the nodes that are still in time granted as well, so that
     /// a quorum had no need of the earliest moment that a vote names.
     pub(super) fn may_count_from_later(&self, nodes: &impl Deployment, now: Moment) -> bool {
-        let grants = matches!(self.question.expect, Expect::Hold | Expect::Number);
-        if !self.have_earlier_starts || !grants {
+        if !self.have_earlier_starts || !self.question.expect.stores() {
             return false;
         }
         let is_expected = |slot: &&Slot| matches!(slot.state, State::Pending { .. }) && now < slot.limit;
@@ -215,7 +217,7 @@ impl Round {
         let deadline = self.deadline(nodes, drift);
         let latest = match self.question.expect {
             Expect::Number => deadline.min(self.sent + clock_bound),
-            Expect::Hold | Expect::Released | Expect::AnyAnswer => deadline,
+            Expect::Hold | Expect::Kept | Expect::Released | Expect::AnyAnswer => deadline,
         };
         now < latest
     }

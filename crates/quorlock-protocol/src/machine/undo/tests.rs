@@ -172,4 +172,7 @@ fn a_release_finds_that_the_lock_was_lost_only_where_enough_nodes_had_it() {
     assert_eq!(late(1, at(2)), (true, false), "with the one that never had it, two of five");
     assert_eq!(late(2, at(2)), (true, true), "another client may have had three");
     assert_eq!(late(2, at(5_000)), (true, false), "they may have expired");
+    // Of four nodes, another client needs three.
+    let lost = |lost| was_lost(Quorum::majority(4), KeyStates::of(ALL), lost, (at(5_000), at(2)));
+    assert_eq!((lost(2), lost(3)), (false, true));
 }

@@ -71,7 +71,9 @@ impl Watch {
                 .map(|end| *end + Duration::from_millis(1) + fraction(EXPIRY_JITTER, random()));
             (wanted, end.unwrap_or(heartbeat))
         } else {
-            (count.needed - count.held, heartbeat)
+            let freed = count.taken.saturating_sub(count.spare);
+            let matters = count.needed - count.held;
+            (if freed > 0 { freed.min(matters) } else { matters }, heartbeat)
         };
         self.look = Look { least, until: now + end.min(heartbeat), wanted, among: count.answered };
     }
@@ -81,6 +83,10 @@ impl Watch {
 #[derive(Clone, Debug)]
 pub struct Count {
     needed: usize,
+    /// How many nodes a quorum can do without.
+    spare: usize,
+    /// Nodes that store any token.
+    taken: usize,
     /// Nodes that store it.
     held: usize,
     /// Nodes that may store it: they have not answered.
@@ -101,6 +107,8 @@ impl Count {
         let holder = report.holder();
         let mut count = Count {
             needed: report.quorum().needed(),
+            spare: report.quorum().nodes() - report.quorum().needed(),
+            taken: 0,
             held: 0,
             silent: 0,
             misconfigured: 0,
@@ -110,6 +118,7 @@ impl Count {
         for (index, vote) in report.votes().iter().enumerate() {
             let is_held = matches!(vote.outcome, VoteOutcome::Held(_));
             count.misconfigured += usize::from(vote.misconfigured() && !is_held);
+            count.taken += usize::from(is_held);
             match &vote.outcome {
                 VoteOutcome::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
                     count.answered.insert(index);
@@ -156,10 +165,11 @@ impl Count {
         self.misconfigured >= self.needed
     }
 
-    /// Whether enough nodes report that no client holds the lock.
+    /// Whether enough nodes report that no client holds the lock, and that a new one could have it: while a lock is passed
+    /// on, or a slot is retained, no token has a quorum, and no node is free.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        !self.leads() && !self.is_unknown()
+        !self.leads() && !self.is_unknown() && self.taken <= self.spare
     }
 }
 
@@ -202,6 +212,15 @@ mod tests {
         let (until, wanted, among) = after(&mut watch, [held(7, 900), Free, Free, Free, Free]);
         assert_eq!((wanted, among), (2, 5), "one has it, and three are a quorum");
         assert!(at(0) + HEARTBEAT / 2 <= until && until <= at(0) + HEARTBEAT * 3 / 2, "{until:?}");
+    }
+
+    #[test]
+    fn a_lock_that_is_passed_on_is_not_free_and_is_looked_at_when_a_node_changes() {
+        use VoteOutcome::Free;
+        let split = || [held(7, 900), held(7, 900), held(8, 900), Free, Free];
+        assert!(!Count::of(&report(split())).is_free(), "three nodes hold a token, and two cannot grant");
+        assert_eq!(after(&mut Watch::new(at(0)), split()).1, 1);
+        assert!(Count::of(&report([held(7, 900), held(8, 900), Free, Free, Free])).is_free(), "leftovers");
     }
 
     #[test]
