@@ -104,8 +104,10 @@ async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_
     assert_eq!(first["locks"].as_array().unwrap().len(), 1000);
     let _another = Quorlock::new(["run", "z", "--", "true"]).on(&servers).start();
     until("the next waiter", async || {
+        // The last line may still be written.
         let stdout = top.stdout();
-        let last = stdout.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        let last = stdout.rsplit_once('\n').and_then(|(whole, _)| whole.lines().last());
+        let last = last.and_then(|line| serde_json::from_str::<Value>(line).ok());
         last.is_some_and(|last| last["locks"][1]["resource"] == "z" && last["locks"][1]["waiters"] == 1)
     })
     .await;
