@@ -3,7 +3,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::cast_precision_loss,
-    unreachable_pub,
     missing_docs,
     reason = "a benchmark fails by panicking, and its counts are small numbers"
 )]
@@ -11,11 +10,8 @@
 use std::alloc::System;
 
 use quorlock::{Coordinator, Fencing, RestartGuard};
+use quorlock_testkit::Servers;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-
-use tools::five_servers;
-
-mod tools;
 
 #[global_allocator]
 static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -24,7 +20,8 @@ const CYCLES: usize = 12_800;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    let servers = five_servers().await;
+    let servers = Servers::start(5).await.unwrap();
+    assert!(servers.kind().is_real(), "a simulated server is part of this process");
     let coordinator = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let coordinator = coordinator.build().unwrap();
     println!("{:<22}{:>7}{:>20}{:>14}", "", "tasks", "allocations/cycle", "bytes/cycle");

@@ -51,6 +51,7 @@ use std::time::Duration;
 use crate::coordinator::Builder;
 use crate::doctor::{Finding, Report};
 use crate::error::ConfigError;
+use crate::forward::getters;
 use crate::lock::ListedPage;
 use crate::node::ListedKeys;
 use quorlock_protocol::LeaseTiming;
@@ -134,16 +135,9 @@ impl Coordinator {
         self.background.run(self.coordinator.doctor())
     }
 
-    /// As [`crate::Coordinator::warnings`].
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Finding> {
-        self.coordinator.warnings()
-    }
-
-    /// As [`crate::Coordinator::lease_timing`].
-    #[must_use]
-    pub fn lease_timing(&self, ttl: Duration) -> LeaseTiming {
-        self.coordinator.lease_timing(ttl)
+    getters! { coordinator, "crate::Coordinator":
+        warnings() -> Vec<Finding>,
+        lease_timing(ttl: Duration) -> LeaseTiming,
     }
 
     /// As [`crate::Coordinator::health`].

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::wait::{Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
+use crate::forward::setters;
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::Lock;
 
@@ -59,24 +60,11 @@ impl Election {
         Election { lock: lock.wait(Wait::Forever) }
     }
 
-    /// As [`Lock::ttl`]: a leader that dies is replaced within this time. Default: 30 s.
-    pub fn ttl(self, ttl: Duration) -> Election {
-        Election { lock: self.lock.ttl(ttl) }
-    }
-
-    /// As [`Lock::wait`]. Default: forever, since most candidates are there to wait.
-    pub fn wait(self, wait: impl Into<Wait>) -> Election {
-        Election { lock: self.lock.wait(wait) }
-    }
-
-    /// As [`Lock::max_hold`]: how long a candidate may lead in a row. Default: no limit.
-    pub fn max_hold(self, longest: Duration) -> Election {
-        Election { lock: self.lock.max_hold(longest) }
-    }
-
-    /// As [`Lock::on_wait`].
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Election {
-        Election { lock: self.lock.on_wait(listener) }
+    setters! { lock, "Lock":
+        ttl(ttl: Duration) ": a leader that dies is replaced within this time. Default: 30 s",
+        wait(wait: impl Into<Wait>) ". Default: forever, since most candidates are there to wait",
+        max_hold(longest: Duration) ": how long a candidate may lead in a row. Default: no limit",
+        on_wait(listener: impl Fn(&Waiting) + Send + Sync + 'static),
     }
 
     /// Checks name and options, as [`Lock::validate`].

@@ -148,6 +148,7 @@ pub mod election;
 mod engine;
 mod error;
 pub mod fence;
+mod forward;
 #[cfg(all(doc, not(doctest)))]
 pub mod guide;
 pub mod health;

@@ -14,6 +14,7 @@ use crate::engine::context::EngineContext;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost, PermitError};
+use crate::forward::setters;
 use crate::lease::{Fenced, Lease, LeaseWatch, Single, Unfenced};
 use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
@@ -208,9 +209,13 @@ impl<F> Clone for Semaphore<F> {
 }
 
 impl<F> Semaphore<F> {
-    /// As [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Semaphore { lock: self.lock.ttl(ttl), ..self }
+    setters! { lock, "Lock":
+        ttl(ttl: Duration),
+        renewal(renewal: Renewal),
+        max_hold(longest: Duration),
+        label(label: &str),
+        handoff(handoff: Handoff) ", for each permit",
+        on_wait(listener: impl Fn(&Waiting) + Send + Sync + 'static) ", for each permit",
     }
 
     /// As [`Lock::wait`]: how long to wait while all permits are taken. Default: 35 s.
@@ -218,26 +223,6 @@ impl<F> Semaphore<F> {
         let wait = wait.into();
         let wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         Semaphore { wait, ..self }
-    }
-
-    /// As [`Lock::renewal`].
-    pub fn renewal(self, renewal: Renewal) -> Self {
-        Semaphore { lock: self.lock.renewal(renewal), ..self }
-    }
-
-    /// As [`Lock::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Self {
-        Semaphore { lock: self.lock.max_hold(longest), ..self }
-    }
-
-    /// As [`Lock::label`].
-    pub fn label(self, label: &str) -> Self {
-        Semaphore { lock: self.lock.label(label), ..self }
-    }
-
-    /// As [`Lock::handoff`], for each permit.
-    pub fn handoff(self, handoff: Handoff) -> Self {
-        Semaphore { lock: self.lock.handoff(handoff), ..self }
     }
 
     /// As [`Lock::fencing`].
@@ -250,11 +235,6 @@ impl<F> Semaphore<F> {
     pub fn unfenced(self) -> Semaphore<Unfenced> {
         let Semaphore { lock, name, permits, wait, engine } = self;
         Semaphore { lock: lock.unfenced(), name, permits, wait, engine }
-    }
-
-    /// As [`Lock::on_wait`], for each permit.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Semaphore { lock: self.lock.on_wait(listener), ..self }
     }
 
     /// Checks name, number and options, as [`Lock::validate`].

@@ -8,6 +8,7 @@ use super::background::Background;
 use crate::election::Observed;
 use crate::engine::wait::{Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
+use crate::forward::setters;
 
 /// An election, as [`crate::Election`], whose calls wait on the thread that makes them.
 ///
@@ -39,25 +40,12 @@ impl Election {
         Election { inner, background: background.clone() }
     }
 
-    /// As [`crate::Election::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Election {
-        Election { inner: self.inner.ttl(ttl), ..self }
-    }
-
-    /// As [`crate::Election::wait`]: for ever unless set.
-    pub fn wait(self, wait: impl Into<Wait>) -> Election {
-        Election { inner: self.inner.wait(wait), ..self }
-    }
-
-    /// As [`crate::Election::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Election {
-        Election { inner: self.inner.max_hold(longest), ..self }
-    }
-
-    /// As [`crate::Election::on_wait`]. The listener is called on the background thread, which serves
-    /// all locks, or on one that campaigns: it must not block.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Election {
-        Election { inner: self.inner.on_wait(listener), ..self }
+    setters! { inner, "crate::Election":
+        ttl(ttl: Duration),
+        wait(wait: impl Into<Wait>) ": for ever unless set",
+        max_hold(longest: Duration),
+        on_wait(listener: impl Fn(&Waiting) + Send + Sync + 'static) ". The listener is called on the background \
+            thread, which serves all locks, or on one that campaigns: it must not block",
     }
 
     /// As [`crate::Election::validate`].

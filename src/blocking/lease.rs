@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::background::Background;
 use crate::engine::options::Fencing;
 use crate::error::{Lost, RenewError, RetainError};
+use crate::forward::{calls, getters};
 use crate::lease::{Fenced, Multi, Single};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
@@ -53,28 +54,17 @@ impl<K, F> Lease<K, F> {
         ended(work(&self), self.release())
     }
 
-    /// As [`crate::Lease::resource`].
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        self.held.resource()
+    getters! { held, "crate::Lease":
+        resource() -> &Resource,
+        token() -> &Token,
+        store_revision() -> Option<u64>,
+        mode() -> Mode,
+        remaining() -> Duration,
     }
 
-    /// As [`crate::Lease::token`].
-    #[must_use]
-    pub fn token(&self) -> &Token {
-        self.held.token()
-    }
-
-    /// As [`crate::Lease::store_revision`].
-    #[must_use]
-    pub fn store_revision(&self) -> Option<u64> {
-        self.held.store_revision()
-    }
-
-    /// As [`crate::Lease::mode`].
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.held.mode()
+    calls! { held, "crate::Lease":
+        renew() -> Result<(), RenewError>,
+        extend(ttl: Duration) -> Result<(), RenewError>,
     }
 
     /// As [`crate::Lease::check`]: reads the clock, sends nothing, works anywhere.
@@ -84,12 +74,6 @@ impl<K, F> Lease<K, F> {
     /// [`Lost`] once validity has ended, and forever after.
     pub fn check(&self) -> Result<(), Lost> {
         self.held.check()
-    }
-
-    /// As [`crate::Lease::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.held.remaining()
     }
 
     /// As [`crate::Lease::watch`]: a read-only view, for other threads.
@@ -118,24 +102,6 @@ impl<K, F> Lease<K, F> {
     {
         let watch = self.held.watch();
         self.background.call_after(async move { watch.lost().await }, listener);
-    }
-
-    /// As [`crate::Lease::renew`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn renew(&self) -> Result<(), RenewError> {
-        self.background.run(self.held.renew())
-    }
-
-    /// As [`crate::Lease::extend`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn extend(&self, ttl: Duration) -> Result<(), RenewError> {
-        self.background.run(self.held.extend(ttl))
     }
 
     /// As [`crate::Lease::release`]: releases the lock, waits until a quorum has confirmed, and says whether the
@@ -203,40 +169,14 @@ impl LeaseWatch<Fencing> {
 }
 
 impl<F> LeaseWatch<F> {
-    /// As [`Lease::resource`].
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        self.watch.resource()
-    }
-
-    /// As [`LeaseWatch::is_at_max_hold`](crate::LeaseWatch::is_at_max_hold).
-    #[must_use]
-    pub fn is_at_max_hold(&self) -> bool {
-        self.watch.is_at_max_hold()
-    }
-
-    /// As [`LeaseWatch::unconfirmed_release`](crate::LeaseWatch::unconfirmed_release).
-    #[must_use]
-    pub fn unconfirmed_release(&self) -> Option<VoteReport> {
-        self.watch.unconfirmed_release()
-    }
-
-    /// As [`Lease::token`].
-    #[must_use]
-    pub fn token(&self) -> &Token {
-        self.watch.token()
-    }
-
-    /// As [`crate::Lease::store_revision`].
-    #[must_use]
-    pub fn store_revision(&self) -> Option<u64> {
-        self.watch.store_revision()
-    }
-
-    /// As [`Lease::mode`].
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.watch.mode()
+    getters! { watch, "crate::LeaseWatch":
+        resource() -> &Resource,
+        token() -> &Token,
+        store_revision() -> Option<u64>,
+        mode() -> Mode,
+        remaining() -> Duration,
+        is_at_max_hold() -> bool,
+        unconfirmed_release() -> Option<VoteReport>,
     }
 
     /// As [`Lease::check`].
@@ -246,12 +186,6 @@ impl<F> LeaseWatch<F> {
     /// [`Lost`] once validity has ended, and forever after.
     pub fn check(&self) -> Result<(), Lost> {
         self.watch.check()
-    }
-
-    /// As [`Lease::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.watch.remaining()
     }
 
     /// As [`Lease::lost`].

@@ -8,6 +8,7 @@ use crate::engine::options::{Fencing, Renewal};
 use crate::engine::owner::Owner;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
+use crate::forward::{calls, setters};
 use crate::lease::{Fenced, Multi, Single, Unfenced};
 use crate::lock::HoldLog;
 use crate::node::QueueListing;
@@ -32,27 +33,9 @@ impl<K, F> Clone for Lock<K, F> {
 }
 
 impl<F> Lock<Single, F> {
-    /// As [`crate::Lock::log`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn log(&self) -> Result<HoldLog, ConfigError> {
-        self.background.run(self.lock.log())
-    }
-
     /// As [`crate::Lock::shared`]: for readers. [`downgrade`](Lease::downgrade) makes a reader of a writer.
     pub fn shared(self) -> Self {
         Lock { lock: self.lock.shared(), ..self }
-    }
-
-    /// As [`crate::Lock::until_free`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn until_free(&self) -> Result<(), AcquireError> {
-        self.background.run(self.lock.until_free())
     }
 
     /// As [`crate::Lock::validate_retention`].
@@ -64,9 +47,11 @@ impl<F> Lock<Single, F> {
         self.lock.validate_retention(time)
     }
 
-    /// As [`crate::Lock::handoff`].
-    pub fn handoff(self, handoff: Handoff) -> Self {
-        Lock { lock: self.lock.handoff(handoff), ..self }
+    setters! { lock, "crate::Lock": handoff(handoff: Handoff) }
+
+    calls! { lock, "crate::Lock":
+        log() -> Result<HoldLog, ConfigError>,
+        until_free() -> Result<(), AcquireError>,
     }
 }
 
@@ -75,34 +60,16 @@ impl<K, F> Lock<K, F> {
         Lock { lock, background: background.clone() }
     }
 
-    /// As [`crate::Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Lock { lock: self.lock.ttl(ttl), ..self }
-    }
-
-    /// As [`crate::Lock::wait`].
-    pub fn wait(self, wait: impl Into<Wait>) -> Self {
-        Lock { lock: self.lock.wait(wait), ..self }
-    }
-
-    /// As [`crate::Lock::renewal`].
-    pub fn renewal(self, renewal: Renewal) -> Self {
-        Lock { lock: self.lock.renewal(renewal), ..self }
-    }
-
-    /// As [`crate::Lock::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Self {
-        Lock { lock: self.lock.max_hold(longest), ..self }
-    }
-
-    /// As [`crate::Lock::label`].
-    pub fn label(self, label: &str) -> Self {
-        Lock { lock: self.lock.label(label), ..self }
-    }
-
-    /// As [`crate::Lock::metrics_class`].
-    pub fn metrics_class(self, class: &str) -> Self {
-        Lock { lock: self.lock.metrics_class(class), ..self }
+    setters! { lock, "crate::Lock":
+        ttl(ttl: Duration),
+        wait(wait: impl Into<Wait>),
+        renewal(renewal: Renewal),
+        max_hold(longest: Duration),
+        label(label: &str),
+        metrics_class(class: &str),
+        owner(owner: &Owner),
+        on_wait(listener: impl Fn(&Waiting) + Send + Sync + 'static) ". The listener is called on the background \
+            thread, which serves all locks, or on one that asks for this one: it must not block",
     }
 
     /// As [`crate::Lock::unfenced`].
@@ -113,17 +80,6 @@ impl<K, F> Lock<K, F> {
     /// As [`crate::Lock::fencing`].
     pub fn fencing(self, fencing: Fencing) -> Lock<K, Fencing> {
         Lock { lock: self.lock.fencing(fencing), background: self.background }
-    }
-
-    /// As [`crate::Lock::on_wait`]. The listener is called on the background thread, which serves
-    /// all locks, or on one that asks for this one: it must not block.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Lock { lock: self.lock.on_wait(listener), ..self }
-    }
-
-    /// As [`crate::Lock::owner`].
-    pub fn owner(self, owner: &Owner) -> Self {
-        Lock { lock: self.lock.owner(owner), ..self }
     }
 
     /// As [`crate::Lock::reentrant`], within the same [`Owner::scope_blocking`].
@@ -182,30 +138,9 @@ impl<K, F> Lock<K, F> {
         self.acquire()?.run(work)
     }
 
-    /// As [`crate::Lock::inspect`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn inspect(&self) -> Result<VoteReport, ConfigError> {
-        self.background.run(self.lock.inspect())
-    }
-
-    /// As [`crate::Lock::waiters`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn waiters(&self) -> Result<QueueListing, ConfigError> {
-        self.background.run(self.lock.waiters())
-    }
-
-    /// As [`crate::Lock::revoke`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn revoke(&self, token: &Token) -> Result<VoteReport, ConfigError> {
-        self.background.run(self.lock.revoke(token))
+    calls! { lock, "crate::Lock":
+        inspect() -> Result<VoteReport, ConfigError>,
+        waiters() -> Result<QueueListing, ConfigError>,
+        revoke(token: &Token) -> Result<VoteReport, ConfigError>,
     }
 }

@@ -9,6 +9,7 @@ use super::lease::ended;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{ConfigError, Lost, PermitError};
+use crate::forward::setters;
 use crate::lease::{Fenced, Single, Unfenced};
 use quorlock_protocol::votes::VoteReport;
 
@@ -76,34 +77,15 @@ impl<F> Semaphore<F> {
         Semaphore { inner, background: background.clone() }
     }
 
-    /// As [`crate::Semaphore::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Semaphore { inner: self.inner.ttl(ttl), ..self }
-    }
-
-    /// As [`crate::Semaphore::wait`].
-    pub fn wait(self, wait: impl Into<Wait>) -> Self {
-        Semaphore { inner: self.inner.wait(wait), ..self }
-    }
-
-    /// As [`crate::Semaphore::renewal`].
-    pub fn renewal(self, renewal: Renewal) -> Self {
-        Semaphore { inner: self.inner.renewal(renewal), ..self }
-    }
-
-    /// As [`crate::Semaphore::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Self {
-        Semaphore { inner: self.inner.max_hold(longest), ..self }
-    }
-
-    /// As [`crate::Semaphore::label`].
-    pub fn label(self, label: &str) -> Self {
-        Semaphore { inner: self.inner.label(label), ..self }
-    }
-
-    /// As [`crate::Semaphore::handoff`].
-    pub fn handoff(self, handoff: Handoff) -> Self {
-        Semaphore { inner: self.inner.handoff(handoff), ..self }
+    setters! { inner, "crate::Semaphore":
+        ttl(ttl: Duration),
+        wait(wait: impl Into<Wait>),
+        renewal(renewal: Renewal),
+        max_hold(longest: Duration),
+        label(label: &str),
+        handoff(handoff: Handoff),
+        on_wait(listener: impl Fn(&Waiting) + Send + Sync + 'static) ". The listener is called on the background \
+            thread, which serves all locks, or on one that asks for a permit: it must not block",
     }
 
     /// As [`crate::Semaphore::unfenced`].
@@ -114,12 +96,6 @@ impl<F> Semaphore<F> {
     /// As [`crate::Semaphore::fencing`].
     pub fn fencing(self, fencing: Fencing) -> Semaphore<Fencing> {
         Semaphore { inner: self.inner.fencing(fencing), background: self.background }
-    }
-
-    /// As [`crate::Semaphore::on_wait`]. The listener is called on the background thread, which serves
-    /// all locks, or on one that asks for a permit: it must not block.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Semaphore { inner: self.inner.on_wait(listener), ..self }
     }
 
     /// As [`crate::Semaphore::validate`].

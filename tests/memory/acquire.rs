@@ -171,34 +171,6 @@ async fn a_hung_majority_costs_one_node_timeout_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn even_numbers_one_and_two_nodes_settle() {
-    for (count, down, granted) in
-        [(1, 0, true), (1, 1, false), (2, 0, true), (2, 1, false), (4, 1, true), (4, 2, false)]
-    {
-        let bench = bench(count);
-        for node in &bench.nodes[..down] {
-            node.disconnect();
-        }
-        let lease = bench.lock().try_acquire().await;
-        assert_eq!(matches!(lease, Ok(Some(_))), granted, "{count} nodes, {down} down: {lease:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
-    let bench = bench(4);
-    for node in &bench.nodes[..2] {
-        node.set_data("r", "another client's token", Expiry::In(TTL));
-    }
-    assert!(bench.lock().try_acquire().await.unwrap().is_none());
-    bench.settle().await;
-    assert!(
-        bench.nodes[2..].iter().all(|node| node.holder("r").is_none()),
-        "both other nodes are free again"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn i2_two_addresses_of_one_server_are_one_vote() {
     let bench = bench(3);
     bench.nodes[1].identify_as("twin");

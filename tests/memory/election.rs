@@ -1,17 +1,17 @@
 //! Leader election: who leads, who follows, and what those are told who only watch.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, MS, TTL, another, bench, without_hints};
 use crate::way::Way;
-use quorlock::protocol::{Moment, Token};
+use futures::future::select;
+use quorlock::protocol::Token;
 use quorlock::{
-    AcquireError, ConfigError, Coordinator, Election, Leadership, LossReason, Observer, Wait,
-    election::Observed, node::Expiry, runtime::Clock,
+    AcquireError, ConfigError, Coordinator, Election, LossReason, Observer, Wait, election::Observed,
+    node::Expiry,
 };
-use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
 
 fn election(coordinator: &Coordinator) -> Election {
@@ -339,80 +339,30 @@ async fn invalid_settings_are_refused_before_any_request() {
     assert!(matches!(impatient.campaign("b").await, Err(AcquireError::Contended { .. })));
 }
 
-/// Writes down who leads.
-#[derive(Clone)]
-struct Chronicle {
-    clock: Arc<dyn Clock>,
-    history: Arc<Mutex<History>>,
-}
-
-impl Chronicle {
-    fn at(&self, what: What) {
-        let now = self.clock.now().since(Moment::ORIGIN).as_nanos();
-        self.history.lock().unwrap().record(Stamp::from_nanos(u64::try_from(now).unwrap()), what);
-    }
-
-    fn deadline(&self, leadership: &Leadership) -> Stamp {
-        let end = (self.clock.now() + leadership.remaining()).since(Moment::ORIGIN).as_nanos();
-        Stamp::from_nanos(u64::try_from(end).unwrap())
-    }
-
-    /// Campaigns, and leads until that is lost or `longest` has passed.
-    async fn lead(&self, election: Election, client: &str, attempt: u32, longest: Duration) {
-        let attempt = || format!("{client}-{attempt}").into();
-        self.at(What::Invoked { client: client.into(), resource: "r".into(), attempt: attempt() });
-        let leadership = election.campaign(client).await.unwrap();
-        let fencing_token = Some(leadership.fencing_token().get());
-        self.at(What::Acquired { attempt: attempt(), deadline: self.deadline(&leadership), fencing_token });
-        let end = self.clock.now() + longest;
-        while self.clock.now() < end {
-            tokio::select! {
-                biased;
-                lost = leadership.lost() => {
-                    self.at(What::Lost { attempt: attempt(), reason: lost.to_string() });
-                    return;
-                }
-                () = self.clock.sleep_until(self.clock.now() + 100 * MS) => {}
-            }
-            self.at(What::Renewed { attempt: attempt(), deadline: self.deadline(&leadership) });
-        }
-        self.at(What::Releasing { attempt: attempt() });
-        drop(leadership.resign().await);
-        self.at(What::Released { attempt: attempt() });
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_partitioned_leader_stops_before_the_next_begins() {
     for seed in 1..=20 {
         let bench = bench(5);
         let way = Way::default();
         let isolated = way.client(&bench, |builder| builder.entropy(SeededEntropy::new(1_000 + seed)));
-        let chronicle = Chronicle { clock: bench.clock.clone(), history: Arc::default() };
-        let first = tokio::spawn({
-            let (chronicle, election) = (chronicle.clone(), election(&isolated));
-            async move { chronicle.lead(election, "ann", 1, TTL * 10).await }
+        let leadership = election(&isolated).campaign("ann").await.unwrap();
+        let others = ["bob", "cid"].map(|name| {
+            let election = elsewhere(&bench);
+            tokio::spawn(async move { election.campaign(name).await.unwrap() })
         });
-        bench.settle().await;
-        let others: Vec<_> = ["bob", "cid"]
-            .map(|name| {
-                let (chronicle, election) = (chronicle.clone(), elsewhere(&bench));
-                tokio::spawn(async move { chronicle.lead(election, name, 1, TTL).await })
-            })
-            .into();
         bench.pass(TTL + MS * u32::try_from(seed).unwrap() * 173).await;
+        assert!(leadership.check().is_ok() && others.iter().all(|other| !other.is_finished()), "seed {seed}");
         way.cut();
-        first.await.unwrap();
-        for other in others {
-            other.await.unwrap();
-        }
-        let history = chronicle.history.lock().unwrap();
-        let report = check(&history, &Expectations::new().max_ttl(TTL));
-        for kind in [Check::Exclusion, Check::Loss, Check::Record] {
-            assert_eq!(report.of(kind).map(ToString::to_string).collect::<Vec<_>>(), [""; 0], "seed {seed}");
-        }
-        let lost = |event: &&quorlock_history::Event| matches!(event.what, What::Lost { .. });
-        assert_eq!(history.events().iter().filter(lost).count(), 1, "the one that was cut off, and no other");
+        let (watch, clock) = (leadership.watch(), bench.clock.clone());
+        let stopped = tokio::spawn(async move {
+            watch.lost().await;
+            clock.now()
+        });
+        let [bob, cid] = others;
+        let (next, _) = select(bob, cid).await.factor_first();
+        let begins = bench.clock.now();
+        assert!(leadership.check().is_err() && stopped.await.unwrap() < begins, "seed {seed}");
+        next.unwrap().check().unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// From bottom to top. A module uses itself and lower layers, but no module of its own layer. Above all
 /// of them are `lib.rs`, with the pages of `guide`, and `blocking`, which uses the public interface.
 const LAYERS: [&[&str]; 12] = [
-    &["address", "duration", "fence", "metrics", "runtime"],
+    &["address", "duration", "fence", "forward", "metrics", "runtime"],
     &["transport"],
     &["node"],
     &["doctor", "telemetry"],

@@ -28,8 +28,8 @@ async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::Expired);
     let reported = bench.clock.now().since(start);
-    assert!(reported <= VALIDITY, "reported after {reported:?}");
-    assert!(reported >= VALIDITY - Duration::from_millis(3), "but not too early: {reported:?}");
+    // Timers fire late: one set for the deadline would report the loss after it.
+    assert_eq!(reported, VALIDITY - Duration::from_millis(2));
     assert!(lease.check().is_err(), "check reports the same");
 }
 
@@ -160,6 +160,7 @@ async fn closing_notifies_holders_and_releases_all_leases() {
     let waiting = bench.waiting(bench.lock().wait(Wait::Forever)).await;
     bench.coordinator.close(Duration::from_secs(1)).await;
     assert_eq!(lease.check().unwrap_err().reason, LossReason::Closed);
+    assert!(lease.renew().await.is_err());
     assert_eq!(bench.keys(), 0, "closing waits until the nodes have confirmed");
     assert_eq!(waiting.await.unwrap().unwrap_err().to_string(), "the coordinator is closed");
     assert!(bench.lock().acquire().await.is_err());
@@ -212,22 +213,6 @@ async fn a_slow_client_clock_within_the_allowance_is_safe_and_beyond_it_is_not()
         }
         assert_eq!(lease.check().is_err(), safe, "a clock at {rate} of real time");
     }
-}
-
-/// Timers fire late: one set for the deadline would report the loss after it.
-#[tokio::test(start_paused = true)]
-async fn the_loss_is_announced_two_milliseconds_early() {
-    let bench = bench(5);
-    let start = bench.clock.now();
-    let lease = bench.lock().acquire().await.unwrap();
-    bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
-    let watch = lease.watch();
-    // Nothing else checks: the keeper's own timer fires at the end.
-    let lost = watch.lost().await;
-    assert_eq!(
-        (lost.reason, bench.clock.now().since(start)),
-        (LossReason::Expired, VALIDITY - Duration::from_millis(2))
-    );
 }
 
 /// Timers that fire only when polled, as on a machine that has just resumed.

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, VALIDITY, bench, bench_with};
+use crate::common::{Bench, TTL, VALIDITY, another, bench, bench_with};
 use futures::future::join_all;
-use quorlock::{ConfigError, Lease, LossReason, RenewError, Renewal, node::Expiry};
+use quorlock::{
+    ConfigError, Lease, LossReason, RenewError, Renewal,
+    node::{Expiry, NodeErrorKind},
+};
 use quorlock_testkit::MemoryNode;
 
 const THIRD: Duration = Duration::from_millis(3_334);
@@ -12,14 +15,17 @@ const THIRD: Duration = Duration::from_millis(3_334);
 #[tokio::test(start_paused = true)]
 async fn a_lease_renews_itself_for_as_long_as_it_is_held() {
     let bench = bench(5);
-    let lease = bench.lock().acquire().await.unwrap();
-    for _ in 0..20 {
-        bench.pass(TTL).await;
-        assert_eq!(lease.check(), Ok(()));
+    let lock = bench.lock();
+    for round in 0..2 {
+        let lease = lock.acquire().await.unwrap();
+        for _ in 0..20 {
+            bench.pass(TTL).await;
+            assert_eq!(lease.check(), Ok(()), "round {round}");
+        }
+        lease.release().await.unwrap();
+        bench.settle().await;
+        assert_eq!(bench.keys(), 0);
     }
-    lease.release().await.unwrap();
-    bench.settle().await;
-    assert_eq!(bench.keys(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,19 +40,31 @@ async fn i7_a_renewal_counts_from_before_it_was_sent() {
 #[tokio::test(start_paused = true)]
 async fn i8_i11_a_renewal_that_reaches_a_minority_keeps_the_old_deadline_and_the_lease() {
     let bench = bench(5);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
-    let before = bench.clock.now() + lease.remaining();
-    for node in &bench.nodes[..3] {
-        node.lose_requests(true);
-    }
-    let error = lease.renew().await.unwrap_err();
-    assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
-    assert!(error.to_string().contains("2 of 5 granted"), "{error}");
-    assert_eq!(bench.clock.now() + lease.remaining(), before, "the old deadline is kept");
-    assert_eq!(bench.keys(), 5, "a failed renewal releases nothing");
-    for node in &bench.nodes[..3] {
-        node.lose_requests(false);
+    let failures: [fn(&MemoryNode); 4] = [
+        |node| node.lose_requests(true),
+        MemoryNode::hang,
+        MemoryNode::disconnect,
+        |node| node.fail(NodeErrorKind::Busy, "LOADING"),
+    ];
+    for failure in failures {
+        let before = bench.clock.now() + lease.remaining();
+        bench.nodes[..3].iter().for_each(failure);
+        let error = lease.renew().await.unwrap_err();
+        assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
+        assert!(error.to_string().contains("2 of 5 granted"), "{error}");
+        assert_eq!(bench.clock.now() + lease.remaining(), before, "the old deadline is kept");
+        for node in &bench.nodes[..3] {
+            node.lose_requests(false);
+            node.recover();
+            node.connect();
+            node.resume();
+        }
+        bench.pass(Duration::from_millis(100)).await;
+        assert_eq!(bench.keys(), 5, "a failed renewal releases nothing");
+        assert!(other.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none(), "others are kept out");
     }
     lease.renew().await.expect("and it may be tried again");
 }

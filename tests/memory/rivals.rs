@@ -14,5 +14,4 @@ mod promises;
 mod releasing;
 mod renewing;
 mod table;
-mod tokens;
 mod waiting;

@@ -203,46 +203,6 @@ async fn try_acquire_asks_a_quorum_right_after_contention() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_acquire_does_not_take_an_outage_for_contention() {
-    let bench = bench(5);
-    for node in &bench.nodes[..3] {
-        node.hang();
-    }
-    let lock = forever(&bench.coordinator);
-    tokio::select! {
-        lease = lock.acquire() => panic!("without a quorum: {lease:?}"),
-        () = bench.pass(Duration::from_secs(1)) => {}
-    }
-    let error = bench.lock().try_acquire().await.expect_err("no client holds it or waits for it");
-    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_is_none_of_contention_while_another_caller_waits() {
-    let bench = bench(5);
-    let waiting = acquiring(forever(&bench.coordinator));
-    for node in &bench.nodes[..3] {
-        node.hang();
-    }
-    bench.pass(Duration::from_secs(1)).await;
-    let lock = forever(&bench.coordinator);
-    let waits = [Wait::Never, Wait::UpTo(Duration::ZERO), Wait::UpTo(MS), Wait::UpTo(3 * TTL)];
-    let callers = waits.map(|wait| acquiring(lock.clone().wait(wait)));
-    let tried = tokio::spawn(async move { lock.try_acquire().await });
-    bench.pass(4 * TTL).await;
-    assert!(matches!(tried.await.unwrap(), Err(AcquireError::Unavailable { .. })));
-    for (caller, wait) in callers.into_iter().zip(waits) {
-        let error = caller.await.unwrap().unwrap_err();
-        assert!(matches!(error, AcquireError::Unavailable { .. }), "{wait:?}: {error}");
-    }
-    for node in &bench.nodes[..3] {
-        node.resume();
-    }
-    bench.pass(TTL).await;
-    waiting.await.unwrap().unwrap().release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_key_that_never_expires_is_said_at_each_call() {
     let bench = bench(3);
     for node in &bench.nodes {
@@ -308,24 +268,6 @@ async fn a_cancelled_waiter_leaves_the_queue() {
     }));
     bench.pass(Duration::from_secs(4)).await;
     assert_eq!(ahead.load(Ordering::SeqCst), 1, "only the first one came before");
-}
-
-#[test]
-fn a_lease_that_outlives_its_runtime_is_released_by_the_next() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let nodes = memory_nodes(3);
-    let client = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
-    let lock = client.lock("r").wait(Wait::Never);
-    let first = runtime();
-    let lease = first.block_on(lock.acquire()).unwrap();
-    // With every task that was spawned on it.
-    drop(first);
-    let next = runtime().block_on(lock.acquire());
-    assert!(matches!(next, Err(AcquireError::Contended { .. })), "it is held: {next:?}");
-    lease.check().unwrap();
-    drop(lease);
-    let next = runtime().block_on(lock.acquire());
-    assert!(next.is_ok(), "the lock is free: {next:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ mod hostile;
 mod impostors;
 mod interop;
 mod lists;
+mod load;
 mod moves;
 mod noticed;
 mod offers;

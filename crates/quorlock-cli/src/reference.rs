@@ -21,11 +21,12 @@ const PAGE: &str = "../../docs/reference.md";
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-    let page = page();
+    let current = fs::read_to_string(&path).unwrap();
+    let page = page(&current);
     if std::env::var_os("INSTA_UPDATE").is_some_and(|word| word == "always") {
         fs::write(&path, &page).unwrap();
+        return;
     }
-    let current = fs::read_to_string(&path).unwrap_or_default();
     let differs = current.lines().zip(page.lines()).find(|(current, made)| current != made);
     assert!(
         current == page,
@@ -33,12 +34,13 @@ fn the_reference_page_is_up_to_date() {
     );
 }
 
-fn page() -> String {
+/// The page, with the section on JSON output of the current one.
+fn page(current: &str) -> String {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     let verbs: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
     let mut page = "\
-<!-- Generated from the program by a test. Do not edit: INSTA_UPDATE=always cargo test -p quorlock-cli reference -->
+<!-- Generated from the program by a test. Do not edit, but for the section JSON output: INSTA_UPDATE=always cargo test -p quorlock-cli reference -->
 
 # Commands and settings
 
@@ -70,7 +72,7 @@ for which values to choose, see [Choosing the settings](choosing.md).
     for verb in verbs {
         page.push_str(&of(verb));
     }
-    page.push_str(&json::section());
+    page.push_str(json::section(current));
     page.push_str(&metrics());
     page.push_str(&events::section());
     page

@@ -12,8 +12,6 @@ async fn run() -> io::Result<()> {
     assert_eq!(Kind::builtin(), Kind::BuiltinProcess, "announced, so it may start itself");
     each_is_a_process_of_its_own().await?;
     a_killed_one_comes_back_empty().await?;
-    a_frozen_one_does_late_what_it_was_sent().await?;
-    one_with_a_password_wants_it().await?;
     one_without_a_parent_ends().await
 }
 
@@ -45,31 +43,6 @@ async fn a_killed_one_comes_back_empty() -> io::Result<()> {
     assert!(servers[0].command(&["PING"]).await.is_err(), "it is dead");
     servers[0].restart_empty().await?;
     assert_eq!(servers[0].command(&["GET", "key"]).await?, Resp::Null);
-    Ok(())
-}
-
-async fn a_frozen_one_does_late_what_it_was_sent() -> io::Result<()> {
-    if !Kind::BuiltinProcess.can_freeze() {
-        return Ok(());
-    }
-    let servers = start(1).await?;
-    let server = &servers[0];
-    server.freeze()?;
-    let sent = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await?;
-    sent.writable().await?;
-    let auth = format!("*2\r\n$4\r\nAUTH\r\n$32\r\n{}\r\n", server.password().unwrap_or_default());
-    sent.try_write((auth + "*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n").as_bytes())?;
-    drop(sent);
-    server.thaw()?;
-    eventually("the late SET", patience(), async || {
-        server.command(&["GET", "late"]).await.is_ok_and(|value| value.to_string() == "yes")
-    })
-    .await
-}
-
-async fn one_with_a_password_wants_it() -> io::Result<()> {
-    let servers = Servers::setup().kind(Kind::builtin()).password("open-sesame").start(1).await?;
-    assert_eq!(servers[0].command(&["PING"]).await?, Resp::Status("PONG".into()));
     Ok(())
 }
 

@@ -235,25 +235,6 @@ const PATIENCE: Duration = LEAST_PATIENCE;
 const MOMENT: Duration = Duration::from_millis(1);
 
 #[tokio::test]
-async fn i47_once_enough_nodes_answer_the_others_have_a_few_round_trips() {
-    let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
-    let mut verdict = bench.verdict();
-    assert_eq!(verdict.look(), None);
-    (0..2).for_each(|node| bench.grant(node));
-    bench.clock.pass(MOMENT);
-    bench.refuse(2);
-    assert_eq!(
-        (verdict.rung(), verdict.look()),
-        (1, None),
-        "the two others may grant, but with a shorter timeout"
-    );
-    bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
-    assert_eq!(verdict.look(), None);
-    bench.clock.pass(MOMENT);
-    assert_eq!(verdict.look(), Some(Verdict::Contended));
-}
-
-#[tokio::test]
 async fn a_distant_node_has_a_few_of_its_own_round_trips() {
     let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     bench.clock.pass(Duration::from_millis(100));

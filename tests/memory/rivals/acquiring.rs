@@ -9,7 +9,7 @@ use crate::common::{LATE, MS, TTL, acquiring, bench};
 const FOREIGN: &str = "another client";
 
 #[tokio::test(start_paused = true)]
-async fn every_mix_of_free_held_and_dead_nodes_settles() {
+async fn every_mix_of_free_held_and_dead_nodes_settles_and_leaves_no_key() {
     for count in 1..=7 {
         for held in 0..=count {
             for dead in 0..=count - held {
@@ -34,6 +34,10 @@ async fn every_mix_of_free_held_and_dead_nodes_settles() {
                     Err(error) => free + held < quorum && matches!(error, AcquireError::Unavailable { .. }),
                 };
                 assert!(as_it_should, "{held} of {count} held, {dead} dead: {outcome:?}");
+                if free < quorum {
+                    bench.pass(LATE).await;
+                    assert_eq!(bench.keys(), held, "a key is left: {held} of {count} held, {dead} dead");
+                }
             }
         }
     }

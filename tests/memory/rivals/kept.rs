@@ -1,9 +1,8 @@
 //! What the column "kept in" of `docs/rules.md` names exists in the sources.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::table::{root, rows};
+use super::table::{rows, sources};
 
 const PAGE: &str = "docs/rules.md";
 
@@ -15,27 +14,12 @@ const KEYWORDS: [&str; 11] =
 type Source = (PathBuf, String);
 
 /// The sources of the workspace without their tests, which may keep a name that the code has lost.
-fn sources() -> Vec<Source> {
-    let mut folders = vec![root().join("src")];
-    for member in fs::read_dir(root().join("crates")).unwrap() {
-        folders.push(member.unwrap().path().join("src"));
-    }
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).into_iter().flatten();
-        for path in entries.map(|entry| entry.unwrap().path()) {
-            let is_of_tests = path.ends_with("tests") || path.ends_with("tests.rs");
-            let is_source =
-                ["rs", "lua", "sql"].iter().any(|kind| path.extension().is_some_and(|it| it == *kind));
-            if path.is_dir() && !is_of_tests {
-                folders.push(path);
-            } else if is_source && !is_of_tests {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((path, text));
-            }
-        }
-    }
-    found
+fn code() -> Vec<Source> {
+    let is_code = |(path, _): &Source| {
+        let has = |word: &str| path.iter().any(|part| part == word);
+        has("src") && !has("tests") && !has("tests.rs")
+    };
+    sources(&["rs", "lua", "sql"]).into_iter().filter(is_code).collect()
 }
 
 /// The words of a line of code. The schema of PostgreSQL, which begins each name there, is not one of them.
@@ -106,7 +90,7 @@ fn missing<'a>(cell: &'a str, sources: &[Source]) -> Vec<&'a str> {
 
 #[test]
 fn all_that_keeps_a_rule_exists() {
-    let (rows, sources) = (rows(PAGE), sources());
+    let (rows, sources) = (rows(PAGE), code());
     assert!(rows.len() > 80, "{} rows were read", rows.len());
     let mut wrong = Vec::new();
     for row in &rows {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 const COMPARISON: &str = "docs/comparison.md";
 const RULES: &str = "docs/rules.md";
@@ -44,60 +45,57 @@ pub(crate) fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect()
 }
 
-/// A package's folder of tests, and the folders of its test programs in it.
-fn programs(package: &Path) -> Vec<PathBuf> {
-    let tests = package.join("tests");
-    let inside = fs::read_dir(&tests).into_iter().flatten().map(|entry| entry.unwrap().path());
-    let mut folders: Vec<_> = inside.filter(|path| path.is_dir()).collect();
-    folders.push(tests);
-    folders
-}
-
-/// The files that may contain the test `name`, with the rest of the name within each: the test
-/// `rivals::table::f` is in `tests/memory/rivals/table.rs`, and `fencing::m::f` in `tests/memory/fencing.rs`.
-fn files(name: &str) -> Vec<(PathBuf, String)> {
-    let (target, rest) = name.split_once("::").unwrap();
-    let mut folders = programs(root());
-    for member in fs::read_dir(root().join("crates")).unwrap() {
-        folders.extend(programs(&member.unwrap().path()));
-    }
-    let mut candidates = Vec::new();
-    for folder in folders {
-        candidates.push((folder.join(format!("{target}.rs")), rest.to_owned()));
-        candidates.push((folder.join(target).join("main.rs"), rest.to_owned()));
-        if let Some((module, rest)) = rest.split_once("::") {
-            candidates.push((folder.join(target).join(format!("{module}.rs")), rest.to_owned()));
-        }
-    }
-    if let ("contract", Some((module, rest))) = (target, rest.split_once("::")) {
-        let checks = root().join("crates/quorlock-testkit/src/contract");
-        candidates.push((checks.join(format!("{module}.rs")), rest.to_owned()));
-    }
-    // `postgres::node::f` is in `node.rs` of a test program of `crates/quorlock-postgres`.
-    if let Some((module, rest)) = rest.split_once("::") {
-        for folder in programs(&root().join(format!("crates/quorlock-{target}"))) {
-            candidates.push((folder.join(format!("{module}.rs")), rest.to_owned()));
-        }
-    }
-    // `model::lock::f` is a case of the model `lock`.
-    if let ("model", Some((module, case))) = (target, rest.split_once("::")) {
-        let model = root().join("crates/quorlock-model/src").join(module);
-        candidates.push((model.with_extension("rs"), case.to_owned()));
-        candidates.push((model.join("cases.rs"), case.to_owned()));
-    }
-    // A unit test of the library or its protocol crate, by its module path.
-    if let Some((modules, test)) = name.rsplit_once("::") {
-        for folder in [root().join("src"), root().join("crates/quorlock-protocol/src")] {
-            let file = folder.join(modules.replace("::", "/")).with_extension("rs");
-            candidates.push((file, test.to_owned()));
-            if let Some(file) = modules.strip_suffix("::tests") {
-                let file = folder.join(file.replace("::", "/")).with_extension("rs");
-                candidates.push((file, format!("tests::{test}")));
+/// The files with one of these endings below `src` and `tests` of all packages, each with its path and its text.
+pub(crate) fn sources(endings: &[&str]) -> Vec<(PathBuf, String)> {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|member| member.unwrap().path());
+    let packages = crates.chain([root().to_owned(), root().join("python")]);
+    let mut folders: Vec<_> =
+        packages.flat_map(|package| ["src", "tests"].map(|part| package.join(part))).collect();
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings.iter().any(|ending| path.extension().is_some_and(|found| found == *ending)) {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root()).unwrap().to_owned(), text));
             }
         }
     }
-    candidates.retain(|(file, _)| file.exists());
-    candidates
+    found
+}
+
+/// A file of tests: the folders and the file on the way to it, as names of tests begin with them, and its text.
+struct Tests {
+    place: Vec<String>,
+    text: String,
+}
+
+/// All files of tests. `postgres::node::f` is in `crates/quorlock-postgres/tests/real/node.rs`, `model::lock::f` is a
+/// case in `crates/quorlock-model/src/lock/cases.rs`, `rivals::table::f` is in this file.
+static TESTS: LazyLock<Vec<Tests>> = LazyLock::new(|| {
+    let tests = sources(&["rs", "py"]).into_iter().map(|(path, text)| {
+        let words = path.with_extension("");
+        let words =
+            words.iter().map(|word| word.to_str().unwrap().trim_start_matches("quorlock-").to_owned());
+        let place = words.filter(|word| !["main", "cases"].contains(&word.as_str())).collect();
+        Tests { place, text }
+    });
+    tests.collect()
+});
+
+impl Tests {
+    /// Whether these modules lead to this file, or to one in it.
+    fn are_in(&self, modules: &[&str]) -> bool {
+        (1..=modules.len()).any(|count| {
+            let (outer, inner) = modules.split_at(count);
+            let (mut outer, mut place) = (outer.iter().rev(), self.place.iter().rev().map(String::as_str));
+            let is_here = outer.next().copied() == place.next();
+            is_here
+                && outer.all(|module| place.any(|word| word == *module))
+                && inner.iter().all(|module| self.text.contains(&format!("mod {module} {{")))
+        })
+    }
 }
 
 /// The tests in a source, checks of the contract suite, and cases of a model.
@@ -108,6 +106,9 @@ fn tests(source: &str) -> Vec<String> {
         if line.starts_with("holds ") || line.starts_with("violated ") {
             found.extend(line.split(' ').find_map(|word| word.strip_suffix(':')).map(str::to_owned));
         }
+        // Of Python.
+        let defined = line.strip_prefix("async ").unwrap_or(line).strip_prefix("def ");
+        found.extend(defined.and_then(|rest| rest.split('(').next()).map(str::to_owned));
         let Some((before, after)) = line.split_once("fn ") else { continue };
         let attributes = lines[..index].iter().rev().take_while(|above| above.starts_with("#["));
         let is_test = attributes.into_iter().any(|above| above.contains("test]") || above.contains("test("));
@@ -120,19 +121,11 @@ fn tests(source: &str) -> Vec<String> {
 
 /// Whether there is a test of this name, in which `…` matches anything.
 pub(crate) fn exists(name: &str) -> bool {
-    // `python::test_locks::test_f` is in `python/tests/test_locks.py`.
-    if let Some((module, test)) = name.strip_prefix("python::").and_then(|rest| rest.split_once("::")) {
-        let source = fs::read_to_string(root().join(format!("python/tests/{module}.py"))).unwrap_or_default();
-        return source.contains(&format!("def {test}("));
-    }
-    files(name).into_iter().any(|(file, rest)| {
-        let source = fs::read_to_string(&file).unwrap();
-        let (modules, test) = rest.rsplit_once("::").unwrap_or(("", &rest));
-        let (begin, end) = test.split_once('…').unwrap_or((test, test));
-        let is_it = |found: &String| found.starts_with(begin) && found.ends_with(end);
-        let has_modules = modules.split("::").all(|module| source.contains(&format!("mod {module}")));
-        (modules.is_empty() || has_modules) && tests(&source).iter().any(is_it)
-    })
+    let (modules, test) = name.rsplit_once("::").unwrap_or_default();
+    let modules: Vec<&str> = modules.split("::").collect();
+    let (begin, end) = test.split_once('…').unwrap_or((test, test));
+    let is_it = |found: &String| found.starts_with(begin) && found.ends_with(end);
+    TESTS.iter().any(|file| file.are_in(&modules) && tests(&file.text).iter().any(is_it))
 }
 
 #[test]

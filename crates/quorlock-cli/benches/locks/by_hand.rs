@@ -2,6 +2,7 @@
 //! locks, but what a lock cannot be cheaper than.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -13,6 +14,7 @@ use redis::{Cmd, Value};
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, NoTls, Statement};
 
+use crate::scenarios::{now, pause};
 use crate::subjects::Family;
 
 /// Connections to a database.
@@ -40,10 +42,32 @@ impl Hand {
         }
     }
 
+    /// Polls as a Redlock client that knows no queue, and holds the lock for a millisecond: how long that took.
+    pub(crate) async fn poll(&self, name: &str) -> Duration {
+        let Hand::Round(redis) = self else { panic!("it is for several Redis") };
+        let (began, entropy) = (now(), SystemEntropy::default());
+        loop {
+            let token = format!("{:032x}", entropy.next_u128());
+            let is_held = redis.take(name, &token).await;
+            let waited = now().since(began);
+            if is_held {
+                pause(Duration::from_millis(1)).await;
+            }
+            redis.give(name, &token).await;
+            if is_held {
+                return waited;
+            }
+            pause(Duration::from_millis(entropy.next_u64() % 200)).await;
+        }
+    }
+
     pub(crate) async fn cycle(&self, name: &str) {
         let token = format!("{:032x}", SystemEntropy::default().next_u128());
         match self {
-            Hand::Round(redis) => redis.round(name, &token).await,
+            Hand::Round(redis) => {
+                redis.take(name, &token).await;
+                redis.give(name, &token).await;
+            }
             Hand::Redisson(redis) => redis.redisson(name).await,
             Hand::Postgres(sessions) => {
                 sessions.execute(0, name, &token).await;
@@ -94,17 +118,20 @@ impl Redis {
         Redis { nodes, hashes }
     }
 
-    async fn round(&self, name: &str, token: &str) {
+    async fn take(&self, name: &str, token: &str) -> bool {
         let mut set = redis::cmd("SET");
         set.arg(name).arg(token).arg("NX").arg("PX").arg(30_000);
-        self.ask(&set).await;
+        self.ask(&set).await
+    }
+
+    async fn give(&self, name: &str, token: &str) {
         let mut delete = redis::cmd("EVALSHA");
         delete.arg(&self.hashes[0]).arg(1).arg(name).arg(token);
         self.ask(&delete).await;
     }
 
-    /// Waits until a majority has granted.
-    async fn ask(&self, command: &Cmd) {
+    /// Waits until a majority has granted; whether it has.
+    async fn ask(&self, command: &Cmd) -> bool {
         let request = |node: &MultiplexedConnection| {
             let mut node = node.clone();
             async move { command.query_async::<Value>(&mut node).await }
@@ -113,9 +140,10 @@ impl Redis {
         let mut granted = 0;
         while granted <= self.nodes.len() / 2 {
             // One may be missing: the last cycle's release was decided without it.
-            let Some(answer) = answers.next().await else { return };
+            let Some(answer) = answers.next().await else { return false };
             granted += usize::from(matches!(answer.unwrap(), Value::Okay | Value::Int(1)));
         }
+        true
     }
 
     async fn redisson(&self, name: &str) {

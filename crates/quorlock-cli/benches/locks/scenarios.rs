@@ -22,25 +22,25 @@ pub(crate) struct Scenario {
     pub(crate) measure: fn(Arc<Running>) -> BoxFuture<'static, Vec<f64>>,
 }
 
-pub(crate) static SCENARIOS: [Scenario; 5] = [
+pub(crate) static SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "cycle",
         columns: &["p50 (ms)", "p99 (ms)", "longest (ms)"],
-        fits: |_| true,
+        fits: Subject::is_near,
         once: false,
         measure: |subject| cycle(subject).boxed(),
     },
     Scenario {
         name: "tasks",
         columns: &["cycles/s, 64 tasks"],
-        fits: |_| true,
+        fits: Subject::is_near,
         once: false,
         measure: |subject| tasks(subject).boxed(),
     },
     Scenario {
         name: "handover",
         columns: &["p50 (ms)", "p99 (ms)"],
-        fits: |subject| !subject.by_hand,
+        fits: |subject| subject.is_near() && !subject.by_hand,
         once: false,
         measure: |subject| handover(subject).boxed(),
     },
@@ -53,9 +53,37 @@ pub(crate) static SCENARIOS: [Scenario; 5] = [
             "longest wait, 2 (ms)",
             "longest wait, 32 (ms)",
         ],
-        fits: |subject| !subject.by_hand,
+        fits: |subject| subject.is_near() && !subject.by_hand,
         once: false,
         measure: |subject| children::contended(subject).boxed(),
+    },
+    Scenario {
+        name: "passed-on",
+        columns: &[
+            "grants/s, 64 in a row",
+            "longest wait of a process (ms)",
+            "grants/s, 16 in a row",
+            "longest wait of a process (ms)",
+        ],
+        fits: |subject| subject.is_near() && subject.is_ours_on_five(),
+        once: false,
+        measure: |subject| children::passed_on(subject).boxed(),
+    },
+    Scenario {
+        name: "beside",
+        columns: &[
+            "a writer (ms)",
+            "at most",
+            "a reader (ms)",
+            "at most",
+            "a caller of two locks (ms)",
+            "at most",
+            "a client that polls (ms)",
+            "at most",
+        ],
+        fits: Subject::is_ours_on_five,
+        once: true,
+        measure: |subject| children::beside(subject).boxed(),
     },
     Scenario {
         name: "held",
@@ -67,7 +95,7 @@ pub(crate) static SCENARIOS: [Scenario; 5] = [
             "bytes a waiting task",
             "% of a core, 10,000 waiting",
         ],
-        fits: |subject| !subject.by_hand,
+        fits: |subject| subject.is_near() && !subject.by_hand,
         once: true,
         measure: |subject| children::held(subject).boxed(),
     },

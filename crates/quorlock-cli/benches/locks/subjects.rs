@@ -54,13 +54,15 @@ const fn by_hand(name: &'static str, family: Family, nodes: usize) -> Subject {
 }
 
 const NEAR: Duration = Duration::from_millis(1);
+const FAR: Duration = Duration::from_millis(50);
 
-pub(crate) static SUBJECTS: [Subject; 23] = [
+pub(crate) static SUBJECTS: [Subject; 24] = [
     subject("five Redis", Family::Redis, 5),
     plain("five Redis, no fencing", Family::Redis, 5),
     by_hand("five Redis, by hand", Family::Redis, 5),
     Subject { away: NEAR, ..subject("five Redis, 1 ms away", Family::Redis, 5) },
     Subject { away: NEAR, ..plain("five Redis, 1 ms away, no fencing", Family::Redis, 5) },
+    Subject { away: FAR, ..subject("five Redis, 100 ms away", Family::Redis, 5) },
     sick("five Redis, one dead", [1, 0, 0]),
     sick("five Redis, two dead", [2, 0, 0]),
     sick("five Redis, one hung", [0, 1, 0]),
@@ -108,10 +110,28 @@ pub(crate) fn client(nodes: &[String]) -> Coordinator {
     builder.restart_guard(RestartGuard::Off).build().unwrap()
 }
 
+/// Returns a client that offers locks to the next: without the restart guard there are no offers. Servers that have
+/// just been started vote once they are older than its TTL.
+pub(crate) fn guarded_client(nodes: &[String]) -> Coordinator {
+    let ttl = Duration::from_secs(5);
+    Coordinator::builder().nodes(nodes).ttl(ttl).max_ttl(ttl).build().unwrap()
+}
+
 /// The addresses of nodes, and their servers, which end with them.
 type Started = (Vec<String>, Box<dyn Any>);
 
 impl Subject {
+    /// Whether it is as fast as most scenarios need it to be.
+    pub(crate) fn is_near(&self) -> bool {
+        self.away < FAR
+    }
+
+    /// Whether it is a lock of ours on five Redis that are well.
+    pub(crate) fn is_ours_on_five(&self) -> bool {
+        let is_plain = self.by_hand || self.fencing == Fencing::Off;
+        self.name.starts_with("five Redis") && !is_plain && self.sick == [0; 3]
+    }
+
     pub(crate) async fn start(&self) -> io::Result<(Running, Box<dyn Any>)> {
         let (urls, servers): Started = match self.family {
             Family::Redis => self.redis().await?,

@@ -69,7 +69,7 @@ fn events() -> Vec<Event> {
 }
 
 /// Returns the source files in `folder`, without tests.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,19 +1,14 @@
-//! Cold starts that succeed at the first try: from far away, on a busy machine, many together, and with hung nodes.
-//!
-//! The gate runs a small part. Everything, with figures:
-//! `QUORLOCK_DISTANCE=50 cargo test -p quorlock-cli --all-features --test cli distance:: -- --nocapture --test-threads 1`.
+//! Cold starts that succeed at the first try: from far away, many together, and with hung nodes.
 
 use std::cell::Cell;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Proxy, Servers, Way, eventually, patience};
 #[cfg(feature = "tls")]
 use tempfile::TempDir;
@@ -23,37 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::{Quorlock, run, servers};
 #[cfg(feature = "tls")]
 use crate::tls::World;
-
-/// The number of tries for the table; `None` in the gate.
-fn times() -> Option<usize> {
-    std::env::var("QUORLOCK_DISTANCE").ok()?.parse().ok()
-}
-
-/// Prints, but not by `println`, which the harness captures.
-fn print_line(line: &str) {
-    if times().is_some() {
-        drop(writeln!(std::io::stderr(), "{line}"));
-    }
-}
-
-/// Load on this machine.
-struct Busy(Vec<Child>);
-
-impl Busy {
-    fn with(loops: usize) -> Busy {
-        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-        Busy((0..loops).map(|_| spin().unwrap()).collect())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            drop(child.kill());
-            drop(child.wait());
-        }
-    }
-}
 
 /// Proxies in front of nodes, and the addresses of the proxies.
 struct Far {
@@ -83,18 +47,6 @@ impl Far {
         Far { proxies, urls, options: vec!["--tls-ca".into(), authorities.into()] }
     }
 
-    /// Runs a command that prints when it was started, and returns how long that took.
-    async fn try_once(&self, name: &str) -> Duration {
-        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
-        let words = [&["run", "-n", name], &options[..], &["--", "date", "+%s%N"]].concat();
-        let before = SystemClock::default().wall();
-        let started = Quorlock::new(words)
-            .env("QUORLOCK_NODES", &self.urls.join(","))
-            .env("QUORLOCK_RESTART_GUARD", "off");
-        let ended = started.end().await.expect(0);
-        Duration::from_nanos(ended.stdout.trim().parse().unwrap()).saturating_sub(before)
-    }
-
     /// Returns the exchanges that a cold `run -n` has begun with each node when its command runs, the fewest
     /// first. Independent of wall clocks and load.
     async fn exchanges(&self, name: &str) -> Vec<usize> {
@@ -120,26 +72,20 @@ impl Far {
         running.close_stdin();
         running.end().await.expect(0);
         exchanges.sort_unstable();
-        print_line(&format!("{name}: exchanges with each node before the command started: {exchanges:?}"));
         exchanges
     }
 
-    async fn try_all(&self, kind: &str) {
-        let (count, round_trips): (_, &[u64]) =
-            times().map_or((1, &[60, 300]), |count| (count, &[0, 10, 60, 150, 300]));
-        for millis in round_trips {
+    /// Runs a command at these distances.
+    async fn runs_at_the_first_try(&self) {
+        for round_trip in [60, 300] {
             for proxy in &self.proxies {
-                proxy.delay(Way::Both, Duration::from_millis(millis / 2));
+                proxy.delay(Way::Both, Duration::from_millis(round_trip / 2));
             }
-            let mut took = Vec::new();
-            for number in 0..count {
-                took.push(self.try_once(&format!("{kind}-{millis}-{number}")).await.as_millis());
-            }
-            took.sort_unstable();
-            let (half, most) = (took[took.len() / 2], took[took.len() - 1]);
-            print_line(&format!(
-                "{kind}, {millis} ms: {count} of {count}, command started after {half} ms, {most} ms at most"
-            ));
+            let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+            let name = format!("{round_trip} ms away");
+            let run = Quorlock::new([&["run", "-n", &name], &options[..], &["--", "true"]].concat());
+            let run = run.env("QUORLOCK_NODES", &self.urls.join(",")).env("QUORLOCK_RESTART_GUARD", "off");
+            run.end().await.expect(0);
         }
     }
 }
@@ -219,24 +165,14 @@ async fn a_cold_run_over_tls_has_its_lock_after_five_round_trips() {
 #[tokio::test]
 async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away() {
     let Some(servers) = servers(5).await else { return };
-    let far = Far::plain(&servers).await;
-    far.try_all("plain").await;
-    if times().is_some() {
-        let _busy = Busy::with(16);
-        far.try_all("plain beside sixteen busy loops").await;
-    }
+    Far::plain(&servers).await.runs_at_the_first_try().await;
 }
 
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away_over_tls() {
     let Some((worlds, _folder, authorities)) = worlds_and_their_authorities().await else { return };
-    let far = Far::encrypted(&worlds, &authorities).await;
-    far.try_all("TLS").await;
-    if times().is_some() {
-        let _busy = Busy::with(16);
-        far.try_all("TLS beside sixteen busy loops").await;
-    }
+    Far::encrypted(&worlds, &authorities).await.runs_at_the_first_try().await;
 }
 
 /// Starts five servers that speak TLS, and writes a file with the authorities of all of them.
@@ -277,22 +213,14 @@ async fn herd(servers: &Servers, name: &str, count: usize) -> Vec<i32> {
 #[tokio::test]
 async fn of_a_herd_that_does_not_wait_one_has_the_lock_and_all_others_hear_that_it_is_held() {
     let Some(servers) = servers(5).await else { return };
-    let (count, rounds) = times().map_or((12, 1), |_| (50, 10));
-    for round in 0..rounds {
-        let free = format!("free-{round}");
-        let codes = herd(&servers, &free, count).await;
-        print_line(&format!("free, {count} concurrently: {:?}", tally(&codes)));
-        assert_eq!(tally(&codes), [(0, 1), (75, count - 1)]);
+    let count = 12;
+    assert_eq!(tally(&herd(&servers, "free", count).await), [(0, 1), (75, count - 1)]);
 
-        let held = format!("held-{round}");
-        let mut holder = Quorlock::new(["hold", "--json", &held]).on(&servers).stdin_open().start();
-        holder.lines(1).await;
-        let codes = herd(&servers, &held, count).await;
-        print_line(&format!("held, {count} concurrently: {:?}", tally(&codes)));
-        assert_eq!(tally(&codes), [(75, count)]);
-        holder.close_stdin();
-        holder.end().await.expect(0);
-    }
+    let mut holder = Quorlock::new(["hold", "--json", "held"]).on(&servers).stdin_open().start();
+    holder.lines(1).await;
+    assert_eq!(tally(&herd(&servers, "held", count).await), [(75, count)]);
+    holder.close_stdin();
+    holder.end().await.expect(0);
 }
 
 /// Counts the exit codes.
@@ -307,22 +235,7 @@ fn tally(codes: &[i32]) -> Vec<(i32, usize)> {
 #[tokio::test]
 async fn hung_nodes_do_not_delay_the_start() {
     let Some(servers) = servers(5).await else { return };
-    let mut figures = Vec::new();
-    for hung in [0, 2] {
-        servers.iter().take(hung).for_each(|server| server.freeze().unwrap());
-        let mut took = Vec::new();
-        for _ in 0..times().unwrap_or(1) {
-            let before = SystemClock::default().wall();
-            run(&servers, &["-n"], "true").end().await.expect(0);
-            took.push(SystemClock::default().wall().saturating_sub(before).as_millis());
-        }
-        took.sort_unstable();
-        figures.push((hung, took[took.len() / 2], took[took.len() - 1]));
-        servers.iter().take(hung).for_each(|server| server.thaw().unwrap());
-    }
-    for (hung, half, most) in figures {
-        print_line(&format!(
-            "{hung} of 5 stopped before the start: all done after {half} ms, {most} ms at most"
-        ));
-    }
+    servers.iter().take(2).for_each(|server| server.freeze().unwrap());
+    run(&servers, &["-n"], "true").end().await.expect(0);
+    servers.iter().take(2).for_each(|server| server.thaw().unwrap());
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use quorlock_testkit::{Server, Servers};
 
+use crate::shown::VERBS;
 use crate::support::{Quorlock, run, servers, servers_with_password};
 
 /// Returns the addresses without their password.
@@ -231,23 +232,7 @@ async fn errors_are_json_where_json_was_asked_for() {
     let refused = Quorlock::new(["run", "--json", "job", "--", "true"]).end().await.expect(78);
     let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect("a line of JSON");
     assert_eq!(event["exit_code"], 78);
-    for verb in [
-        "run",
-        "elect",
-        "status",
-        "list",
-        "top",
-        "doctor",
-        "init",
-        "hold",
-        "wait",
-        "release",
-        "bench",
-        "demo",
-        "completions",
-        "man",
-        "no-such-verb",
-    ] {
+    for verb in VERBS.into_iter().chain(["no-such-verb"]) {
         let refused = Quorlock::new([verb, "--bogus=1", "--json"]).end().await.expect(64);
         let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect(verb);
         assert_eq!((&event["event"], &event["exit_code"]), (&"error".into(), &64.into()), "{verb}");

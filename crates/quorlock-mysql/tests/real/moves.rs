@@ -44,18 +44,9 @@ async fn is_new(server: &Server, connected: &MysqlNode, before: &Identity) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restored_dump_is_a_new_history() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let (node, before) = client(&server).await;
-    server.dump().await.unwrap();
-    server.restore().await.unwrap();
-    is_new(&server, &node, &before).await;
-}
-
 /// The client remembers a row, and writes it without reading it first.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_remembered_row_is_not_written_into_restored_tables() {
+async fn a_restored_dump_is_a_new_history_into_which_no_remembered_row_is_written() {
     let Some(server) = Server::start(&[]).await else { return };
     let (node, before) = client(&server).await;
     server.dump().await.unwrap();

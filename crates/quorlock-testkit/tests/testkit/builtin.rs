@@ -29,27 +29,6 @@ pub(crate) async fn connect(query: &str) -> RedisResult<MultiplexedConnection> {
 const BOTH: [&str; 2] = ["", "?protocol=resp3"];
 
 #[tokio::test]
-async fn the_client_crate_sets_and_reads_a_lock_in_both_protocols() -> RedisResult<()> {
-    for protocol in BOTH {
-        let mut redis = connect(protocol).await?;
-        let set: Option<String> =
-            cmd("SET").arg("k").arg("a").arg("NX").arg("PX").arg(5000).query_async(&mut redis).await?;
-        assert_eq!(set.as_deref(), Some("OK"));
-        let again: Option<String> =
-            cmd("SET").arg("k").arg("b").arg("NX").arg("PX").arg(5000).query_async(&mut redis).await?;
-        assert_eq!(again, None);
-        let old: String =
-            cmd("SET").arg("k").arg("c").arg("KEEPTTL").arg("GET").query_async(&mut redis).await?;
-        assert_eq!(old, "a");
-        let left: i64 = cmd("PTTL").arg("k").query_async(&mut redis).await?;
-        assert!((1..=5000).contains(&left), "{left} ms left");
-        let gone: i64 = cmd("DEL").arg("k").arg("missing").query_async(&mut redis).await?;
-        assert_eq!(gone, 1);
-    }
-    Ok(())
-}
-
-#[tokio::test]
 async fn scripts_run_by_their_text_and_then_by_their_hash() -> RedisResult<()> {
     for protocol in BOTH {
         let mut redis = connect(protocol).await?;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::runtime::Mutex;
 use quorlock::{
     node::{Hint, HintListener, Node, NodeError, Request, Vote, ask},
@@ -12,8 +11,7 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, TokioClock};
 
-const TTL: Duration = Duration::from_secs(30);
-const KEY: &str = "orders/42";
+use crate::memory::{KEY, TTL, acquire, claim, fence_hint};
 
 /// Hints in the order in which they came, as text.
 #[derive(Debug, Default)]
@@ -62,18 +60,6 @@ impl Scene {
         assert!(self.ear.heard().is_empty(), "nothing has changed yet");
         Ok(())
     }
-}
-
-fn claim(number: u128) -> Arc<Claim> {
-    Arc::new(Claim::new(KEY.into(), Token::new(number, "db-7:4121")))
-}
-
-fn acquire(number: u128) -> Request {
-    Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(fence_hint()) }
-}
-
-fn fence_hint() -> FenceHint {
-    FenceHint::at(Duration::MAX, None, TTL)
 }
 
 fn release(number: u128) -> Request {

@@ -12,23 +12,23 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock, UnreadRequests};
 
-const TTL: Duration = Duration::from_secs(30);
-const KEY: &str = "orders/42";
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) const KEY: &str = "orders/42";
 
 fn node() -> (MemoryNode, Arc<dyn Clock>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     (MemoryNode::on("eu-1", Arc::clone(&clock)), clock)
 }
 
-fn claim(number: u128) -> Arc<Claim> {
+pub(crate) fn claim(number: u128) -> Arc<Claim> {
     Arc::new(Claim::new(KEY.into(), Token::new(number, "db-7:4121")))
 }
 
-fn acquire(number: u128) -> Request {
+pub(crate) fn acquire(number: u128) -> Request {
     Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(fence_hint()) }
 }
 
-fn fence_hint() -> FenceHint {
+pub(crate) fn fence_hint() -> FenceHint {
     FenceHint::at(Duration::MAX, None, TTL)
 }
 
