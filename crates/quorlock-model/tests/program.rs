@@ -1,4 +1,5 @@
 //! The program, as a user runs it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::{Command, Output};
 
