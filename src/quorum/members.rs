@@ -161,7 +161,7 @@ impl Nodes {
     }
 
     /// Returns the oldest moment from which a grant may count, as an age, and the name of the node that makes it so old.
-    pub(crate) fn grant_age(&self, ttl: Duration) -> Option<(Duration, &Arc<str>)> {
+    pub(crate) fn oldest_grant(&self, ttl: Duration) -> Option<(Duration, &Arc<str>)> {
         let ages = self.members.iter().map(|member| (member.node.grant_age(ttl), &member.name));
         ages.max_by_key(|(age, _)| *age)
     }
@@ -273,6 +273,10 @@ impl NodeHandle {
 
     /// Returns why the node is not asked to store a token for as short a time as this request wants, if it is not.
     pub(super) fn unsupported(&self, request: &Request) -> Option<NodeError> {
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        self.oldest_grant(ttl).map_or(Duration::ZERO, |(age, _)| age)
+    }
+
         let (Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. }) = request else { return None };
         let least = self.node.limits().least_ttl;
         if *ttl >= least {
