@@ -83,7 +83,11 @@ const OBJECTS: &[Object] = &[
             RESOURCE,
             SHORT_TOKEN,
             ("reason", "string", "`not_renewed`, `max_hold`, `forgotten_by_nodes` or `ended`"),
-            ("signal", "string", "signal that the command gets: `SIGTERM` or `SIGKILL`"),
+            (
+                "signal",
+                "string or null",
+                "signal that the command gets: `SIGTERM` or `SIGKILL`; null if it has ended",
+            ),
             ("remaining_ms", "integer", "validity left"),
         ],
     },
