@@ -83,6 +83,8 @@ pub(crate) struct Contender {
     holder: Option<Holder>,
     /// How often the current waiter asks.
     pace: AskPace,
+    /// How often it does so because it is its turn.
+    turn_pace: AskPace,
 }
 
 impl Contender {
@@ -99,6 +101,7 @@ impl Contender {
             places: Vec::new(),
             holder: None,
             pace: AskPace::default(),
+            turn_pace: AskPace::default(),
         }
     }
 
@@ -116,7 +119,7 @@ impl Contender {
         let is_fresh = self.intent.is_none() && self.places.is_empty() && self.queue.is_out();
         debug_assert!(is_fresh, "the wait before has left traces on the nodes");
         self.rounds = 0;
-        self.pace = AskPace::default();
+        (self.pace, self.turn_pace) = (AskPace::default(), AskPace::default());
         let is_one_writer = self.mode == Mode::Exclusive && !self.keys.are_several();
         let waits_by = if is_one_writer { WaitsBy::Queue } else { WaitsBy::Places };
         self.contest.begin(waits_by, acquisition.patience());
@@ -239,8 +242,8 @@ impl Contender {
         if offered.is_some() {
             return offered;
         }
-        if !self.contest.takes_its_turn() {
-            self.keep_pace(subscription).await;
+        if self.contest.takes_its_turn() || self.keep_pace(subscription).await {
+            self.keep_pace_of_turns(subscription).await;
         }
         if self.queue.has_offers() {
             return None;

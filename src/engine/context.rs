@@ -22,6 +22,7 @@ use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::timer::Until;
 use crate::telemetry::Meters;
+use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::{
     Claim, Drift, FenceHint, FencingToken, LeaseTiming, LoggedHold, Mode, Moment, Token,
 };
@@ -175,8 +176,7 @@ impl EngineContext {
 
     /// When leases with this TTL are renewed on these nodes.
     pub(crate) fn timing(&self, ttl: Duration) -> LeaseTiming {
-        let age = self.nodes.grant_age(ttl).map_or(Duration::ZERO, |(age, _)| age);
-        LeaseTiming::new(ttl, self.drift, age)
+        LeaseTiming::new(ttl, self.drift, self.nodes.grant_age(ttl))
     }
 
     /// Checks that a TTL leaves time to hold the lock and to renew it, and that restarted nodes wait for it.
@@ -198,7 +198,7 @@ impl EngineContext {
     /// Refuses a TTL with which too little is left after a renewal for two more.
     fn check_room(&self, ttl: Duration) -> Result<(), ConfigError> {
         let timing = self.timing(ttl);
-        match self.nodes.grant_age(ttl) {
+        match self.nodes.oldest_grant(ttl) {
             Some((_, node)) if !timing.has_room() => Err(ConfigError::NoRoomToRenew {
                 ttl,
                 proven: timing.proven(),

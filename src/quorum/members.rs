@@ -151,7 +151,7 @@ impl Nodes {
     }
 
     /// Returns the shortest TTL that a quorum of the nodes supports, as far as they know, and the name of a node that supports
-    /// no shorter one. A minority with longer ones is [not asked](NodeHandle::unsupported).
+    /// no shorter one. A minority with longer ones is [not asked](Nodes::unsupported).
     pub(crate) fn least_ttl(&self) -> Option<(Duration, Arc<str>)> {
         let mut least: Vec<_> = self.members.iter().map(|member| member.node.limits().least_ttl).collect();
         least.sort_unstable();
@@ -160,8 +160,30 @@ impl Nodes {
         (!least.is_zero()).then(|| (least, member.name.clone()))
     }
 
+    /// Returns why the node is not asked to store a token for as short a time as this request wants, if it is not. A
+    /// lease that no quorum could acquire any more, since the limits of its nodes have grown, is renewed all the same.
+    pub(super) fn unsupported(&self, member: &NodeHandle, request: &Request) -> Option<NodeError> {
+        let (Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. } | Request::Renew { ttl, .. }) =
+            request
+        else {
+            return None;
+        };
+        let least = member.node.limits().least_ttl;
+        let is_kept = || {
+            matches!(request, Request::Renew { .. })
+                && self.least_ttl().is_some_and(|(least, _)| *ttl < least)
+        };
+        if *ttl >= least || is_kept() {
+            return None;
+        }
+        let [ttl, least] = [*ttl, least].map(duration::format);
+        let reason =
+            format!("it keeps keys for at least {least}, longer than the TTL of {ttl}; use a longer TTL");
+        Some(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: reason.into() })
+    }
+
     /// Returns the oldest moment from which a grant may count, as an age, and the name of the node that makes it so old.
-    pub(crate) fn grant_age(&self, ttl: Duration) -> Option<(Duration, &Arc<str>)> {
+    pub(crate) fn oldest_grant(&self, ttl: Duration) -> Option<(Duration, &Arc<str>)> {
         let ages = self.members.iter().map(|member| (member.node.grant_age(ttl), &member.name));
         ages.max_by_key(|(age, _)| *age)
     }
@@ -251,6 +273,10 @@ impl Deployment for Nodes {
         self.members.get(node).map_or(least, |member| self.overdue_of(member, least, ttl))
     }
 
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        self.oldest_grant(ttl).map_or(Duration::ZERO, |(age, _)| age)
+    }
+
     fn random(&self) -> u64 {
         self.entropy.next_u64()
     }
@@ -269,19 +295,6 @@ impl Drop for Nodes {
 impl NodeHandle {
     fn can(&self, capability: Capability) -> bool {
         self.node.capabilities().has(capability)
-    }
-
-    /// Returns why the node is not asked to store a token for as short a time as this request wants, if it is not.
-    pub(super) fn unsupported(&self, request: &Request) -> Option<NodeError> {
-        let (Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. }) = request else { return None };
-        let least = self.node.limits().least_ttl;
-        if *ttl >= least {
-            return None;
-        }
-        let [ttl, least] = [*ttl, least].map(duration::format);
-        let reason =
-            format!("it keeps keys for at least {least}, longer than the TTL of {ttl}; use a longer TTL");
-        Some(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: reason.into() })
     }
 
     /// The measured round trip time, or that of connecting.

@@ -208,7 +208,7 @@ impl<M: Machine> Driven<M> {
     fn send(self: &Arc<Self>, index: usize, request: SharedRequest) {
         let Some((_, member)) = self.member(index) else { return };
         let responder = Responder::new(self.clone(), index);
-        match member.unsupported(&request) {
+        match self.nodes.unsupported(member, &request) {
             Some(error) => responder.send(Err(error)),
             None => member.node.ask(request, responder),
         }

@@ -6,6 +6,7 @@
 //! because a master that was replaced without noticing it still answers: the connection ends when a majority names
 //! another one, and carries no votes while none has named its master for three seconds. ADR 2 has the reasons.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -244,11 +245,19 @@ fn disagreement(answers: &[Named], needed: usize) -> String {
             named.push(format!("{master} by {}", votes_for(master, answers)));
         }
     }
-    format!(
-        "its Sentinels name different masters ({}), and {needed} must agree: they do some seconds after a failover; if not, \
-         compare `SENTINEL GET-MASTER-ADDR-BY-NAME` on each",
-        named.join(", ")
-    )
+    let is_address = |named: &&Named| match &named.master {
+        Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } => host.parse::<IpAddr>().is_ok(),
+        Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => false,
+    };
+    let addresses = answers.iter().filter(is_address).count();
+    let cure = if (1..answers.len()).contains(&addresses) {
+        "they agree only if all of them name it by address, or all by host name: give them the same \
+         `resolve-hostnames`, `announce-hostnames` and `sentinel monitor`"
+    } else {
+        "they do some seconds after a failover; if not, compare `SENTINEL GET-MASTER-ADDR-BY-NAME` on each"
+    };
+    let named = named.join(", ");
+    format!("its Sentinels name different masters ({named}), and {needed} must agree: {cure}")
 }
 
 /// Returns host and port as an endpoint.
@@ -303,6 +312,10 @@ mod tests {
         assert_eq!(agreed(&[at(2), at(1), at(2)], 2), Some(&at(2)));
         let words = disagreement(&[at(2), at(1), at(2)], 3);
         assert!(words.contains("10.0.0.1:2 by 2, redis://10.0.0.1:1 by 1"), "{words}");
+        assert!(words.contains("some seconds after a failover"), "{words}");
+        let by_name = Named { master: Endpoint::Tcp { host: "db".into(), port: 1 }, sentinels: 3 };
+        let words = disagreement(&[at(1), by_name], 2);
+        assert!(words.contains("all of them name it by address, or all by host name"), "{words}");
     }
 
     #[test]

@@ -177,8 +177,9 @@ async fn a_ttl_a_node_cannot_store_is_refused_by_its_name() {
     let error = short.acquire().await.unwrap_err();
     let expected = ConfigError::TtlTooShortForNode { ttl: TTL / 10, least, node: "node-3".into() };
     assert_eq!(error, AcquireError::Config(expected), "{error}");
-    drop(client.lock("r").ttl(least).acquire().await.unwrap());
+    let lease = client.lock("r").ttl(least).acquire().await.unwrap();
     *limits.lock().unwrap() = NodeLimits::default().least_ttl(TTL * 2);
+    lease.renew().await.expect("it is held already");
     assert!(matches!(build(), Err(ConfigError::TtlTooShortForNode { .. })), "known when it is built");
 }
 
@@ -200,7 +201,11 @@ async fn a_minority_that_supports_long_ttls_only_refuses_no_lock_of_the_others()
         let client = build.unwrap();
         let lease = client.lock("r").acquire().await.unwrap();
         assert_eq!(bench.keys(), count - lies, "they are not asked for their votes");
+        // Also by repairs.
+        bench.pass(TTL / 4).await;
         lease.renew().await.unwrap();
+        bench.settle().await;
+        assert_eq!(bench.keys(), count - lies, "nor does a renewal store the key there");
         lease.release().await.unwrap();
         bench.nodes[count - 1].disconnect();
         let error = client.lock("r").wait(Wait::Never).acquire().await.unwrap_err();

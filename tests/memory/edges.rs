@@ -9,10 +9,10 @@ use quorlock::protocol::{
     node_timeout, overdue_after, readers_key, semaphore_limit, want_mark,
 };
 use quorlock::{
-    AcquireError, ConfigError, RestartGuard, Token, Wait,
+    AcquireError, ConfigError, Coordinator, RestartGuard, Token, Wait,
     node::{Request, Vote, ask},
 };
-use quorlock_testkit::MemoryNode;
+use quorlock_testkit::{MemoryNode, memory_nodes};
 
 use crate::common::{bench, passing};
 
@@ -77,6 +77,33 @@ proptest! {
         let mut backoff = Backoff::new(one, two);
         for _ in 0..70 {
             prop_assert!(backoff.next(random) <= two);
+        }
+    }
+
+    #[test]
+    fn settings_of_any_size_are_taken_or_refused(
+        ttl in times(),
+        max_ttl in times(),
+        node_timeout in times(),
+        connect_timeout in times(),
+        lock_ttl in times(),
+        max_hold in times(),
+        drift in prop_oneof![0.0..=0.5, any::<f64>()],
+    ) {
+        let builder = Coordinator::builder()
+            .custom_nodes(memory_nodes(3))
+            .ttl(ttl)
+            .max_ttl(max_ttl)
+            .node_timeout(node_timeout)
+            .connect_timeout(connect_timeout)
+            .drift(drift);
+        match builder.build() {
+            Ok(coordinator) => {
+                prop_assert!((0.0..=0.5).contains(&drift) && !node_timeout.is_zero() && ttl <= max_ttl);
+                let lock = coordinator.lock("orders/42").ttl(lock_ttl).max_hold(max_hold).wait(Wait::UpTo(ttl));
+                prop_assert!(lock.validate().is_err() || lock_ttl <= max_ttl);
+            }
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }
 

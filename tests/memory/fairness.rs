@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, LIMIT, MS, TTL, acquiring, bench, client, forever};
+use crate::common::{Bench, LIMIT, MS, TTL, acquiring, asked, bench, client, forever};
 use crate::queue::dead;
 use quorlock::node::{Expiry, Hint, HintListener, Holding, Identity, Node as _, Queued, Request, Response};
-use quorlock::protocol::{Moment, Token, preferred_node, turn};
+use quorlock::protocol::{Moment, Token, preferred_node, turn, turn_key};
 use quorlock::runtime::Mutex;
-use quorlock::{Coordinator, Wait};
+use quorlock::{AcquireError, Coordinator, Wait};
 use quorlock_testkit::{SeededEntropy, WrappedNode};
 
 /// Longer than any test's waiter should need.
@@ -215,6 +215,8 @@ async fn w10_a_waiter_that_may_not_ask_yet_takes_its_turn_when_it_comes() {
 enum Lie {
     Behind(u32),
     BehindNewHolder,
+    /// Nothing, but it announces turn after turn.
+    Turns,
 }
 
 /// A client of the same nodes, of which the one with the queue lies, and says each time that the lock has changed.
@@ -223,7 +225,7 @@ fn client_of_a_liar(bench: &Bench, lie: Lie) -> Coordinator {
     let nodes = bench.nodes.iter().enumerate().map(|(index, node)| {
         let (number, heard_by) =
             (AtomicU64::new(0), Arc::new(Mutex::new(Vec::<Arc<dyn HintListener>>::new())));
-        let listeners = heard_by.clone();
+        let (listeners, clock) = (heard_by.clone(), bench.clock.clone());
         let wrapped = WrappedNode::new(node.clone()).on_listen(move |listener, inner| {
             listeners.lock().push(listener.clone());
             inner.listen(listener);
@@ -237,6 +239,19 @@ fn client_of_a_liar(bench: &Bench, lie: Lie) -> Coordinator {
                 Lie::BehindNewHolder => {
                     let token = Token::new(u128::from(number.fetch_add(1, Ordering::Relaxed)) + 1, "");
                     Queued::new(0, Some(Holding::new(token, Expiry::In(TTL))))
+                }
+                Lie::Turns => {
+                    let Request::Enqueue { key, waiter, .. } = &*request else { unreachable!() };
+                    let (turn_key, heard_by, clock) =
+                        (turn_key(key, *waiter), heard_by.clone(), clock.clone());
+                    tokio::spawn(async move {
+                        for _ in 0..5 {
+                            clock.sleep_until(clock.now() + MS).await;
+                            let heard_by = heard_by.lock().clone();
+                            heard_by.iter().for_each(|by| by.on_hint(Hint::Invalidated(turn_key.as_bytes())));
+                        }
+                    });
+                    return inner.ask(request, responder);
                 }
             };
             let identity = Arc::new(Identity::new("liar", Moment::ORIGIN, TTL * 9));
@@ -256,23 +271,41 @@ fn client_of_a_liar(bench: &Bench, lie: Lie) -> Coordinator {
     builder.build().unwrap()
 }
 
+async fn acquired_by(caller: Caller, client: Coordinator) -> Result<(), AcquireError> {
+    let (one, both) = (forever(&client), client.lock_all(["r", "s"]).ttl(TTL).wait(Wait::Forever));
+    match caller {
+        Caller::Writer => one.acquire().await.map(drop),
+        Caller::Reader => one.shared().acquire().await.map(drop),
+        Caller::Several => both.acquire().await.map(drop),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w10_a_node_that_announces_turn_after_turn_is_followed_at_the_pace_of_turns() {
+    for caller in [Caller::Writer, Caller::Reader, Caller::Several] {
+        let bench = bench(3);
+        bench.delay(MS / 2, MS / 2);
+        let _held = forever(&client(&bench)).acquire().await.unwrap();
+        let next = tokio::spawn(acquired_by(caller, client_of_a_liar(&bench, Lie::Turns)));
+        bench.pass(TTL).await;
+        // Sixteen in a row and ten a second of each pace, to three nodes, which are asked to forget it as well.
+        let requests = asked(&bench.nodes);
+        assert!(requests < 2 * (16 + 100) * 3 * 2, "{caller:?}: {requests} requests in 10 s");
+        next.abort();
+    }
+}
+
 /// The others report the lock as free: a waiter asks one of them, and then all.
 #[tokio::test(start_paused = true)]
 async fn w4_w9_a_node_that_lies_about_places_keeps_no_waiter_from_a_free_lock() {
-    for lie in [Lie::Behind(7), Lie::Behind(0), Lie::Behind(1), Lie::Behind(8), Lie::BehindNewHolder] {
+    for lie in
+        [Lie::Behind(7), Lie::Behind(0), Lie::Behind(1), Lie::Behind(8), Lie::BehindNewHolder, Lie::Turns]
+    {
         for caller in [Caller::Writer, Caller::Reader, Caller::Several] {
             let bench = bench(3);
             let first = forever(&client(&bench)).acquire().await.unwrap();
             let waiter = client_of_a_liar(&bench, lie);
-            let next = tokio::spawn(async move {
-                let (one, both) =
-                    (forever(&waiter), waiter.lock_all(["r", "s"]).ttl(TTL).wait(Wait::Forever));
-                match caller {
-                    Caller::Writer => one.acquire().await.map(drop),
-                    Caller::Reader => one.shared().acquire().await.map(drop),
-                    Caller::Several => both.acquire().await.map(drop),
-                }
-            });
+            let next = tokio::spawn(acquired_by(caller, waiter));
             bench.pass(Duration::from_secs(7)).await;
             assert!(!next.is_finished(), "two holders");
             first.release().await.unwrap();

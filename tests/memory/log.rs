@@ -11,7 +11,10 @@ use quorlock::runtime::Clock;
 use quorlock::{ConfigError, Coordinator, Fencing, Lock, LossReason, Renewal, RetainError, Wait};
 use quorlock_testkit::{MemoryNode, SkewedClock, WrappedNode};
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use crate::common::{Bench, TTL, VALIDITY, another, asked, bench, bench_with};
+use crate::metrics::samples;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -104,7 +107,12 @@ async fn a_lost_hold_ends_with_its_validity_however_late_that_is_noticed() {
         let case = format!("renewed: {is_renewed}, handed over: {is_handed_over}, at most {longest:?}");
         let bench = bench(5);
         let (clock, its) = stoppable(&bench);
-        let client = another(&its, &bench.nodes, |builder| builder.log(10));
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let client = metrics::with_local_recorder(&recorder, || {
+            another(&its, &bench.nodes, |builder| builder.log(10))
+        });
+        let seconds =
+            || samples(&recorder.handle()).remove("quorlock_hold_duration_seconds_sum").unwrap_or(0.0);
         let unlimited = client.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off);
         let lock = longest.into_iter().fold(unlimited.clone(), Lock::max_hold);
         let mut begun = clock.now();
@@ -119,6 +127,7 @@ async fn a_lost_hold_ends_with_its_validity_however_late_that_is_noticed() {
             lease = next.await.unwrap().unwrap();
         }
         let (held, asked) = (clock.now().since(begun) + lease.remaining(), asked(&bench.nodes));
+        let counted = seconds();
         clock.jump_forward(10 * TTL);
         bench.pass(2 * SECOND).await;
         let (reason, end) = match longest {
@@ -130,6 +139,8 @@ async fn a_lost_hold_ends_with_its_validity_however_late_that_is_noticed() {
         let holds = log(&client).await;
         let SeenHold { hold, .. } = holds.last().unwrap();
         assert_eq!((hold.end, hold.held_for), (end, held), "{case}");
+        let counted = seconds() - counted;
+        assert!((counted - held.as_secs_f64()).abs() < 1e-3, "{counted} s of {held:?} are counted, {case}");
     }
 }
 

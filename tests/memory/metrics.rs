@@ -49,7 +49,7 @@ impl Counted {
 }
 
 /// Each series in the exporter's output, with its value.
-fn samples(handle: &PrometheusHandle) -> BTreeMap<String, f64> {
+pub(crate) fn samples(handle: &PrometheusHandle) -> BTreeMap<String, f64> {
     let text = handle.render();
     let line = |line: &str| {
         let (series, value) = line.rsplit_once(' ')?;

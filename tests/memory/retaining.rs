@@ -205,6 +205,8 @@ async fn i11_a_retention_says_that_another_client_may_have_held_the_lock() {
         let ends = client.lock("r").log().await.unwrap().holds;
         let how = if reason.is_some() { HoldEnd::QuorumLost } else { HoldEnd::Retained };
         assert_eq!(ends.last().map(|hold| hold.hold.end), Some(how), "{case}");
+        let left = if is_held { lost } else { 0 };
+        assert_eq!(bench.keys(), if reason.is_some() { left } else { 5 }, "{case}: a lost lock is not kept");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Semaphores: at most K holders, among clients that agree on K.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::common::{Bench, MS, TTL, VALIDITY, another, asked, bench};
 use quorlock::protocol::semaphore_limit;
 use quorlock::{
     ConfigError, LossReason, Lost, Permit, PermitError, Renewal, Semaphore, Wait, WithError,
-    node::{Expiry, NodeError},
+    node::{Expiry, Hint, HintListener, Node as _, NodeError},
     runtime::Entropy as _,
     votes::VoteOutcome,
 };
-use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
+use quorlock_testkit::{MemoryNode, SeededEntropy, Value, WrappedNode};
 
 const NAME: &str = "r";
 
@@ -96,13 +96,42 @@ async fn a_waiter_gets_the_first_permit_to_end_without_polling() {
 #[tokio::test(start_paused = true)]
 async fn tasks_of_one_process_are_served_in_the_order_they_came() {
     let bench = bench(5);
-    let coordinator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let nodes = bench.nodes.iter().cloned().map(without_echo);
+    let coordinator = another(&bench.clock, &[], |builder| builder.custom_nodes(nodes));
     let semaphore = || coordinator.semaphore(NAME, 3).ttl(TTL).wait(Wait::Forever);
     let clone = semaphore();
     served_in_order(&bench, || clone.clone()).await;
     drop(clone);
     // Each makes its own.
     served_in_order(&bench, semaphore).await;
+}
+
+/// A node that notifies no client of what this one changes itself, like a server its connection.
+fn without_echo(node: MemoryNode) -> WrappedNode {
+    let is_own = Arc::<AtomicBool>::default();
+    let changes = is_own.clone();
+    WrappedNode::new(node)
+        .on_request(move |request, responder, inner| {
+            let before = changes.swap(true, Ordering::Relaxed);
+            inner.ask(request, responder);
+            changes.store(before, Ordering::Relaxed);
+        })
+        .on_listen(move |listener, inner| inner.listen(Arc::new(Others { listener, is_own: is_own.clone() })))
+}
+
+/// Hears of the changes of others.
+#[derive(Debug)]
+struct Others {
+    listener: Arc<dyn HintListener>,
+    is_own: Arc<AtomicBool>,
+}
+
+impl HintListener for Others {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if !(matches!(hint, Hint::Invalidated(_)) && self.is_own.load(Ordering::Relaxed)) {
+            self.listener.on_hint(hint);
+        }
+    }
 }
 
 async fn served_in_order(bench: &Bench, semaphore: impl Fn() -> Semaphore) {

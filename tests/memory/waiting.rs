@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, forever, passing};
+use quorlock::protocol::COOLDOWN;
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
     node::{Expiry, Node, Request},
@@ -397,6 +398,24 @@ async fn a_wait_shorter_than_a_round_names_the_holder() {
     }
     let here = after_a_millisecond(&holder.lock("r").ttl(TTL)).await.unwrap_err();
     assert!(matches!(here, AcquireError::Contended { .. }), "this process holds it: {here}");
+}
+
+/// So that those go first who were notified together.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_has_released_a_wanted_lock_pauses_and_not_once_that_is_long_ago() {
+    for (later, pauses) in [(MS, true), (COOLDOWN + MS, false)] {
+        let bench = bench(5);
+        let held = bench.lock().acquire().await.unwrap();
+        let waiting =
+            bench.waiting(forever(&another(&bench.clock, &bench.nodes, |builder| builder)).shared()).await;
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        bench.pass(later).await;
+        let begun = bench.clock.now();
+        drop(bench.lock().acquire().await.unwrap());
+        let took = bench.clock.now().since(begun);
+        assert_eq!(took >= COOLDOWN, pauses, "{took:?}, {later:?} after its release");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,20 +97,31 @@ impl Report {
     pub(crate) fn losing(self, lease: &LeaseWatch, reason: Reason, grace: Option<Duration>) {
         let (resource, left) = (lease.resource(), lease.remaining());
         let signal = if grace.is_some() { "SIGTERM" } else { "SIGKILL" };
-        self.event(&json!({
-            "event": "lost",
-            "resource": resource.as_str(),
-            "token": lease.token().short(),
-            "reason": reason.word(),
-            "signal": signal,
-            "remaining_ms": millis(left),
-        }));
+        self.lost(resource.as_str(), &lease.token().short(), (reason, Some(signal)), left);
         let after =
             grace.map_or_else(String::new, |grace| format!(" now, SIGKILL in {}", duration::format(grace)));
         self.words(&format!(
             "stopping the command: the lock of `{resource}` {reason}; {left} left; {signal}{after}",
             left = duration::format(left)
         ));
+    }
+
+    /// Reports that the lock was lost, to a command that gets this `signal`, or has ended.
+    pub(crate) fn lost(
+        self,
+        resource: &str,
+        token: &str,
+        (reason, signal): (Reason, Option<&str>),
+        left: Duration,
+    ) {
+        self.event(&json!({
+            "event": "lost",
+            "resource": resource,
+            "token": token,
+            "reason": reason.word(),
+            "signal": signal,
+            "remaining_ms": millis(left),
+        }));
     }
 
     pub(crate) fn released(self, resource: &str, token: &str, held: Duration) {

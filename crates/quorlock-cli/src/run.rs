@@ -17,7 +17,7 @@ use crate::lock_args::LockArgs;
 use crate::marks::Marks;
 use crate::metrics::{self, MetricsArgs};
 use crate::program::{Found, Program, not_started};
-use crate::report::Report;
+use crate::report::{Reason, Report};
 use crate::runtime::{block_on, now};
 use crate::signals::{Interruption, Signals};
 use crate::stderr;
@@ -191,7 +191,7 @@ impl<'a> Guarded<'a> {
         let since = now();
         report.acquired(&lease, since.since(asked.since));
         metrics::waited(since.since(asked.since));
-        let run = Run::begins(since);
+        let (run, token) = (Run::begins(since), lease.token().short());
 
         let mut command = self.program.command();
         set_variables(&mut command, &lease, ttl);
@@ -224,6 +224,8 @@ impl<'a> Guarded<'a> {
                 Outcome { code: code_of(status), may_lead_again: false, interrupted }
             }
             (Ended::ByItself(status), Err(lost)) => {
+                let reason = Reason::Lost(lost.reason);
+                report.lost(lost.resource.as_str(), &token, (reason, None), Duration::ZERO);
                 report.words(&format!(
                     "the command exited with {}, but {lost}; part of it may have run without the lock",
                     code_of(status)

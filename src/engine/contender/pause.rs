@@ -21,20 +21,34 @@ impl Contender {
     }
 
     /// Waits until the next request may be sent (rule W-10), or for an offer or a turn, which would pass meanwhile.
-    pub(super) async fn keep_pace(&mut self, subscription: &Subscription) {
+    /// Returns whether a turn ended the wait.
+    pub(super) async fn keep_pace(&mut self, subscription: &Subscription) -> bool {
         let engine = &self.engine;
-        let Some(from) = self.pace.next(|| engine.now()) else { return };
+        let Some(from) = self.pace.next(|| engine.now()) else { return false };
+        self.wait_for_pace(from, subscription, || subscription.has_turn()).await;
+        subscription.has_turn()
+    }
+
+    /// Waits until the attempt of a turn may be sent, or for an offer. Turns have a pace of their own: a node that
+    /// lies may announce one after the other.
+    pub(super) async fn keep_pace_of_turns(&mut self, subscription: &Subscription) {
+        let engine = &self.engine;
+        let Some(from) = self.turn_pace.next(|| engine.now()) else { return };
+        self.wait_for_pace(from, subscription, || false).await;
+    }
+
+    async fn wait_for_pace(&self, from: Moment, subscription: &Subscription, is_over: impl Fn() -> bool) {
         let bell = subscription.bell();
         let is_urgent = async {
-            while !self.queue.has_offers() && !subscription.has_turn() {
+            while !self.queue.has_offers() && !is_over() {
                 bell.notified().await;
             }
         };
         tokio::select! {
             biased;
-            () = engine.closing.cancelled() => {}
+            () = self.engine.closing.cancelled() => {}
             () = is_urgent => {}
-            () = engine.wait_until(from) => {}
+            () = self.engine.wait_until(from) => {}
         }
     }
 

@@ -36,14 +36,8 @@ impl Contender {
         debug_assert!(alone, "an offer would not be enough for this waiter");
         // Earlier notifications belong to another turn.
         self.turns(subscription);
-        let mut turn = None;
         loop {
             self.keep_pace(subscription).await;
-            if let Some(turn) = turn
-                && self.notice(subscription) == Notice::Turn
-            {
-                return Ok(Chance::Turn(self.engine.now() + turn));
-            }
             subscription.clear_hints();
             let offered = self.queue.offered(subscription.bell());
             let asked = tokio::select! {
@@ -60,7 +54,6 @@ impl Contender {
             }
             self.rounds += 1;
             let Some(place) = asked else { return Ok(Chance::NoQueue) };
-            turn = Some(place.turn);
             let now = self.engine.now();
             self.queue.give_back_unheard(&self.engine, acquisition, &place);
             if self.queue.has_moved(&place) {

@@ -13,7 +13,7 @@ use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::machine::{self, Replaced, Retained};
-use quorlock_protocol::{HoldEnd, Moment, Token};
+use quorlock_protocol::{Claim, HoldEnd, Moment, Token};
 
 impl Keeper {
     /// Replaces the lease's token by one that no process holds (rule R-10), with the request that
@@ -34,8 +34,13 @@ impl Keeper {
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
         let replaced = Replaced::new(self.settle());
-        let (retained, replaced, round) = self.leave_token(&wanted.note, retention, replaced).await;
+        let to = self.retained(&wanted.note);
+        let (retained, replaced, round) = self.leave_token(&to, retention, replaced).await;
         let is_lost = self.was_lost(replaced, &round, end).await;
+        if is_lost {
+            // As after any loss, the lock is not kept.
+            clean_up(&self.engine, &self.runtime, &to, self.ttl(), round.key_states(), CleanupOf::Lease);
+        }
         self.stop_renewals(replaced, round);
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
@@ -74,18 +79,21 @@ impl Keeper {
         self.engine.tasks.spawn(rest, &self.runtime);
     }
 
+    /// Returns the claim that keeps the lock taken, with what is noted.
+    fn retained(&self, note: &str) -> Arc<Claim> {
+        let context = self.claim.token().context().unwrap_or_default();
+        let context = [&*context, note].join(" ");
+        Arc::new(self.claim.with(Token::retained(self.engine.entropy.next_u128(), context.trim_end())))
+    }
+
     /// Also returns what is known of the lease's token, and the last round, which may still be open.
     async fn leave_token(
         &mut self,
-        note: &str,
+        to: &Arc<Claim>,
         mut retention: machine::Retention,
         mut replaced: Replaced,
     ) -> (Result<(), RetainError>, Replaced, Arc<Round>) {
         let (engine, from, resource) = (&self.engine, &self.claim, &self.state.resource);
-        let context = from.token().context().unwrap_or_default();
-        let context = [&*context, note].join(" ");
-        let token = Token::retained(engine.entropy.next_u128(), context.trim_end());
-        let to = Arc::new(from.with(token));
         loop {
             let ttl = retention.ttl(engine.now());
             let (from, to) = (from.clone(), to.clone());

@@ -6,6 +6,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Servers, until};
+use serde_json::Value;
 
 use crate::support::{Ended, Quorlock, Running, run, servers};
 
@@ -46,6 +47,32 @@ async fn ten_hosts_run_a_short_job_once_in_each_of_ten_slots() {
         assert_eq!((ran, late), (1, HOSTS - 1), "slot {number}: {hosts:#?}");
         assert_eq!(runs(&log), number, "slot {number}");
         // Sooner than in an hour.
+        free(&servers).await;
+    }
+}
+
+/// It is too short for a renewal, so nothing else notices.
+#[tokio::test]
+async fn a_run_that_has_lost_its_lock_when_it_ends_says_so_and_leaves_the_slot_free() {
+    let Some(servers) = servers(3).await else { return };
+    for slot in [&["--once-per", "1h"][..], &[]] {
+        let options = [slot, &["--json"]].concat();
+        let mut running = run(&servers, &options, "echo started; cat").stdin_open().start();
+        running.lines(1).await;
+        for server in servers.iter().take(2) {
+            server.command(&["DEL", "job"]).await.unwrap();
+        }
+        running.close_stdin();
+        let ended = running.end().await.expect(76);
+        let events = ended.stderr.lines().filter(|line| line.starts_with('{'));
+        let events: Vec<Value> = events.map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [_, lost] = &events[..] else { panic!("{ended:?}") };
+        assert_eq!(
+            (&lost["event"], &lost["reason"], &lost["signal"]),
+            (&"lost".into(), &"forgotten_by_nodes".into(), &Value::Null),
+            "{ended:?}"
+        );
+        run(&servers, slot, "true").end().await.expect(0);
         free(&servers).await;
     }
 }

@@ -170,6 +170,10 @@ impl Deployment for Real {
         TICK
     }
 
+    fn grant_age(&self, _: Duration) -> Duration {
+        Duration::ZERO
+    }
+
     /// The longest pauses: each lasts until the next tick.
     fn random(&self) -> u64 {
         u64::MAX

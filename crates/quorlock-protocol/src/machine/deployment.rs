@@ -25,6 +25,10 @@ pub trait Deployment {
     /// Returns after how long, at least `least`, a node answers later than its measured round trips let expect.
     fn overdue_after(&self, node: usize, least: Duration, ttl: Duration) -> Duration;
 
+    /// Returns by how much a grant for keys that live for `ttl` may count from before it was asked for, while the
+    /// nodes are sound.
+    fn grant_age(&self, ttl: Duration) -> Duration;
+
     /// Returns a random number for the length of a pause: it need not be secret.
     fn random(&self) -> u64;
 

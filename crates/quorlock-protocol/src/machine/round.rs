@@ -20,7 +20,7 @@
 //! | vote [without a request](Round::handle_offer) | The same, for the votes of an offer. A second vote of the node is ignored. |
 //! | timeout of a node | Changes no slot: from then on the silent node counts as unknown. |
 //! | enough votes to exclude *unavailable* | The timeouts of the silent nodes are shortened. |
-//! | a quorum has granted, by a vote that counts from an [earlier moment](Response::counting_from) | There is no verdict while a node is in time whose vote could make it a later moment. |
+//! | a quorum has granted, by a vote that counts from an [earlier moment](Response::counting_from) | If more than a tenth of the lease is missing by it, there is no verdict while a node is in time whose vote could make it a later moment. |
 //!
 //! A round continues after its verdict. Late nodes still carry out the request, so a release that
 //! follows must know the state of the key on each of them: see [`Round::key_states`].

@@ -43,6 +43,10 @@ impl Deployment for Fake {
         least
     }
 
+    fn grant_age(&self, _: Duration) -> Duration {
+        Duration::ZERO
+    }
+
     fn random(&self) -> u64 {
         u64::MAX
     }

@@ -368,7 +368,7 @@ fn i7_a_grant_counts_from_the_latest_moment_that_a_quorum_names() {
 /// As a node that lies may name.
 #[test]
 fn i7_one_node_that_names_an_early_moment_decides_nothing_while_others_may_grant() {
-    for early in [Moment::ORIGIN, BEGUN.back(Duration::from_millis(1))] {
+    for early in [Moment::ORIGIN, BEGUN.back(TTL / 10 + MOMENT)] {
         let grants = || {
             let mut bench = Bench::new();
             bench.hear(0, Ok(response(Vote::Granted, "0").counting_from(early)));
@@ -390,6 +390,18 @@ fn i7_one_node_that_names_an_early_moment_decides_nothing_while_others_may_grant
         assert_eq!(bench.verdict(), Some(Verdict::Won), "the others are silent");
         assert_eq!(bench.round.counts_from(&FIVE), early);
     }
+}
+
+/// As all nodes name that live on sessions.
+#[test]
+fn i7_a_moment_that_shortens_the_lease_by_little_is_waited_for_no_longer() {
+    let mut bench = Bench::new();
+    for (node, early) in [TTL / 10, TTL / 20, TTL / 30].into_iter().enumerate() {
+        assert_eq!(bench.verdict(), None);
+        bench.hear(node, Ok(response(Vote::Granted, &node.to_string()).counting_from(BEGUN.back(early))));
+    }
+    assert_eq!(bench.verdict(), Some(Verdict::Won), "two may still grant");
+    assert_eq!(bench.round.counts_from(&FIVE), BEGUN.back(TTL / 10));
 }
 
 #[test]

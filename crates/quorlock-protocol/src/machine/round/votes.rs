@@ -10,6 +10,10 @@ use crate::node::{NodeError, NodeErrorKind, QueueListing, Response, Vote};
 use crate::votes::{NodeVote, QuarantineCause, VoteOutcome, VoteReport};
 use crate::{Drift, FenceVotes, FencingToken, LoggedHold, Moment, Verdict};
 
+/// The part (a tenth) of what a grant proves that may be missing without a wait for other nodes: the next renewal
+/// is due that much earlier.
+const BEARABLE: u32 = 10;
+
 /// The fencing token of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete")]
@@ -151,8 +155,8 @@ impl Round {
         from
     }
 
-    /// Whether a grant would count from a later moment if the nodes that are still in time granted as well, so that
-    /// a quorum had no need of the earliest moment that a vote names.
+    /// Whether a grant counts from so early a moment that it would shorten the lease, and from a later one if the nodes
+    /// that are still in time granted as well, so that a quorum had no need of the earliest moment that a vote names.
     pub(super) fn may_count_from_later(&self, nodes: &impl Deployment, now: Moment) -> bool {
         if !self.have_earlier_starts || !self.question.expect.stores() {
             return false;
@@ -160,10 +164,13 @@ impl Round {
         let is_expected = |slot: &&Slot| matches!(slot.state, State::Pending { .. }) && now < slot.limit;
         let expected = self.slots.iter().filter(is_expected).count();
         let moments = self.grants_count_from(nodes);
+        let planned = nodes.grant_age(self.question.ttl);
+        let bearable = planned + self.question.ttl.saturating_sub(planned) / BEARABLE;
         // Those that are expected count from when the round was sent, so come first.
         let place = |more: usize| nodes.quorum().needed().checked_sub(1 + more);
         let best = place(expected).map_or(Some(self.sent), |place| moments.get(place).copied());
-        best > place(0).and_then(|place| moments.get(place).copied())
+        let at_hand = place(0).and_then(|place| moments.get(place).copied());
+        best > at_hand && at_hand.is_none_or(|from| self.sent.since(from) > bearable)
     }
 
     /// Returns from when each grant counts, the latest first.

@@ -221,8 +221,8 @@ impl Contest {
         (self.order, self.is_due) = (AskOrder::AllAtOnce, true);
     }
 
-    /// Whether the next attempt is sent whatever the pace of the waiter (rule W-10): it is the first in its turn, which would
-    /// pass meanwhile.
+    /// Whether the next attempt is sent at the pace of turns, and not of the waiter (rule W-10): it is the first in
+    /// its turn, which would pass meanwhile.
     pub fn takes_its_turn(&mut self) -> bool {
         mem::take(&mut self.is_due)
     }
