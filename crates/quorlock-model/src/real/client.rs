@@ -395,9 +395,8 @@ impl Client {
 
     /// Like `Round::start`.
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> u16 {
-        let takes_free = matches!(request, Request::Transfer { .. });
+        let question = Question::by(Some(&request), Expect::Hold, cx.model.ttl());
         let (no, request) = (self.next_no(), SharedRequest::from(request));
-        let question = Question { expect: Expect::Hold, takes_free, ttl: cx.model.ttl() };
         self.rounds.push((no, Round::new(cx.model, question, cx.moment(), |_| Asked::Now)));
         (0..cx.model.nodes).for_each(|node| self.send(cx, (no, node), request.clone()));
         no
