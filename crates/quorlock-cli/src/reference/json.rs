@@ -195,7 +195,7 @@ const OBJECTS: &[Object] = &[
             (
                 "locked_no_sooner_than_ms",
                 "integer",
-                "if free: how long restarted nodes keep it from being acquired, else 0",
+                "if unknown: how long restarted nodes keep it from being acquired, else 0",
             ),
             ("waiters", "array", "waiting processes, in the order of the queue"),
             ("waiters[].id", "string", "id of the waiter"),

@@ -121,6 +121,16 @@ pub enum Expect {
     Released,
     /// Any answer.
     AnyAnswer,
+    /// Who holds the key. That none does counts only from a node that may vote: another may have lost the key of a lease
+    /// that is still valid.
+    Holder,
+}
+
+impl Expect {
+    /// Whether the answers are for a person or a waiter, and no lease depends on how soon they come.
+    pub(super) fn inspects(self) -> bool {
+        matches!(self, Expect::AnyAnswer | Expect::Holder)
+    }
 }
 
 /// When a node is asked.
@@ -261,7 +271,7 @@ impl Round {
     /// Shortens the timeouts of the remaining nodes, once enough have responded that the verdict
     /// cannot be *unavailable* (rule I-47). Returns whether it did so now.
     fn shorten_limits(&mut self, nodes: &impl Deployment, now: Moment) -> bool {
-        let (needed, inspects) = (nodes.quorum().needed(), self.question.expect == Expect::AnyAnswer);
+        let (needed, inspects) = (nodes.quorum().needed(), self.question.expect.inspects());
         if usize::from(self.responded) < needed
             || self.limits_shortened
             || self.all_responded()
