@@ -284,12 +284,7 @@ impl Contender {
             let waited = now.since(acquisition.since);
             notify_listener(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.engine.queues_of(self.mode).report(
-            self.keys.queue_key(),
-            Some(news),
-            || (holder, processes),
-            now,
-        );
+        self.engine.queues_of(self.mode).report(self.keys.queue_key(), news, || (holder, processes), now);
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use super::lease_state::LeaseState;
 use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
-use super::wait::{Wait, Waiting, notify_listener};
+use super::wait::{OnWait, Wait, Waiting, notify_listener};
 use crate::runtime::Mutex;
 use quorlock_protocol::Moment;
 use quorlock_protocol::machine::{LocalQueue, NodeSet};
@@ -84,6 +84,8 @@ struct WaitQueue {
     callers: LocalQueue<Waiter>,
     /// The nodes that have hinted at a change since the contender last asked.
     changed: NodeSet,
+    /// The lease of this process, while it holds the key.
+    lease: Weak<LeaseState>,
     signals: Option<Box<Signals>>,
 }
 
@@ -105,6 +107,16 @@ impl WaitQueue {
         if let Some(Signals { bell: Some(bell), .. }) = self.signals.as_deref() {
             bell.notify_one();
         }
+    }
+
+    /// Returns those of these callers that want to hear of the holder.
+    fn hearers(&self, is_meant: impl Fn(&Waiter) -> bool) -> Vec<Hearer> {
+        let callers = self.callers.waiters().enumerate().filter(|(_, waiter)| is_meant(waiter));
+        let hearer = |(before, waiter): (usize, &Waiter)| {
+            let on_wait = waiter.acquisition.on_wait.clone()?;
+            Some(Hearer { on_wait, before, since: waiter.acquisition.since })
+        };
+        callers.filter_map(hearer).collect()
     }
 
     fn signals_mut(&mut self) -> &mut Signals {
@@ -237,6 +249,7 @@ impl WaitQueues {
     pub(crate) fn clear_held(&self, key: &str) {
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             queue.callers.set_held(false);
+            queue.lease = Weak::new();
         }
     }
 
@@ -275,41 +288,76 @@ impl WaitQueues {
     }
 
     /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
-    /// Without news, this process is the holder now.
     pub(crate) fn report(
         &self,
         key: &str,
-        news: Option<News>,
+        news: News,
         seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
         now: Moment,
     ) {
-        let mut listeners = Vec::new();
-        {
+        let hearers = {
             let mut inside = self.inside.lock();
             let Some(queue) = inside.by_key.get_mut(key) else { return };
-            if news.is_none() {
-                queue.callers.set_held(true);
+            queue.signals_mut().news = Some(news);
+            queue.hearers(|_| true)
+        };
+        // The contender comes before all of them.
+        notify_all(&hearers, 1, seen, now);
+    }
+
+    /// Records that this process holds the key by this lease, and reports that to the listeners.
+    pub(crate) fn set_held(&self, key: &str, lease: &Arc<LeaseState>, needed: usize, now: Moment) {
+        let hearers = {
+            let mut inside = self.inside.lock();
+            let Some(queue) = inside.by_key.get_mut(key) else { return };
+            queue.callers.set_held(true);
+            queue.lease = Arc::downgrade(lease);
+            if let Some(signals) = &mut queue.signals {
+                signals.news = None;
             }
-            if news.is_some() || queue.signals.is_some() {
-                queue.signals_mut().news = news;
-            }
-            for (ahead, waiter) in queue.callers.waiters().enumerate() {
-                if let Some(on_wait) = &waiter.acquisition.on_wait {
-                    listeners.push((on_wait.clone(), ahead + 1, waiter.acquisition.since));
-                }
-            }
+            queue.hearers(|_| true)
+        };
+        notify_all(&hearers, 0, || (Some(lease.holder(needed, now)), None), now);
+    }
+
+    /// Reports this process as the holder to the caller in this place, which has come since: nothing else is to be heard
+    /// of before the lease ends.
+    pub(crate) fn report_held(&self, place: &Place, needed: usize, now: Moment) {
+        let (lease, hearers) = {
+            let inside = self.inside.lock();
+            let Some(queue) = inside.by_key.get(&place.key) else { return };
+            (queue.lease.upgrade(), queue.hearers(|waiter| waiter.arrival == place.arrival))
+        };
+        if let Some(lease) = lease {
+            notify_all(&hearers, 0, || (Some(lease.holder(needed, now)), None), now);
         }
-        if listeners.is_empty() {
-            return;
-        }
-        // Not under the lock: a listener may do anything except block.
-        let (holder, processes) = seen();
-        for (on_wait, ahead, since) in listeners {
-            notify_listener(
-                &*on_wait,
-                &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) },
-            );
-        }
+    }
+}
+
+/// A caller to whom the holder is reported.
+struct Hearer {
+    on_wait: Arc<OnWait>,
+    /// How many come before it that are not served yet.
+    before: usize,
+    since: Moment,
+}
+
+/// Reports to these callers, before each of which `served` others come. Not under a lock: a listener may do anything except
+/// block.
+fn notify_all(
+    hearers: &[Hearer],
+    served: usize,
+    seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
+    now: Moment,
+) {
+    if hearers.is_empty() {
+        return;
+    }
+    let (holder, processes) = seen();
+    for Hearer { on_wait, before, since } in hearers {
+        let ahead = before + served;
+        let waiting = Waiting { holder: holder.clone(), ahead, processes, waited: now.since(*since) };
+        notify_listener(&**on_wait, &waiting);
     }
 }
 
