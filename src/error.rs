@@ -414,8 +414,8 @@ pub enum PermitError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The semaphore has another number of permits, as a quorum of the nodes says: this program or the current
-    /// holders have the wrong number.
+    /// The semaphore has another number of permits at too many nodes for a quorum: this program, or others that hold or want
+    /// a permit, have the wrong number.
     #[error("{}", other_permits(.resource, .found, .asked))]
     OtherPermits {
         /// The semaphore.
@@ -487,7 +487,8 @@ fn other_permits(resource: &Resource, found: &str, asked: &str) -> String {
     let were = if asked == "1" { "was" } else { "were" };
     format!(
         "the semaphore `{resource}` has {found} {permits}, and {asked} {were} asked for: all programs must ask for the \
-         same number; another number can be used when no permit has been held for one TTL, and the time is over for which any was left taken"
+         same number; another number can be used when no permit has been held, nor asked for with this one, for one TTL, and the time is \
+         over for which any was left taken"
     )
 }
 

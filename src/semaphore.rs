@@ -467,7 +467,7 @@ impl<F> Semaphore<F> {
         }
     }
 
-    /// The error for another number of permits, where a quorum reports the same number.
+    /// The error for another number of permits, where too many nodes for a quorum report the same one.
     fn other_permits(&self, report: &VoteReport) -> Option<PermitError> {
         let others = || {
             report.votes().iter().filter_map(|vote| {
@@ -479,7 +479,7 @@ impl<F> Semaphore<F> {
         };
         let (found, asked) = others().next()?;
         let agreed = others().filter(|(other, _)| *other == found).count();
-        if agreed < report.quorum().needed() {
+        if agreed < report.quorum().blocking() {
             return None;
         }
         let resource = Resource::share(&self.name).ok()?;
