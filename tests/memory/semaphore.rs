@@ -387,11 +387,16 @@ async fn p1_a_permit_handed_off_in_a_process_needs_the_number() {
 async fn the_number_of_permits_is_known_while_one_is_held() {
     let bench = bench(5);
     let coordinator = &bench.coordinator;
-    assert_eq!(coordinator.permits("s").await, None);
+    assert_eq!(coordinator.permits("s").await, Ok(None));
     let permit = coordinator.semaphore("s", 3).acquire().await.unwrap();
-    assert_eq!(coordinator.permits("s").await, Some(3));
-    assert_eq!(coordinator.permits("another").await, None);
+    assert_eq!(coordinator.permits("s").await, Ok(Some(3)));
+    assert_eq!(coordinator.permits("another").await, Ok(None));
     bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::hang);
-    assert_eq!(coordinator.permits("s").await, Some(3), "those that answer");
+    assert_eq!(coordinator.permits("s").await, Ok(Some(3)), "those that answer");
     permit.release().await.unwrap();
+    bench.nodes[2].hang();
+    let unknown = coordinator.permits("another").await;
+    assert!(matches!(unknown, Err(PermitError::Unavailable { .. })), "{unknown:?}");
+    let nameless = coordinator.semaphore("", 3);
+    assert!(coordinator.permits("").await.is_err() && nameless.validate().is_err());
 }

@@ -111,7 +111,8 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
         // The name may also be that of a semaphore, each permit of which is a lock. The plain lock has another
         // key, so both may be held.
         let permits = match seen.finding {
-            Finding::Free | Finding::Held(_) => coordinator.permits(resource).await,
+            // Where that is unknown a moment later, what is known of the plain lock is shown.
+            Finding::Free | Finding::Held(_) => coordinator.permits(resource).await.unwrap_or_default(),
             Finding::Unclear(_) => None,
         };
         let Some(permits) = permits else { return Ok::<_, Failure>(vec![seen]) };
