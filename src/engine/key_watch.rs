@@ -106,3 +106,9 @@ impl KeyWatch {
         report
     }
 }
+
+impl Drop for KeyWatch {
+    fn drop(&mut self) {
+        self.queues.stop_observing();
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -37,8 +38,8 @@ pub(crate) struct WaitQueues {
     branched: AtomicBool,
     /// Whether any caller ever waited here or in a branch.
     used: AtomicBool,
-    /// Whether these only watch a key, for an observer.
-    observes: bool,
+    /// The key that these only watch, for an observer.
+    observes: Option<Arc<str>>,
     /// Whether there was ever an observer.
     observed: AtomicBool,
     /// Whether other clients ever wanted a lock of these.
@@ -55,8 +56,10 @@ struct Inner {
     contended: Contended,
     /// The nodes that send hints.
     hearing: NodeSet,
-    /// Other wait queues that receive the same hints.
+    /// Other wait queues that receive the same hints …
     branches: Vec<Weak<WaitQueues>>,
+    /// … and those that receive the hints of one key, ordered as above. There may be one for each of many keys.
+    observers: BTreeMap<Arc<str>, Vec<Weak<WaitQueues>>>,
     /// The keys by which nodes notify us of our turn, and the lock of each.
     turns: HashMap<Arc<str>, Arc<str>>,
     /// The leases that were renewed, by their keys: each is to hear of a change of them (rule I-52).
@@ -72,9 +75,24 @@ impl Default for Inner {
             contended: Contended::default(),
             hearing: NodeSet::default(),
             branches: Vec::new(),
+            observers: BTreeMap::new(),
             turns: HashMap::new(),
             leases: HashMap::new(),
         }
+    }
+}
+
+impl Inner {
+    /// Returns the other queues to which a hint of these keys matters.
+    fn branches_for<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Vec<Arc<WaitQueues>> {
+        let observers = keys.filter_map(|key| self.observers.get(key)).flatten();
+        self.branches.iter().chain(observers).filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns all other queues.
+    fn all_branches(&self) -> Vec<Arc<WaitQueues>> {
+        let observers = self.observers.values().flatten();
+        self.branches.iter().chain(observers).filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -128,23 +146,43 @@ impl WaitQueues {
     /// Creates queues of their own that receive the same hints, for callers which only watch or
     /// want more than the key, and so do not queue with the others.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<WaitQueues> {
-        self.branch_for(false)
+        self.branch_for(None)
     }
 
     /// The same for an observer of `key`, which also learns when this process acquires it.
     pub(crate) fn observe(self: &Arc<Self>, key: &Arc<str>) -> Arc<WaitQueues> {
-        let branch = self.branch_for(true);
+        let branch = self.branch_for(Some(key));
         branch.watch(key);
         self.root().observed.store(true, Ordering::Relaxed);
         branch
     }
 
-    fn branch_for(self: &Arc<Self>, observes: bool) -> Arc<WaitQueues> {
-        let branch = Arc::new(WaitQueues { parent: Some(self.clone()), observes, ..WaitQueues::default() });
+    /// Ends that, for the observer with these queues.
+    pub(crate) fn stop_observing(&self) {
+        let (Some(parent), Some(key)) = (&self.parent, &self.observes) else { return };
+        let mut inside = parent.inside.lock();
+        let Some(observers) = inside.observers.get_mut(key) else { return };
+        observers.retain(|known| !ptr::eq(known.as_ptr(), self));
+        if observers.is_empty() {
+            inside.observers.remove(key);
+        }
+    }
+
+    fn branch_for(self: &Arc<Self>, observes: Option<&Arc<str>>) -> Arc<WaitQueues> {
+        let (parent, observes_key) = (Some(self.clone()), observes.cloned());
+        let branch = Arc::new(WaitQueues { parent, observes: observes_key, ..WaitQueues::default() });
         let mut inside = self.inside.lock();
         branch.inside.lock().hearing = inside.hearing;
-        inside.branches.retain(|known| known.strong_count() > 0);
-        inside.branches.push(Arc::downgrade(&branch));
+        let known = match observes {
+            Some(key) => inside.observers.entry(key.clone()).or_default(),
+            None => &mut inside.branches,
+        };
+        // Those that have gone, before it would grow for them.
+        if known.len() == known.capacity() {
+            known.retain(|known| known.strong_count() > 0);
+        }
+        known.push(Arc::downgrade(&branch));
+        drop(inside);
         self.branched.store(true, Ordering::Relaxed);
         self.used.store(true, Ordering::Relaxed);
         branch
