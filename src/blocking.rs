@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use crate::coordinator::Builder;
 use crate::doctor::{Finding, Report};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, PermitError};
 use crate::forward::getters;
 use crate::lock::ListedPage;
 use crate::node::ListedKeys;
@@ -108,7 +108,11 @@ impl Coordinator {
     }
 
     /// As [`crate::Coordinator::permits`].
-    pub fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn permits(&self, resource: impl AsRef<str>) -> Result<Option<usize>, PermitError> {
         self.background.run(self.coordinator.permits(resource))
     }
 

@@ -13,6 +13,7 @@ use crate::doctor::{Finding, Report, Setting};
 use crate::election::Election;
 use crate::engine::context::EngineContext;
 use crate::engine::offer::withdraw_all;
+use crate::error::PermitError;
 use crate::health::Health;
 use crate::lock::{Listing, Lock, MultiLock, listing};
 use crate::node::{ListedKeys, Reach, risk_of_one};
@@ -153,7 +154,12 @@ impl Coordinator {
     }
 
     /// Returns how many permits the semaphore of this name has, as most of the nodes that answer in time store it.
-    /// `None` where no node stores a number: no permit is taken, or there is no such semaphore.
+    /// `None` where enough nodes store none: no permit is taken, or there is no such semaphore.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](PermitError::Unavailable) and [`Misconfigured`](PermitError::Misconfigured) where no node stores a
+    /// number, and too few answer to know that none does; [`Config`](PermitError::Config) for a name that cannot work.
     ///
     /// # Cancel safety
     ///
@@ -162,7 +168,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
+    pub async fn permits(&self, resource: impl AsRef<str>) -> Result<Option<usize>, PermitError> {
         Box::pin(crate::semaphore::permits(&self.engine, resource.as_ref())).await
     }
 

@@ -102,11 +102,7 @@ pub enum ConfigError {
         least: Duration,
     },
     /// A TTL above the deployment's limit.
-    #[error(
-        "a TTL of {0:?} is above the deployment's max_ttl of {1:?}, for which restarted nodes wait: use a TTL of at \
-         most {1:?}, or set max_ttl to {0:?} at every client (`Builder::max_ttl`, --max-ttl, `max-ttl` in the file)",
-        .ttl, .max_ttl
-    )]
+    #[error("{}", too_long(*.ttl, *.max_ttl))]
     TtlTooLong {
         /// The TTL that was asked for.
         ttl: Duration,
@@ -120,6 +116,14 @@ pub enum ConfigError {
         max_ttl: Duration,
         /// The longest allowed.
         most: Duration,
+    },
+    /// A [prefix](crate::Builder::key_prefix) that makes every request long.
+    #[error("a key prefix has {} bytes, more than the {} allowed", .length, .most)]
+    KeyPrefixTooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// The longest allowed.
+        most: usize,
     },
     /// A [log](crate::Builder::log) of more holds than a node sends in one response.
     #[error("a log of {} holds is longer than the {} that a node sends: use at most those", .holds, .most)]
@@ -280,11 +284,15 @@ pub enum ConfigError {
 
 /// Below this the milliseconds that Redis rounds to are too large a share of a TTL.
 pub(crate) const LEAST_TTL: Duration = Duration::from_millis(20);
+/// The longest time that a lock is retained, and the longest `max_ttl`: servers cannot count any number of milliseconds.
+pub(crate) const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// The TTL must be this many times the node timeout, so that a hung node costs a small share of it.
 pub(crate) const TIMEOUTS_IN_A_TTL: u32 = 10;
 
 fn too_short(ttl: Duration, least: Duration) -> String {
-    if least > LEAST_TTL {
+    if least == Duration::MAX {
+        "the node timeout is longer than a tenth of any TTL: set it to a tenth of the TTL at most".to_owned()
+    } else if least > LEAST_TTL {
         let timeout = least / TIMEOUTS_IN_A_TTL;
         format!(
             "a node timeout of {timeout:?} needs a TTL and a max_ttl of {least:?} or more, and the TTL is {ttl:?}: make \
@@ -293,6 +301,20 @@ fn too_short(ttl: Duration, least: Duration) -> String {
     } else {
         format!("a TTL of {ttl:?} is too short: use a TTL and a max_ttl of {least:?} or more")
     }
+}
+
+fn too_long(ttl: Duration, max_ttl: Duration) -> String {
+    let or_longer = if ttl > TEN_YEARS {
+        String::new()
+    } else {
+        format!(
+            ", or set max_ttl to {ttl:?} at every client (`Builder::max_ttl`, --max-ttl, `max-ttl` in the file)"
+        )
+    };
+    format!(
+        "a TTL of {ttl:?} is above the deployment's max_ttl of {max_ttl:?}, for which restarted nodes wait: use a TTL of at \
+         most {max_ttl:?}{or_longer}"
+    )
 }
 
 /// What to do where a node lacks a capability.
@@ -414,8 +436,8 @@ pub enum PermitError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The semaphore has another number of permits, as a quorum of the nodes says: this program or the current
-    /// holders have the wrong number.
+    /// The semaphore has another number of permits at too many nodes for a quorum: this program, or others that hold or want
+    /// a permit, have the wrong number.
     #[error("{}", other_permits(.resource, .found, .asked))]
     OtherPermits {
         /// The semaphore.
@@ -487,7 +509,8 @@ fn other_permits(resource: &Resource, found: &str, asked: &str) -> String {
     let were = if asked == "1" { "was" } else { "were" };
     format!(
         "the semaphore `{resource}` has {found} {permits}, and {asked} {were} asked for: all programs must ask for the \
-         same number; another number can be used when no permit has been held for one TTL, and the time is over for which any was left taken"
+         same number; another number can be used when no permit has been held, nor asked for with this one, for one TTL, and the time is \
+         over for which any was left taken"
     )
 }
 

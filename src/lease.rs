@@ -12,7 +12,7 @@ use crate::engine::commands::{Ended, Event, RenewReply, Retention};
 use crate::engine::hold::{Hold, HoldGuard};
 use crate::engine::lease_state::Releasing;
 use crate::engine::options::Fencing;
-use crate::error::{Lost, RenewError, RetainError};
+use crate::error::{Lost, RenewError, RetainError, TEN_YEARS};
 use crate::node::{Capabilities, Capability};
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
@@ -21,9 +21,6 @@ mod watch;
 
 pub use kind::{Fenced, Multi, Single, Unfenced};
 pub use watch::LeaseWatch;
-
-/// The longest time that a lock is retained, and the longest `max_ttl`: servers cannot count any number of milliseconds.
-pub(crate) const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 /// A held lock.
 ///

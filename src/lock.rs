@@ -145,12 +145,13 @@ impl<F> Lock<Single, F> {
     /// done, such as a migration. By the time it returns, another client may hold the lock again.
     ///
     /// It does not poll: the nodes notify it of changes, as they do an [`Observer`](crate::Observer). A lock that was
-    /// [retained](Lease::retain) is not free, and neither is one that readers hold.
+    /// [retained](Lease::retain) is not free, and neither is one that readers hold. While so many nodes have restarted too
+    /// recently to vote that a holder may be among what they have lost, it waits for them.
     ///
     /// # Errors
     ///
     /// [`Contended`](AcquireError::Contended) when it was held for the whole [wait](Lock::wait),
-    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered by the end of it; before that
+    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered, or had a vote, by the end of it; before that
     /// [`Misconfigured`](AcquireError::Misconfigured) when too many nodes do not answer until they are reconfigured, and
     /// [`Config`](AcquireError::Config) immediately.
     ///

@@ -20,6 +20,7 @@ use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
 use crate::quorum::round::{Expect, Round};
 use crate::runtime::Mutex;
+use quorlock_protocol::machine::wait::Count;
 use quorlock_protocol::votes::{Holder, VoteOutcome, VoteReport};
 use quorlock_protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
 
@@ -243,6 +244,8 @@ impl<F> Semaphore<F> {
     ///
     /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        // Of which the names of the slots are made: they are never empty.
+        Resource::share(&self.name)?;
         if self.permits == 0 || self.permits > MOST_PERMITS {
             return Err(ConfigError::Permits { given: self.permits, most: MOST_PERMITS });
         }
@@ -447,7 +450,7 @@ impl<F> Semaphore<F> {
         }
     }
 
-    /// The error for another number of permits, where a quorum reports the same number.
+    /// The error for another number of permits, where too many nodes for a quorum report the same one.
     fn other_permits(&self, report: &VoteReport) -> Option<PermitError> {
         let others = || {
             report.votes().iter().filter_map(|vote| {
@@ -459,7 +462,7 @@ impl<F> Semaphore<F> {
         };
         let (found, asked) = others().next()?;
         let agreed = others().filter(|(other, _)| *other == found).count();
-        if agreed < report.quorum().needed() {
+        if agreed < report.quorum().blocking() {
             return None;
         }
         let resource = Resource::share(&self.name).ok()?;
@@ -498,13 +501,26 @@ impl<F> Semaphore<F> {
 }
 
 /// The number of permits that the nodes store for the semaphore called `name`.
-pub(crate) async fn permits(engine: &Arc<EngineContext>, name: &str) -> Option<usize> {
+pub(crate) async fn permits(engine: &Arc<EngineContext>, name: &str) -> Result<Option<usize>, PermitError> {
+    let resource = Resource::share(&name.into()).map_err(ConfigError::from)?;
+    let since = engine.now();
     engine.introduced().await;
     let key: Arc<str> = semaphore_limit(&format!("{}{name}", engine.key_prefix)).into();
     let request = |_| Some(Request::inspect(key.clone()));
-    let round = Round::start(&engine.nodes, Expect::AnyAnswer, engine.max_ttl, request);
+    let round = Round::start(&engine.nodes, Expect::Holder, engine.max_ttl, request);
     round.settled().await;
-    str::from_utf8(round.report().holder()?.token.as_bytes()).ok()?.parse().ok()
+    let report = Box::new(round.report());
+    if let Some(holder) = report.holder() {
+        return Ok(str::from_utf8(holder.token.as_bytes()).ok().and_then(|number| number.parse().ok()));
+    }
+    let count = Count::of(&report);
+    if count.is_misconfigured() {
+        Err(PermitError::Misconfigured { resource, report })
+    } else if count.is_unknown() {
+        Err(PermitError::Unavailable { resource, report, waited: engine.now().since(since) })
+    } else {
+        Ok(None)
+    }
 }
 
 impl<F> fmt::Debug for Semaphore<F> {

@@ -15,8 +15,7 @@ use crate::engine::context::{EngineContext, context};
 use crate::engine::offer_inbox::{Inbox, Offers, Time};
 use crate::engine::options::{Options, check_label};
 use crate::engine::queue::{HintSink, WaitQueues};
-use crate::error::{ConfigError, LEAST_TTL, TIMEOUTS_IN_A_TTL};
-use crate::lease::TEN_YEARS;
+use crate::error::{ConfigError, LEAST_TTL, TEN_YEARS, TIMEOUTS_IN_A_TTL};
 use crate::node::lists::NodeLists;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::password::Password;
@@ -29,7 +28,7 @@ use crate::telemetry::Meters;
 use crate::transport::Dial;
 #[cfg(feature = "tls")]
 use crate::transport::{SystemDial, Tls};
-use quorlock_protocol::{Drift, InboxId, MOST_LOGGED, Quarantine, Quorum};
+use quorlock_protocol::{Drift, InboxId, MOST_LOGGED, Quarantine, Quorum, Resource};
 
 /// Whether the votes of nodes that restarted recently count.
 ///
@@ -267,7 +266,7 @@ impl Builder {
     }
 
     /// Sets the prefix of every key, before the resource name. Default: empty, so that Redlock clients in other languages
-    /// that use the bare name are excluded; some use `redlock:`.
+    /// that use the bare name are excluded; some use `redlock:`. At most as long as a name, 1,024 bytes.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
         self.seams.key_prefix = Into::<String>::into(prefix).into();
         self
@@ -429,6 +428,10 @@ impl Builder {
     fn check(&self, max_ttl: Duration) -> Result<(), ConfigError> {
         if max_ttl > TEN_YEARS {
             return Err(ConfigError::MaxTtlTooLong { max_ttl, most: TEN_YEARS });
+        }
+        let (length, most) = (self.seams.key_prefix.len(), Resource::MAX_LEN);
+        if length > most {
+            return Err(ConfigError::KeyPrefixTooLong { length, most });
         }
         if max_ttl < LEAST_TTL {
             return Err(ConfigError::TtlTooShort { ttl: max_ttl, least: LEAST_TTL });

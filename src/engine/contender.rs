@@ -56,7 +56,7 @@ use crate::node::Grants;
 use places::KeptPlace;
 use quorlock_protocol::machine::wait::{Contest, Intent, Lost, Step, Then, WaitsBy};
 use quorlock_protocol::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
-use quorlock_protocol::{AskPace, COOLDOWN, Keys, Mode, Moment, Verdict, WaiterId, fraction};
+use quorlock_protocol::{AskPace, COOLDOWN, INTENT_AGE, Keys, Mode, Moment, Verdict, WaiterId, fraction};
 use turn::Chance;
 
 mod intent;
@@ -186,6 +186,9 @@ impl Contender {
             if self.contest.announces_writer(has_queue) {
                 let key = self.keys.first().clone();
                 self.announce_intent(acquisition, (&key, &report), now);
+                if !self.intent.is_none() {
+                    pause.until = pause.until.min(now + INTENT_AGE);
+                }
             }
             if !self.contest.asks_once() {
                 self.report(acquisition, News { verdict, report: Box::new(report) }, None, now);
@@ -287,12 +290,7 @@ impl Contender {
             let waited = now.since(acquisition.since);
             notify_listener(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.engine.queues_of(self.mode).report(
-            self.keys.queue_key(),
-            Some(news),
-            || (holder, processes),
-            now,
-        );
+        self.engine.queues_of(self.mode).report(self.keys.queue_key(), news, || (holder, processes), now);
     }
 }
 

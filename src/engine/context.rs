@@ -228,6 +228,8 @@ impl EngineContext {
     }
 
     async fn introduce(&self) {
+        // Where no node can connect, the answers of all would be that.
+        drop(Handle::current());
         let mut contacts: FuturesUnordered<_> = self.nodes.iter().map(|node| node.ready()).collect();
         let end = self.now() + self.introduction;
         let mut connected = 0;

@@ -70,14 +70,13 @@ use super::lease_state::{LeaseKeeper, LeaseState};
 use super::options::AcquireRequest;
 use super::wait::Handoff;
 use crate::error::{LossReason, Lost};
-use crate::node::{Capabilities, Expiry};
+use crate::node::Capabilities;
 use crate::quorum::round::{Driven, Followed};
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
 use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Streak};
-use quorlock_protocol::votes::Holder;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
 
@@ -210,7 +209,8 @@ impl Keeper {
         self.meter.rounds(rounds);
         self.meter.remaining(At::Acquire, self.state.left(now), self.ttl());
         if self.claim.mode() == Mode::Exclusive {
-            self.report_holder(now);
+            let needed = self.engine.nodes.quorum.needed();
+            self.engine.queues.set_held(&self.queue_key, &self.state, needed, now);
             self.engine.queues.acquired(&self.claim.keys());
         }
         let hold = Hold::of(self.state.clone());
@@ -233,16 +233,6 @@ impl Keeper {
         let (bell, wake) = (Waker::from(self.state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);
         self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
-    }
-
-    /// Reports the holder to the waiters of this process.
-    fn report_holder(&self, now: Moment) {
-        let holder = || {
-            let remaining = Expiry::In(self.state.left(now));
-            let nodes = self.engine.nodes.quorum.needed();
-            Holder::new(self.claim.token().clone(), self.state.fence, nodes, remaining)
-        };
-        self.engine.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
     /// Has a task set the timer, on a runtime that is driven.

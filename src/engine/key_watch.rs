@@ -97,12 +97,18 @@ impl KeyWatch {
         let round = self.asking.get_or_insert_with(|| {
             self.queues.clear_hints(&self.key);
             let request = |_| Some(Request::inspect(self.key.clone()));
-            Round::start(&self.engine.nodes, Expect::AnyAnswer, self.ttl, request)
+            Round::start(&self.engine.nodes, Expect::Holder, self.ttl, request)
         });
         round.settled().await;
         let report = round.report();
         self.asking = None;
         self.watch.seen(&report, || self.engine.entropy.next_u64(), self.engine.now());
         report
+    }
+}
+
+impl Drop for KeyWatch {
+    fn drop(&mut self) {
+        self.queues.stop_observing();
     }
 }

@@ -17,12 +17,12 @@ use tokio::sync::{Notify, oneshot};
 
 use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
-use crate::node::Capabilities;
+use crate::node::{Capabilities, Expiry};
 use crate::quorum::round::Listener;
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
 use crate::runtime::{Mutex, detached::FinishInBackground};
-use quorlock_protocol::votes::VoteReport;
+use quorlock_protocol::votes::{Holder, VoteReport};
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
 /// The state that a lease, its watchers and its keeper share.
@@ -170,6 +170,11 @@ impl LeaseState {
     /// Returns how much longer the lease is valid at `now`.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         self.runs_until(now).unwrap_or(now).since(now)
+    }
+
+    /// Describes it for those that wait for its lock; `needed` nodes at least store its token.
+    pub(crate) fn holder(&self, needed: usize, now: Moment) -> Holder {
+        Holder::new(self.token().clone(), self.fence, needed, Expiry::In(self.left(now)))
     }
 
     /// Whether the deadline is the end of the longest hold, which no renewal moves.

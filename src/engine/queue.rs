@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use super::lease_state::LeaseState;
 use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
-use super::wait::{Wait, Waiting, notify_listener};
+use super::wait::{OnWait, Wait, Waiting, notify_listener};
 use crate::runtime::Mutex;
 use quorlock_protocol::Moment;
 use quorlock_protocol::machine::{LocalQueue, NodeSet};
@@ -37,8 +38,8 @@ pub(crate) struct WaitQueues {
     branched: AtomicBool,
     /// Whether any caller ever waited here or in a branch.
     used: AtomicBool,
-    /// Whether these only watch a key, for an observer.
-    observes: bool,
+    /// The key that these only watch, for an observer.
+    observes: Option<Arc<str>>,
     /// Whether there was ever an observer.
     observed: AtomicBool,
     /// Whether other clients ever wanted a lock of these.
@@ -55,8 +56,10 @@ struct Inner {
     contended: Contended,
     /// The nodes that send hints.
     hearing: NodeSet,
-    /// Other wait queues that receive the same hints.
+    /// Other wait queues that receive the same hints …
     branches: Vec<Weak<WaitQueues>>,
+    /// … and those that receive the hints of one key, ordered as above. There may be one for each of many keys.
+    observers: BTreeMap<Arc<str>, Vec<Weak<WaitQueues>>>,
     /// The keys by which nodes notify us of our turn, and the lock of each.
     turns: HashMap<Arc<str>, Arc<str>>,
     /// The leases that were renewed, by their keys: each is to hear of a change of them (rule I-52).
@@ -72,9 +75,24 @@ impl Default for Inner {
             contended: Contended::default(),
             hearing: NodeSet::default(),
             branches: Vec::new(),
+            observers: BTreeMap::new(),
             turns: HashMap::new(),
             leases: HashMap::new(),
         }
+    }
+}
+
+impl Inner {
+    /// Returns the other queues to which a hint of these keys matters.
+    fn branches_for<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Vec<Arc<WaitQueues>> {
+        let observers = keys.filter_map(|key| self.observers.get(key)).flatten();
+        self.branches.iter().chain(observers).filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns all other queues.
+    fn all_branches(&self) -> Vec<Arc<WaitQueues>> {
+        let observers = self.observers.values().flatten();
+        self.branches.iter().chain(observers).filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -84,6 +102,8 @@ struct WaitQueue {
     callers: LocalQueue<Waiter>,
     /// The nodes that have hinted at a change since the contender last asked.
     changed: NodeSet,
+    /// The lease of this process, while it holds the key.
+    lease: Weak<LeaseState>,
     signals: Option<Box<Signals>>,
 }
 
@@ -107,6 +127,16 @@ impl WaitQueue {
         }
     }
 
+    /// Returns those of these callers that want to hear of the holder.
+    fn hearers(&self, is_meant: impl Fn(&Waiter) -> bool) -> Vec<Hearer> {
+        let callers = self.callers.waiters().enumerate().filter(|(_, waiter)| is_meant(waiter));
+        let hearer = |(before, waiter): (usize, &Waiter)| {
+            let on_wait = waiter.acquisition.on_wait.clone()?;
+            Some(Hearer { on_wait, before, since: waiter.acquisition.since })
+        };
+        callers.filter_map(hearer).collect()
+    }
+
     fn signals_mut(&mut self) -> &mut Signals {
         self.signals.get_or_insert_default()
     }
@@ -116,23 +146,43 @@ impl WaitQueues {
     /// Creates queues of their own that receive the same hints, for callers which only watch or
     /// want more than the key, and so do not queue with the others.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<WaitQueues> {
-        self.branch_for(false)
+        self.branch_for(None)
     }
 
     /// The same for an observer of `key`, which also learns when this process acquires it.
     pub(crate) fn observe(self: &Arc<Self>, key: &Arc<str>) -> Arc<WaitQueues> {
-        let branch = self.branch_for(true);
+        let branch = self.branch_for(Some(key));
         branch.watch(key);
         self.root().observed.store(true, Ordering::Relaxed);
         branch
     }
 
-    fn branch_for(self: &Arc<Self>, observes: bool) -> Arc<WaitQueues> {
-        let branch = Arc::new(WaitQueues { parent: Some(self.clone()), observes, ..WaitQueues::default() });
+    /// Ends that, for the observer with these queues.
+    pub(crate) fn stop_observing(&self) {
+        let (Some(parent), Some(key)) = (&self.parent, &self.observes) else { return };
+        let mut inside = parent.inside.lock();
+        let Some(observers) = inside.observers.get_mut(key) else { return };
+        observers.retain(|known| !ptr::eq(known.as_ptr(), self));
+        if observers.is_empty() {
+            inside.observers.remove(key);
+        }
+    }
+
+    fn branch_for(self: &Arc<Self>, observes: Option<&Arc<str>>) -> Arc<WaitQueues> {
+        let (parent, observes_key) = (Some(self.clone()), observes.cloned());
+        let branch = Arc::new(WaitQueues { parent, observes: observes_key, ..WaitQueues::default() });
         let mut inside = self.inside.lock();
         branch.inside.lock().hearing = inside.hearing;
-        inside.branches.retain(|known| known.strong_count() > 0);
-        inside.branches.push(Arc::downgrade(&branch));
+        let known = match observes {
+            Some(key) => inside.observers.entry(key.clone()).or_default(),
+            None => &mut inside.branches,
+        };
+        // Those that have gone, before it would grow for them.
+        if known.len() == known.capacity() {
+            known.retain(|known| known.strong_count() > 0);
+        }
+        known.push(Arc::downgrade(&branch));
+        drop(inside);
         self.branched.store(true, Ordering::Relaxed);
         self.used.store(true, Ordering::Relaxed);
         branch
@@ -237,6 +287,7 @@ impl WaitQueues {
     pub(crate) fn clear_held(&self, key: &str) {
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             queue.callers.set_held(false);
+            queue.lease = Weak::new();
         }
     }
 
@@ -275,41 +326,76 @@ impl WaitQueues {
     }
 
     /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
-    /// Without news, this process is the holder now.
     pub(crate) fn report(
         &self,
         key: &str,
-        news: Option<News>,
+        news: News,
         seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
         now: Moment,
     ) {
-        let mut listeners = Vec::new();
-        {
+        let hearers = {
             let mut inside = self.inside.lock();
             let Some(queue) = inside.by_key.get_mut(key) else { return };
-            if news.is_none() {
-                queue.callers.set_held(true);
+            queue.signals_mut().news = Some(news);
+            queue.hearers(|_| true)
+        };
+        // The contender comes before all of them.
+        notify_all(&hearers, 1, seen, now);
+    }
+
+    /// Records that this process holds the key by this lease, and reports that to the listeners.
+    pub(crate) fn set_held(&self, key: &str, lease: &Arc<LeaseState>, needed: usize, now: Moment) {
+        let hearers = {
+            let mut inside = self.inside.lock();
+            let Some(queue) = inside.by_key.get_mut(key) else { return };
+            queue.callers.set_held(true);
+            queue.lease = Arc::downgrade(lease);
+            if let Some(signals) = &mut queue.signals {
+                signals.news = None;
             }
-            if news.is_some() || queue.signals.is_some() {
-                queue.signals_mut().news = news;
-            }
-            for (ahead, waiter) in queue.callers.waiters().enumerate() {
-                if let Some(on_wait) = &waiter.acquisition.on_wait {
-                    listeners.push((on_wait.clone(), ahead + 1, waiter.acquisition.since));
-                }
-            }
+            queue.hearers(|_| true)
+        };
+        notify_all(&hearers, 0, || (Some(lease.holder(needed, now)), None), now);
+    }
+
+    /// Reports this process as the holder to the caller in this place, which has come since: nothing else is to be heard
+    /// of before the lease ends.
+    pub(crate) fn report_held(&self, place: &Place, needed: usize, now: Moment) {
+        let (lease, hearers) = {
+            let inside = self.inside.lock();
+            let Some(queue) = inside.by_key.get(&place.key) else { return };
+            (queue.lease.upgrade(), queue.hearers(|waiter| waiter.arrival == place.arrival))
+        };
+        if let Some(lease) = lease {
+            notify_all(&hearers, 0, || (Some(lease.holder(needed, now)), None), now);
         }
-        if listeners.is_empty() {
-            return;
-        }
-        // Not under the lock: a listener may do anything except block.
-        let (holder, processes) = seen();
-        for (on_wait, ahead, since) in listeners {
-            notify_listener(
-                &*on_wait,
-                &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) },
-            );
-        }
+    }
+}
+
+/// A caller to whom the holder is reported.
+struct Hearer {
+    on_wait: Arc<OnWait>,
+    /// How many come before it that are not served yet.
+    before: usize,
+    since: Moment,
+}
+
+/// Reports to these callers, before each of which `served` others come. Not under a lock: a listener may do anything except
+/// block.
+fn notify_all(
+    hearers: &[Hearer],
+    served: usize,
+    seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
+    now: Moment,
+) {
+    if hearers.is_empty() {
+        return;
+    }
+    let (holder, processes) = seen();
+    for Hearer { on_wait, before, since } in hearers {
+        let ahead = before + served;
+        let waiting = Waiting { holder: holder.clone(), ahead, processes, waited: now.since(*since) };
+        notify_listener(&**on_wait, &waiting);
     }
 }
 

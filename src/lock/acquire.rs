@@ -147,9 +147,15 @@ impl<K, F> Lock<K, F> {
         if acquisition.mode == Mode::Shared && acquisition.wait == Wait::Never {
             return Some(self.served_alone(acquisition, ServedBy::None));
         }
-        Some(match (self.engine.queues_of(acquisition.mode).join(acquisition, &runtime), acquisition.mode) {
+        let queues = self.engine.queues_of(acquisition.mode);
+        Some(match (queues.join(acquisition, &runtime), acquisition.mode) {
             (Joined::Taken, _) => return None,
-            (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
+            (Joined::Behind(place, delivery), _) => {
+                if acquisition.on_wait.is_some() {
+                    queues.report_held(&place, engine.nodes.quorum.needed(), engine.now());
+                }
+                self.served(delivery, Some(place))
+            }
             (Joined::First, Mode::Exclusive) => {
                 let dispatcher = Dispatcher::begin(engine, acquisition, ServedBy::Holder);
                 Coming::Led(dispatcher.lead(acquisition.clone()))

@@ -69,7 +69,7 @@ impl<K, F> Lock<K, F> {
         let reports = self.keys.iter().map(async |key| {
             let prefix_len = self.engine.key_prefix.len();
             let request = |_| Some(Request::Inspect { key: key.clone(), prefix_len });
-            let round = Round::start(&self.engine.nodes, Expect::AnyAnswer, self.options.ttl, request);
+            let round = Round::start(&self.engine.nodes, Expect::Holder, self.options.ttl, request);
             round.settled().await;
             if self.keys.are_several() { round.report().of(key) } else { round.report() }
         });

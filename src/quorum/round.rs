@@ -32,9 +32,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::members::{NodeHandle, Nodes};
-use crate::node::{
-    Collect, NodeError, QueueListing, ReceivedAt, Request, Responder, Response, SharedRequest, Vote,
-};
+use crate::node::{Collect, NodeError, QueueListing, ReceivedAt, Responder, Response, SharedRequest, Vote};
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
 use quorlock_protocol::machine::{
@@ -98,14 +96,13 @@ impl Round {
         let requests: SmallVec<[Option<SharedRequest>; USUAL]> =
             (0..nodes.members.len()).map(request).collect();
         let first = requests.iter().flatten().next().map(Deref::deref);
-        let takes_free = matches!(first, Some(Request::Transfer { .. }));
         // Before the first response, all nodes must be recorded as asked.
         let asked = |index| {
             let is_asked = requests.get(index).is_some_and(Option::is_some);
             if is_asked { Asked::Now } else { Asked::Never }
         };
-        let round =
-            machine::Round::new(&**nodes, Question { expect, takes_free, ttl }, nodes.clock.now(), asked);
+        let question = Question::by(first, expect, ttl);
+        let round = machine::Round::new(&**nodes, question, nodes.clock.now(), asked);
         let round = Driven::drive(nodes, ttl, Op::of(first), round);
         for (index, request) in requests.into_iter().enumerate() {
             if let Some(request) = request {
@@ -123,7 +120,7 @@ impl Round {
         node: usize,
         request: SharedRequest,
     ) -> Arc<Round> {
-        let (question, now) = (Question { expect, takes_free: false, ttl }, nodes.clock.now());
+        let (question, now) = (Question::by(Some(&request), expect, ttl), nodes.clock.now());
         let mut round = machine::Round::new(&**nodes, question, now, |_| Asked::Later);
         round.ask(&**nodes, node, now);
         let round = Driven::drive(nodes, ttl, Op::of(Some(&request)), round);

@@ -1,5 +1,6 @@
 //! Encodes requests to a node as commands for its server.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use self::arguments::{arguments, drawing, owned};
@@ -153,11 +154,10 @@ fn script_of(request: &Request, library: &Library) -> &'static Script {
     if let Request::WriteBack { .. } = request {
         return &scripts::WRITE_BACK;
     }
-    if is_shared(request) {
-        return scripts::SHARED.of(request);
-    }
-    if is_several(request) {
-        return scripts::SEVERAL.of(request);
+    let several = || is_several(request).then_some(&scripts::SEVERAL);
+    let family = if is_shared(request) { Some(&scripts::SHARED) } else { several() };
+    if let Some(script) = family.and_then(|family| family.of(request)) {
+        return script;
     }
     match request {
         Request::Acquire { fence_hint: None, .. } => &scripts::TAKE,
@@ -179,26 +179,26 @@ fn script_of(request: &Request, library: &Library) -> &'static Script {
     }
 }
 
-/// Returns whether the request has a shared claim.
+/// Returns whether the request has a shared claim, and a script for those.
 fn is_shared(request: &Request) -> bool {
-    request.claim().is_some_and(|claim| claim.mode() == Mode::Shared)
+    scripts::SHARED.of(request).is_some() && request.claim().is_some_and(|claim| claim.mode() == Mode::Shared)
 }
 
-/// Returns whether the request has a claim of several locks.
+/// Returns whether the request has a claim of several locks, and a script for those.
 fn is_several(request: &Request) -> bool {
-    request.claim().is_some_and(Claim::is_several)
+    scripts::SEVERAL.of(request).is_some() && request.claim().is_some_and(Claim::is_several)
 }
 
 impl Family {
-    /// Queues, transfers and offers do not exist for these claims: such requests are encoded as acquisitions. A write-back
-    /// is the same for all claims.
-    fn of(&self, request: &Request) -> &'static Script {
+    /// Returns the script for a request about such a claim. What is not for these claims has none: an acquisition in its
+    /// place would take the lock.
+    fn of(&self, request: &Request) -> Option<&'static LazyLock<Script>> {
         match request {
-            Request::Renew { .. } => self.renew,
-            Request::Cancel { .. } => self.cancel,
-            Request::Release { .. } | Request::Offer { .. } => self.release,
-            Request::Acquire { .. }
-            | Request::WriteBack { .. }
+            Request::Acquire { .. } => Some(self.acquire),
+            Request::Renew { .. } => Some(self.renew),
+            Request::Cancel { .. } => Some(self.cancel),
+            Request::Release { .. } | Request::Offer { .. } => Some(self.release),
+            Request::WriteBack { .. }
             | Request::Transfer { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
@@ -208,7 +208,7 @@ impl Family {
             | Request::Inspect { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
-            | _ => self.acquire,
+            | _ => None,
         }
     }
 }
@@ -225,6 +225,7 @@ mod tests {
 
     use super::reply::{CommandOutcome, decode};
     use super::*;
+    use crate::node::{Capabilities, NodeErrorKind};
     use quorlock_protocol::Token;
 
     fn claim() -> Arc<Claim> {
@@ -248,6 +249,20 @@ mod tests {
         let (_, packed) = written(&request, &mut Library::default());
         assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would exclude readers: {packed}");
         assert!(decode(b"+OK\r\n", &request, "anna").is_err(), "not a reply of its script");
+    }
+
+    /// It would take the lock for the next token beside the present one's.
+    #[test]
+    fn a_transfer_of_a_share_or_of_several_is_no_acquisition() {
+        let several = Claim::new("job".into(), Token::new(7, "")).and(Arc::new(["other".into()]));
+        for claim in [(*claim()).clone().shared(), several] {
+            let (from, to) = (Arc::new(claim.clone()), Arc::new(claim));
+            let request = Request::Transfer { from, to, ttl: Duration::from_secs(1), fence_hint: None };
+            let refused = Capabilities::all().check(&request).unwrap_err();
+            assert_eq!(refused.kind(), NodeErrorKind::Unsupported);
+            let (_, packed) = written(&request, &mut Library::default());
+            assert!(packed.contains(scripts::TRANSFER.text()), "{packed}");
+        }
     }
 
     #[test]

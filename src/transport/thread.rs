@@ -12,7 +12,7 @@ pub(crate) async fn on_thread<T: Send + 'static>(
 ) -> io::Result<T> {
     let (sender, done) = oneshot::channel();
     thread::Builder::new().name("quorlock dial".to_owned()).spawn(move || drop(sender.send(work())))?;
-    done.await.map_err(io::Error::other)?
+    done.await.map_err(|_| io::Error::other("what was to do it has panicked"))?
 }
 
 #[cfg(test)]
@@ -23,6 +23,13 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+
+    /// As of a program that reads the password.
+    #[tokio::test]
+    async fn a_panic_is_named_as_one() {
+        let error = on_thread(|| -> io::Result<()> { panic!("the vault is closed") }).await.unwrap_err();
+        assert_eq!(error.to_string(), "what was to do it has panicked");
+    }
 
     #[test]
     fn a_runtime_shuts_down_during_a_lookup() {

@@ -86,6 +86,20 @@ fn a_ttl_above_the_limit_of_the_deployment() {
 }
 
 #[test]
+fn a_key_prefix_longer_than_a_name() {
+    assert!(with_nodes().key_prefix("x".repeat(1_024)).build().is_ok());
+    assert!(refusal(with_nodes().key_prefix("x".repeat(1_025))).contains("a key prefix has 1025 bytes"));
+}
+
+#[test]
+fn no_cure_is_named_that_would_be_refused() {
+    let long = refusal(with_nodes().ttl(Duration::from_secs(345_600_000)));
+    assert!(long.ends_with("use a TTL of at most 30s"), "{long}");
+    let slow = refusal(with_nodes().node_timeout(Duration::MAX));
+    assert!(slow.starts_with("the node timeout is longer than a tenth of any TTL"), "{slow}");
+}
+
+#[test]
 fn a_max_ttl_that_no_server_can_wait_for_is_refused() {
     assert!(refusal(with_nodes().max_ttl(Duration::MAX)).contains("ten years"));
 }

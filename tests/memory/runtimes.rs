@@ -179,6 +179,12 @@ fn a_lease_of_a_stalled_runtime_is_released_from_another() {
 }
 
 #[test]
+#[should_panic(expected = "there is no reactor running")]
+fn a_question_outside_a_runtime_is_not_answered_by_nodes_that_cannot_connect() {
+    drop(bench().coordinator.lock("r").inspect().now_or_never());
+}
+
+#[test]
 fn a_lease_dropped_outside_a_runtime_is_released_by_its_own() {
     let Bench { coordinator, nodes, .. } = bench();
     let runtime = runtime();

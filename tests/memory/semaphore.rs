@@ -248,6 +248,25 @@ async fn p1_another_number_of_permits_is_a_clear_error() {
     free_permit(&elsewhere(&bench, 2)).await.release().await.unwrap();
 }
 
+/// Each keeps its number at two of the nodes as long as it asks, and so none gets a permit.
+#[tokio::test(start_paused = true)]
+async fn p1_programs_that_differ_over_an_idle_semaphore_are_shown_each_others_number() {
+    let bench = bench(4);
+    for (number, nodes) in ["2", "3"].into_iter().zip(bench.nodes.chunks(2)) {
+        let set = |node: &MemoryNode| {
+            node.set_data(&semaphore_limit(NAME), Value::Text(number.into()), Expiry::In(TTL));
+        };
+        nodes.iter().for_each(set);
+    }
+    for (asked, found) in [(2, "3"), (3, "2")] {
+        let error = elsewhere(&bench, asked).wait(Wait::Never).acquire().await.unwrap_err();
+        assert!(
+            matches!(&error, PermitError::OtherPermits { found: other, .. } if **other == *found),
+            "{error}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn p1_the_number_is_kept_while_a_permit_is_renewed() {
     let bench = bench(5);
@@ -397,11 +416,16 @@ async fn p1_a_permit_handed_off_in_a_process_needs_the_number() {
 async fn the_number_of_permits_is_known_while_one_is_held() {
     let bench = bench(5);
     let coordinator = &bench.coordinator;
-    assert_eq!(coordinator.permits("s").await, None);
+    assert_eq!(coordinator.permits("s").await, Ok(None));
     let permit = coordinator.semaphore("s", 3).acquire().await.unwrap();
-    assert_eq!(coordinator.permits("s").await, Some(3));
-    assert_eq!(coordinator.permits("another").await, None);
+    assert_eq!(coordinator.permits("s").await, Ok(Some(3)));
+    assert_eq!(coordinator.permits("another").await, Ok(None));
     bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::hang);
-    assert_eq!(coordinator.permits("s").await, Some(3), "those that answer");
+    assert_eq!(coordinator.permits("s").await, Ok(Some(3)), "those that answer");
     permit.release().await.unwrap();
+    bench.nodes[2].hang();
+    let unknown = coordinator.permits("another").await;
+    assert!(matches!(unknown, Err(PermitError::Unavailable { .. })), "{unknown:?}");
+    let nameless = coordinator.semaphore("", 3);
+    assert!(coordinator.permits("").await.is_err() && nameless.validate().is_err());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, another, bench, without_hints};
+use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, another, bench, client, forever, without_hints};
 use futures::future::join_all;
 use quorlock::protocol::WaiterId;
 use quorlock::{
@@ -211,6 +211,25 @@ async fn s5_a_writer_that_gives_up_lets_the_readers_in() {
     drop(
         bench.reader().acquire().await.expect("a client that only tries does not wait, and blocks no other"),
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn s5_a_writer_that_died_does_not_keep_readers_out_for_long() {
+    let bench = bench(5);
+    let ann = bench.reader().acquire().await.unwrap();
+    let lock = forever(&client(&bench));
+    let mut writer = Box::pin(lock.acquire());
+    tokio::select! {
+        biased;
+        _ = &mut writer => panic!("a reader has it"),
+        () = bench.pass(SECOND * 5) => {}
+    }
+    std::mem::forget(writer);
+    ann.release().await.unwrap();
+    let since = bench.clock.now();
+    let _ben = bench.reader().wait(Wait::UpTo(SECOND * 20)).acquire().await.unwrap();
+    let waited = bench.clock.now().since(since);
+    assert!(waited <= SECOND * 9 / 2, "a heartbeat after it is forgotten: {waited:?}");
 }
 
 #[tokio::test(start_paused = true)]

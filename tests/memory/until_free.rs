@@ -1,6 +1,7 @@
 //! Waiting until a lock is free, without acquiring it.
 
-use crate::common::{Bench, MS, TTL, another, bench};
+use crate::common::{Bench, MS, TTL, another, bench, client};
+use quorlock::election::Observed;
 use quorlock::node::{Expiry, NodeErrorKind};
 use quorlock::{AcquireError, Lock, Renewal, Wait};
 
@@ -87,6 +88,23 @@ async fn what_must_be_reconfigured_is_not_waited_for() {
             assert!(bench.clock.now().since(before) < TTL / 2, "{wait:?}");
         }
     }
+}
+
+/// A restarted node does not know what it has lost, so a holder is over only when its quarantine is.
+#[tokio::test(start_paused = true)]
+async fn i12_nodes_that_restarted_empty_do_not_report_that_the_lock_is_free() {
+    let bench = bench(5);
+    let lease = elsewhere(&bench).acquire().await.unwrap();
+    bench.nodes[..3].iter().for_each(quorlock_testkit::MemoryNode::restart_empty);
+    let free = elsewhere(&bench).wait(Wait::Never).until_free().await.unwrap_err();
+    assert!(matches!(free, AcquireError::Unavailable { .. }), "{free:?}");
+    assert!(free.to_string().contains("too recently to vote"), "{free}");
+    let observed = client(&bench).election("r").leader().await.unwrap();
+    assert!(matches!(observed, Observed::Unknown(_)), "{observed}");
+    lease.check().unwrap();
+    drop(lease);
+    elsewhere(&bench).wait(Wait::Forever).until_free().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_some(), "they vote by then");
 }
 
 /// Two of four keep a client from acquiring the lock, and not from seeing that it is free.

@@ -238,6 +238,29 @@ async fn a_waiter_learns_the_holder_and_its_position() {
     assert!(heard.iter().any(|(ahead, holder)| *ahead == 1 && holder.contains("the import")), "{heard:?}");
 }
 
+/// The nodes have nothing to say of it: the waiter asks them only when the lease has ended.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_a_holder_of_its_process_learns_that_it_waits_for_it() {
+    let bench = bench(5);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let listener = || {
+        let heard = heard.clone();
+        move |waiting: &quorlock::lock::Waiting| {
+            let holder = waiting.holder.as_ref().map(|holder| holder.token.clone());
+            heard.lock().unwrap().push((waiting.ahead, holder));
+        }
+    };
+    let semaphore = bench.coordinator.semaphore("s", 1).ttl(TTL).wait(Wait::UpTo(MS));
+    let (lock, permit) = (bench.lock().wait(Wait::UpTo(MS)), semaphore.clone().on_wait(listener()));
+    let (lease, held) = (lock.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    let lock = lock.on_wait(listener());
+    let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
+    assert!(first.is_err() && second.is_err() && permit.acquire().await.is_err());
+    let token = |lease: &Lease| Some(lease.token().clone());
+    let expected = [(0, token(&lease)), (1, token(&lease)), (0, token(&held))];
+    assert_eq!(*heard.lock().unwrap(), expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panicking_listener_strands_no_task() {
     let bench = bench(5);

@@ -78,7 +78,7 @@ async fn end<K>(
     let Some(token) = token else {
         let outcome = force::take_away(lock, as_reader, &args.resource, args.yes).await?;
         if outcome.as_ref().is_some_and(Outcome::found_nothing)
-            && let Some(permits) = coordinator.permits(&args.resource).await
+            && let Ok(Some(permits)) = coordinator.permits(&args.resource).await
         {
             return Err(Failure::Usage(format!(
                 "`{name}` is a semaphore of {permits} permits, each of which is a lock: name the one to release, such \

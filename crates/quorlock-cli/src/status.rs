@@ -48,8 +48,8 @@ pub(crate) struct StatusArgs {
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Exit codes:
   0    every lock is held or free
-  69   too few nodes answered to tell whether one of them is held; or one is free but cannot be \
-   acquired yet, because recently restarted nodes do not vote
+  69   too few nodes answered, or too many restarted too recently to vote, to tell whether one of them \
+   is held
   64   invalid arguments
   78   invalid configuration
   125  internal error of quorlock
@@ -111,8 +111,9 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
         // The name may also be that of a semaphore, each permit of which is a lock. The plain lock has another
         // key, so both may be held.
         let permits = match seen.finding {
-            Finding::Free | Finding::Held(_) => coordinator.permits(resource).await,
-            Finding::NotYet(_) | Finding::Unclear(_) => None,
+            // Where that is unknown a moment later, what is known of the plain lock is shown.
+            Finding::Free | Finding::Held(_) => coordinator.permits(resource).await.unwrap_or_default(),
+            Finding::Unclear(_) => None,
         };
         let Some(permits) = permits else { return Ok::<_, Failure>(vec![seen]) };
         seen.permits = Some(permits);
@@ -133,7 +134,7 @@ pub(crate) async fn look_at(coordinator: &Coordinator, resource: String) -> Resu
     let seen = try_join(lock.inspect(), lock.waiters()).await;
     let (report, queue) = seen?;
     let quarantines: Vec<Duration> = coordinator.health().now().iter().map(left).collect();
-    let finding = Finding::of(&report, &quarantines);
+    let finding = Finding::of(&report);
     Ok(Look { resource, report, quarantines, finding, queue, permits: None })
 }
 
@@ -143,7 +144,7 @@ fn left(node: &NodeHealth) -> Duration {
 }
 
 fn code(looks: &[Look]) -> u8 {
-    let unclear = |look: &Look| matches!(look.finding, Finding::Unclear(_) | Finding::NotYet(_));
+    let unclear = |look: &Look| matches!(look.finding, Finding::Unclear(_));
     if looks.iter().any(unclear) { exit::NO_QUORUM } else { exit::SUCCESS }
 }
 
@@ -162,7 +163,7 @@ impl Look {
 
     /// Returns the table, in lines of at most `width` characters if given.
     fn table(&self, width: Option<usize>) -> String {
-        show::table(&self.report, &self.quarantines, width)
+        show::table(&self.report, width)
     }
 
     fn sentence(&self) -> String {

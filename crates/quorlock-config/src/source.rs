@@ -125,6 +125,7 @@ pub fn keys_of(error: &ConfigError, ttl: Option<Duration>) -> Option<Vec<&'stati
         ConfigError::TtlTooShort { ttl, .. } => vec![of_ttl(*ttl), "node-timeout"],
         ConfigError::TtlTooLong { .. } => vec!["ttl", "max-ttl"],
         ConfigError::MaxTtlTooLong { .. } => vec!["max-ttl"],
+        ConfigError::KeyPrefixTooLong { .. } => vec!["key-prefix"],
         ConfigError::LogTooLong { .. } => vec!["log"],
         ConfigError::TtlTooShortForNode { ttl, .. } => vec![of_ttl(*ttl), "nodes"],
         ConfigError::NoRoomToRenew { ttl, .. } => vec![of_ttl(*ttl), "drift", "nodes"],

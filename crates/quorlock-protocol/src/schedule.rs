@@ -5,10 +5,11 @@ use std::time::Duration;
 /// The longest that a waiter relies on notifications, plus or minus half of it at random. Hints are
 /// lost with a broken connection that has not been noticed yet.
 pub const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long a node keeps new readers out for a writer that does not ask again: three heartbeats.
-pub const INTENT_PATIENCE: Duration = Duration::from_secs(6);
-/// The age at which a writer repeats its intent. Even after the longest heartbeat that is in time.
-pub const INTENT_AGE: Duration = Duration::from_secs(2);
+/// How long a node keeps new readers out for a writer that does not ask again, as one that was killed: two of the longest
+/// heartbeats of the first in a queue, and a quarter of a second for the answers.
+pub const INTENT_PATIENCE: Duration = Duration::from_secs(3);
+/// The age at which a writer repeats its intent: at each of these heartbeats, and as often where no node keeps a queue.
+pub const INTENT_AGE: Duration = Duration::from_millis(800);
 /// Nodes expire a key at slightly different times, and waiters should not all ask at the same time.
 pub const EXPIRY_JITTER: Duration = Duration::from_millis(5);
 /// How long a process pauses after it had the lock while others want it: a few round trips, in

@@ -1,5 +1,6 @@
 //! What the nodes hint at, for the waiters of each key.
 
+use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -55,7 +56,8 @@ impl WaitQueues {
     fn hint_own_leases(&self, key: &str) {
         let inside = self.inside.lock();
         let lease = inside.leases.get(key).and_then(Weak::upgrade);
-        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        // An observer has no lease.
+        let branches = inside.branches_for(iter::empty());
         drop(inside);
         if let Some(lease) = lease {
             lease.handle(Event::Hint);
@@ -80,14 +82,14 @@ impl WaitQueues {
 
     fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone), audience: Audience) {
         let mut inside = self.inside.lock();
-        if audience == Audience::All || self.observes {
+        if audience == Audience::All || self.observes.is_some() {
             for key in keys.clone() {
                 if let Some(queue) = inside.by_key.get_mut(key) {
                     queue.hint(NodeSet::ALL);
                 }
             }
         }
-        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        let branches = inside.branches_for(keys.clone().map(|key| &**key));
         drop(inside);
         for branch in &branches {
             branch.hint_all(keys, audience);
@@ -230,7 +232,7 @@ impl HintListener for HintSink {
         match hint {
             Hint::Subscribed => inside.hearing.add(node),
             Hint::Invalidated(key) => {
-                let key = std::str::from_utf8(key).unwrap_or_default();
+                let key = str::from_utf8(key).unwrap_or_default();
                 lease = inside.leases.get(key).and_then(Weak::upgrade);
                 if let Some(lock) = inside.turns.get(key).cloned() {
                     if let Some(queue) = inside.by_key.get_mut(&lock) {
@@ -250,7 +252,10 @@ impl HintListener for HintSink {
                 }
             }
         }
-        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        let branches = match hint {
+            Hint::Invalidated(key) => inside.branches_for(str::from_utf8(key).into_iter()),
+            Hint::Subscribed | Hint::Unsubscribed | Hint::Flushed => inside.all_branches(),
+        };
         drop(inside);
         if let Some(lease) = lease {
             lease.handle(Event::Hint);
@@ -258,5 +263,28 @@ impl HintListener for HintSink {
         for branch in &branches {
             HintSink { queues: Arc::downgrade(branch), node: self.node }.on_hint(hint);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be thousands of observers, and each of them would be asked at each release.
+    #[test]
+    fn a_hint_reaches_the_observers_of_its_key_alone() {
+        let root = Arc::<WaitQueues>::default();
+        let observed: Vec<_> = ["a", "a", "b"].map(|key| root.observe(&key.into())).into();
+        let reached = |key: &str| root.inside.lock().branches_for(iter::once(key)).len();
+        assert_eq!(["a", "b", "c"].map(reached), [2, 1, 0]);
+        let sink = HintSink { queues: Arc::downgrade(&root), node: 0 };
+        sink.on_hint(Hint::Subscribed);
+        sink.on_hint(Hint::Invalidated(b"b"));
+        let heard = |at: usize, key| observed[at].hints(key).changed(NodeSet::ALL);
+        assert_eq!([heard(0, "a"), heard(1, "a"), heard(2, "b")], [0, 0, 1]);
+        sink.on_hint(Hint::Flushed);
+        assert_eq!([heard(0, "a"), heard(1, "a"), heard(2, "b")], [1, 1, 1]);
+        observed.iter().for_each(|queues| queues.stop_observing());
+        assert!(root.inside.lock().observers.is_empty(), "none is left of them");
     }
 }

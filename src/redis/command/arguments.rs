@@ -93,8 +93,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
 /// Like `arguments`, for a shared claim.
 fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     match request {
-        Request::Acquire { claim, ttl, fence_hint }
-        | Request::Transfer { to: claim, ttl, fence_hint, .. } => {
+        Request::Acquire { claim, ttl, fence_hint } => {
             guarded(command, claim, *ttl);
             command.joined(&claim.tombstone_key().pieces()).joined(&claim.want_mark_key().pieces());
             command.joined(&readers_sibling(claim.key()).pieces());
@@ -116,6 +115,7 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
                 .joined(&claim.want_mark_key().pieces());
         }
         Request::Enqueue { .. }
+        | Request::Transfer { .. }
         | Request::WriteBack { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
@@ -131,7 +131,7 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
 /// Like `arguments`, for a claim of several locks: the same for all its scripts.
 fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     let (time, number, lead) = match request {
-        Request::Acquire { ttl, fence_hint, .. } | Request::Transfer { ttl, fence_hint, .. } => (
+        Request::Acquire { ttl, fence_hint, .. } => (
             *ttl,
             fence_hint.map(|fence_hint| fence_hint.hint),
             fence_hint.map_or(Duration::ZERO, |fence_hint| fence_hint.lead),
@@ -139,6 +139,7 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         Request::Renew { ttl, fencing_token: fence, .. } => (*ttl, *fence, Duration::ZERO),
         Request::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
         Request::WriteBack { .. }
+        | Request::Transfer { .. }
         | Request::Release { .. }
         | Request::Offer { .. }
         | Request::Enqueue { .. }

@@ -38,7 +38,7 @@ impl Seen {
         match look.finding {
             Finding::Held(holder) => Some(Seen::Taken(Entry::of(holder, look.resource, &look.queue))),
             Finding::Unclear(_) => Some(Seen::Unknown(look.resource)),
-            Finding::Free | Finding::NotYet(_) => None,
+            Finding::Free => None,
         }
     }
 

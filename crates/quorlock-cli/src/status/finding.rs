@@ -1,7 +1,5 @@
 //! The conclusion from the answers of all nodes.
 
-use std::time::Duration;
-
 use quorlock::{
     duration,
     votes::{Holder, VoteOutcome, VoteReport},
@@ -16,38 +14,26 @@ pub(crate) enum Finding {
     Held(Holder),
     /// No holder has a quorum, whatever the silent nodes would answer.
     Free,
-    /// Free, but no client can acquire it for this long: too many nodes restarted recently.
-    NotYet(Duration),
-    /// It depends on the silent nodes.
+    /// It depends on nodes that are silent, or restarted too recently to vote.
     Unclear(Option<Holder>),
 }
 
 impl Finding {
-    /// Concludes from the votes, and from how much longer each node does not vote.
-    pub(super) fn of(report: &VoteReport, quarantines: &[Duration]) -> Finding {
+    /// Concludes from the votes. A node that restarted too recently to vote may have lost the key of a holder.
+    pub(super) fn of(report: &VoteReport) -> Finding {
         let needed = report.quorum().needed();
-        let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
-        let silent = report.quorum().nodes() - answered;
+        let votes = answers(report) - too_young(report);
+        let silent = report.quorum().nodes() - votes;
         match report.holder() {
             Some(holder) if holder.nodes >= needed => Finding::Held(holder),
-            holder if answered < needed => Finding::Unclear(holder),
+            holder if votes < needed => Finding::Unclear(holder),
             Some(holder) if holder.nodes + silent >= needed => Finding::Unclear(Some(holder)),
-            Some(_) | None => {
-                let votes = report.votes().iter().zip(quarantines);
-                let answered = votes.filter(|(vote, _)| is_answer(&vote.outcome));
-                let mut lefts: Vec<Duration> = answered.map(|(_, left)| *left).collect();
-                lefts.sort_unstable();
-                match lefts.get(needed.saturating_sub(1)) {
-                    Some(left) if !left.is_zero() => Finding::NotYet(*left),
-                    Some(_) | None => Finding::Free,
-                }
-            }
+            Some(_) | None => Finding::Free,
         }
     }
 
     pub(super) fn in_words(&self, report: &VoteReport) -> String {
         let quorum = report.quorum();
-        let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
         match self {
             Finding::Held(holder @ Holder { nodes, .. }) if holder.token.is_retained() => format!(
                 "stays taken on {nodes} of {} nodes {}: {}",
@@ -79,17 +65,24 @@ impl Finding {
                     quorum.needed()
                 ),
             },
-            Finding::NotYet(left) => format!(
-                "is free, but cannot be locked for another {}: too many nodes have restarted, or were \
-                 first used, too recently to vote (restart guard)",
-                duration::format(*left)
-            ),
             Finding::Unclear(holder) => {
                 let seen = holder.as_ref().map_or_else(String::new, |holder| {
                     format!("; {} holds it on at least {}", holder.describe(), holder.nodes)
                 });
+                let young = match (too_young(report), report.quarantined_for()) {
+                    (0, _) => String::new(),
+                    (young, left) => format!(
+                        ", {young} of them restarted or first used too recently to vote (restart guard{})",
+                        if left.is_zero() {
+                            String::new()
+                        } else {
+                            format!(": {} to go", duration::format(left))
+                        }
+                    ),
+                };
                 format!(
-                    "may be free or held, no quorum: {answered} of {} nodes answered, {} needed{seen}",
+                    "may be free or held, no quorum: {} of {} nodes answered{young}, {} needed{seen}",
+                    answers(report),
                     quorum.nodes(),
                     quorum.needed(),
                 )
@@ -103,7 +96,7 @@ impl Finding {
         match self {
             Finding::Held(_) => paint.strong(sentence),
             Finding::Free => paint.good(sentence),
-            Finding::NotYet(_) | Finding::Unclear(_) => paint.bad(sentence),
+            Finding::Unclear(_) => paint.bad(sentence),
         }
     }
 
@@ -111,7 +104,7 @@ impl Finding {
         match self {
             Finding::Held(holder) if holder.token.is_retained() => "retained",
             Finding::Held(_) => "held",
-            Finding::Free | Finding::NotYet(_) => "free",
+            Finding::Free => "free",
             Finding::Unclear(_) => "unknown",
         }
     }
@@ -119,5 +112,21 @@ impl Finding {
 
 /// Whether a node reported who holds its key.
 pub(super) fn is_answer(reply: &VoteOutcome) -> bool {
-    matches!(reply, VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored)
+    matches!(
+        reply,
+        VoteOutcome::Held(_)
+            | VoteOutcome::Free
+            | VoteOutcome::Quarantined { .. }
+            | VoteOutcome::Granted
+            | VoteOutcome::Restored
+    )
+}
+
+fn answers(report: &VoteReport) -> usize {
+    report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count()
+}
+
+/// Counts the nodes without a key that restarted too recently to vote.
+fn too_young(report: &VoteReport) -> usize {
+    report.votes().iter().filter(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. })).count()
 }

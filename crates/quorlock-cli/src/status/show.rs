@@ -20,7 +20,7 @@ use crate::width::{keep_whole, wrapped};
 
 /// Returns a table with a row per node, in lines of at most `width` if given. The reasons of silent nodes follow
 /// it, since a sentence would make the table too wide.
-pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option<usize>) -> String {
+pub(super) fn table(report: &VoteReport, width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header([
         "node",
@@ -35,14 +35,14 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     let mut silent: Vec<(String, Vec<&str>)> = Vec::new();
-    for (vote, quarantine) in report.votes().iter().zip(quarantines) {
+    for vote in report.votes() {
         let name = vote.node.strip_prefix("redis://").unwrap_or(&vote.node);
         let (state, holder, remaining) = if let VoteOutcome::Held(holding) = &vote.outcome {
             let is_lock = holding.expiry != Expiry::Never || holding.is_place;
             let state = if is_lock { held(&holding.token) } else { "data, no lock" };
             (state.to_owned(), holding.describe(), time_left::in_cell(holding.expiry))
-        } else if is_answer(&vote.outcome) && !quarantine.is_zero() {
-            (format!("free, no vote for {}", duration::format(*quarantine)), String::new(), String::new())
+        } else if let VoteOutcome::Quarantined { left, .. } = vote.outcome {
+            (format!("free, no vote for {}", duration::format(left)), String::new(), String::new())
         } else if is_answer(&vote.outcome) {
             (vote.outcome.to_string(), String::new(), String::new())
         } else {
@@ -110,8 +110,8 @@ pub(super) fn in_json(
         "quorum": report.quorum().needed(),
         "holder": holder,
         "locked_no_sooner_than_ms": match finding {
-            Finding::NotYet(left) => millis(*left),
-            Finding::Held(_) | Finding::Free | Finding::Unclear(_) => 0,
+            Finding::Unclear(_) => millis(report.quarantined_for()),
+            Finding::Held(_) | Finding::Free => 0,
         },
         "waiters": queue.waiters.iter().map(waiter_in_json).collect::<Vec<_>>(),
         "more_waiters": queue.has_more,
@@ -196,8 +196,7 @@ pub(super) fn gist(report: &VoteReport, finding: &Finding, queue: &QueueListing)
             "unknown".to_owned()
         }
     };
-    let not_yet = if matches!(finding, Finding::NotYet(_)) { " later" } else { "" };
     let nodes = report.votes().iter().map(node).collect::<Vec<_>>().join(" ");
     let waiters: Vec<_> = queue.waiters.iter().map(|waiter| waiter.id.to_string()).collect();
-    format!("{}{not_yet} {nodes} {}", finding.word(), waiters.join(" "))
+    format!("{} {nodes} {}", finding.word(), waiters.join(" "))
 }

@@ -18,7 +18,7 @@ enum Then {
 use Then::{Names, Type, Works};
 
 /// The line after the word `quorlock`; `P` is `printf ok`, which prints what shows that the command ran.
-const LINES: [(&str, Then); 78] = [
+const LINES: [(&str, Then); 82] = [
     // flock(1)
     ("run -n job P", Works("ok")),
     ("run -w 5 job P", Works("ok")),

@@ -395,10 +395,10 @@ impl Client {
 
     /// Like `Round::start`.
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, request: Request) -> u16 {
-        let takes_free = matches!(request, Request::Transfer { .. });
+        let is_transfer = matches!(request, Request::Transfer { .. });
+        let expect = if is_transfer { Expect::Hold } else { Expect::Kept };
+        let question = Question::by(Some(&request), expect, cx.model.ttl());
         let (no, request) = (self.next_no(), SharedRequest::from(request));
-        let expect = if takes_free { Expect::Hold } else { Expect::Kept };
-        let question = Question { expect, takes_free, ttl: cx.model.ttl() };
         self.rounds.push((no, Round::new(cx.model, question, cx.moment(), |_| Asked::Now)));
         (0..cx.model.nodes).for_each(|node| self.send(cx, (no, node), request.clone()));
         no

@@ -106,7 +106,7 @@ impl Attempt {
     pub fn ask(nodes: &impl Deployment, now: Moment, wanted: Wanted, first: Option<usize>) -> Attempt {
         let Wanted { claim, ttl, fence_hint } = wanted;
         let request = Request::Acquire { claim: claim.clone(), ttl, fence_hint };
-        let question = Question { expect: expect(fence_hint), takes_free: false, ttl };
+        let question = Question::by(Some(&request), expect(fence_hint), ttl);
         let mut attempt = Attempt::send(nodes, now, claim, question, request, first.is_some());
         if let Some(node) = first {
             let overdue = now + nodes.overdue_after(node, LEAST_PATIENCE, ttl);
@@ -120,7 +120,7 @@ impl Attempt {
     pub fn pass_on(nodes: &impl Deployment, now: Moment, wanted: Wanted, from: Arc<Claim>) -> Attempt {
         let Wanted { claim, ttl, fence_hint } = wanted;
         let request = Request::Transfer { from, to: claim.clone(), ttl, fence_hint };
-        let question = Question { expect: expect(fence_hint), takes_free: true, ttl };
+        let question = Question::by(Some(&request), expect(fence_hint), ttl);
         Attempt::send(nodes, now, claim, question, request, false)
     }
 

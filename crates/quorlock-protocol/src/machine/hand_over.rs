@@ -167,7 +167,7 @@ pub struct Retention {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete")]
 pub enum Retained {
-    /// The lock is retained.
+    /// The lock is retained, also at nodes that had lost its key before.
     Confirmed,
     /// The nodes are asked again then.
     Again(Moment),

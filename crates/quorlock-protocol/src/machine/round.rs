@@ -51,7 +51,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Deployment, KeyStates, Machine};
-use crate::node::{NodeError, Response, SharedRequest, Vote};
+use crate::node::{NodeError, Request, Response, SharedRequest, Vote};
 use crate::{KeyState, Moment, Tally, Verdict};
 
 /// The shortest time to wait for a node whose answer is optional: far more than a round trip within
@@ -94,10 +94,19 @@ pub struct Round {
 pub struct Question {
     /// Which votes count as granted: a release wants the key gone.
     pub expect: Expect,
-    /// Whether a node that had lost the key counts, as for the next holder of a lock that is passed on.
+    /// Whether a node that had lost the key counts, as for a lock that is passed on or retained.
     pub takes_free: bool,
     /// The upper bound of the nodes' timeouts.
     pub ttl: Duration,
+}
+
+impl Question {
+    /// The question of this request, which expects these votes.
+    #[must_use]
+    pub fn by(request: Option<&Request>, expect: Expect, ttl: Duration) -> Question {
+        // A node that had lost the key excludes others from then on; the lease before has ended.
+        Question { expect, takes_free: matches!(request, Some(Request::Transfer { .. })), ttl }
+    }
 }
 
 /// The vote that a request expects from a node.
@@ -114,9 +123,17 @@ pub enum Expect {
     Released,
     /// Any answer.
     AnyAnswer,
+    /// Who holds the key. That none does counts only from a node that may vote: another may have lost the key of a lease
+    /// that is still valid.
+    Holder,
 }
 
 impl Expect {
+    /// Whether the answers are for a person or a waiter, and no lease depends on how soon they come.
+    pub(super) fn inspects(self) -> bool {
+        matches!(self, Expect::AnyAnswer | Expect::Holder)
+    }
+
     fn stores(self) -> bool {
         matches!(self, Expect::Hold | Expect::Kept | Expect::Number)
     }
@@ -260,7 +277,7 @@ impl Round {
     /// Shortens the timeouts of the remaining nodes, once enough have responded that the verdict
     /// cannot be *unavailable* (rule I-47). Returns whether it did so now.
     fn shorten_limits(&mut self, nodes: &impl Deployment, now: Moment) -> bool {
-        let (needed, inspects) = (nodes.quorum().needed(), self.question.expect == Expect::AnyAnswer);
+        let (needed, inspects) = (nodes.quorum().needed(), self.question.expect.inspects());
         if usize::from(self.responded) < needed
             || self.limits_shortened
             || self.all_responded()

@@ -341,19 +341,22 @@ enum Subject<'a> {
 }
 
 impl Capabilities {
-    /// Refuses a request that needs an unsupported capability. For the start of a node's
+    /// Refuses a request that needs an unsupported capability, or is for no such claim. For the start of a node's
     /// `Node::ask`.
     ///
     /// # Errors
     ///
     /// [`NodeErrorKind::Unsupported`], naming the capability.
     pub fn check(&self, request: &Request) -> Result<(), NodeError> {
-        match request.needs().filter(|needed| !self.has(*needed)) {
-            None => Ok(()),
-            Some(needed) => {
-                let reason = Reason::new(format!("nodes of this kind do not support {needed}"));
-                Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
-            }
-        }
+        let reason = if let Some(needed) = request.needs().filter(|needed| !self.has(*needed)) {
+            format!("nodes of this kind do not support {needed}")
+        } else if let Request::Transfer { to, .. } = request
+            && (to.mode() == Mode::Shared || to.is_several())
+        {
+            "a share of a lock, or several locks together, cannot be passed on".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: Reason::new(reason) })
     }
 }

@@ -270,6 +270,7 @@ fn what_was_asked_decides_what_a_vote_means() {
         (Expect::AnyAnswer, Vote::Waiters(Box::default()), Granted),
         (Expect::AnyAnswer, Vote::Log(Box::default()), Granted),
         (Expect::AnyAnswer, Vote::Free, Free),
+        (Expect::Holder, Vote::Free, Free),
     ] {
         assert_eq!(outcome(expect, false, vote.clone()), means, "{expect:?} {vote:?}");
     }

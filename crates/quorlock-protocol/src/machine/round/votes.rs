@@ -92,18 +92,9 @@ impl Round {
             }
             (
                 Vote::Granted | Vote::ReleasedContended | Vote::Notified,
-                Expect::Hold | Expect::Kept | Expect::Number,
-            ) => {
-                // The age counts as of sending the request: what the node lost before that, it
-                // cannot know (rule I-12).
-                let left = response.identity.quarantine_left(nodes.quarantine(), self.sent);
-                let cause = if response.identity.clock_set_back {
-                    QuarantineCause::ClockSetBack
-                } else {
-                    QuarantineCause::Recent
-                };
-                if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left, cause } }
-            }
+                Expect::Hold | Expect::Kept | Expect::Number | Expect::Holder,
+            ) => self.unless_too_young(nodes, response, VoteOutcome::Granted),
+            (Vote::Free, Expect::Holder) => self.unless_too_young(nodes, response, VoteOutcome::Free),
             (_, Expect::Released)
             | (
                 Vote::Granted | Vote::ReleasedContended | Vote::Notified | Vote::Waiters(_) | Vote::Log(_),
@@ -119,6 +110,23 @@ impl Round {
             // A listing grants nothing.
             (Vote::Free | Vote::Waiters(_) | Vote::Log(_), _) => VoteOutcome::Free,
         }
+    }
+
+    /// Returns `outcome` for a node whose vote counts. The age counts as of sending the request: what the node lost before
+    /// that, it cannot know (rule I-12).
+    fn unless_too_young(
+        &self,
+        nodes: &impl Deployment,
+        response: &Response,
+        outcome: VoteOutcome,
+    ) -> VoteOutcome {
+        let left = response.identity.quarantine_left(nodes.quarantine(), self.sent);
+        if left.is_zero() {
+            return outcome;
+        }
+        let set_back = response.identity.clock_set_back;
+        let cause = if set_back { QuarantineCause::ClockSetBack } else { QuarantineCause::Recent };
+        VoteOutcome::Quarantined { left, cause }
     }
 
     /// Whether a node has refused; `None` while it may still respond.
@@ -224,7 +232,7 @@ impl Round {
         let deadline = self.deadline(nodes, drift);
         let latest = match self.question.expect {
             Expect::Number => deadline.min(self.sent + clock_bound),
-            Expect::Hold | Expect::Kept | Expect::Released | Expect::AnyAnswer => deadline,
+            Expect::Hold | Expect::Kept | Expect::Released | Expect::AnyAnswer | Expect::Holder => deadline,
         };
         now < latest
     }
@@ -273,7 +281,7 @@ impl Round {
             };
             let fencing_token = match state {
                 Some(State::Answered { result: Ok(response), .. }) => {
-                    response.holder_number(self.question.expect == Expect::AnyAnswer)
+                    response.holder_number(self.question.expect.inspects())
                 }
                 _ => None,
             };
