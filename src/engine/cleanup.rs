@@ -38,7 +38,9 @@ use crate::node::{Capability, Request, SharedRequest, Vote};
 use crate::quorum::round::Driven;
 use crate::runtime::{Mutex, timer::Timer};
 use quorlock_protocol::KeyState;
-use quorlock_protocol::machine::{Deployment as _, KeyStates, Machine as _, Next, Of, Offer, Terms, Undo};
+use quorlock_protocol::machine::{
+    Deployment as _, KeyStates, Machine as _, Next, NodeSet, Of, Offer, Terms, Undo,
+};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 
@@ -108,15 +110,17 @@ impl Cleanup {
         self.undo.report()
     }
 
-    /// Whether the lock may have been [lost](quorlock_protocol::machine::was_lost) before its release.
-    pub(crate) async fn came_too_late(&self, valid_until: Moment) -> bool {
-        if !self.undo.with(|undo, _| undo.has_lost()) {
+    /// Whether the lock may have been [lost](quorlock_protocol::machine::was_lost) before its release. `renewal` are
+    /// the nodes that say so in a renewal that was in flight: each answers it before the release.
+    pub(crate) async fn came_too_late(&self, valid_until: Moment, renewal: impl Fn() -> NodeSet) -> bool {
+        let lost = renewal();
+        if !self.undo.with(|undo, _| undo.has_lost(lost)) {
             return false;
         }
         // Nearly never.
         self.undo.settled().await;
-        let now = self.engine.now();
-        self.undo.with(|undo, nodes| undo.came_too_late(nodes, valid_until, now))
+        let (lost, now) = (renewal(), self.engine.now());
+        self.undo.with(|undo, nodes| undo.came_too_late(nodes, lost, (valid_until, now)))
     }
 
     /// Whether another client wants the released lock and was notified together with others, as far

@@ -43,7 +43,7 @@ pub struct Facts {
     pub never_forgets: bool,
     /// How many cycles its event loop has completed in that time.
     pub turns: Option<u64>,
-    /// How long clients have known its process, by their wall clocks, if one of them has recorded it.
+    /// How long clients have known its process, by their wall clocks and its own, if one of them has recorded it.
     pub known: Option<Duration>,
     /// The number of connected replicas.
     pub replicas: Option<u64>,

@@ -55,7 +55,8 @@ impl MaxTtls {
         sorted.sort_unstable_by(|one, two| two.cmp(one));
         let believed = sorted.get(self.believed_by.saturating_sub(1)).copied().unwrap_or_default();
         if believed > self.ours {
-            self.believed.store(nanos(believed), Ordering::Relaxed);
+            // Another node may have reported a larger one since the mutex was released.
+            self.believed.fetch_max(nanos(believed), Ordering::Relaxed);
         }
         let is_new = self.differs.swap(nanos(theirs), Ordering::Relaxed) != nanos(theirs);
         is_new.then_some(theirs)
@@ -143,6 +144,23 @@ mod tests {
         ttls.hear(4, OURS);
         ttls.hear(4, Duration::from_secs(1));
         assert_eq!(length(&ttls), Quarantine::new(LONGER, Drift::default()).length(), "it is kept");
+    }
+
+    #[test]
+    fn i37_what_two_nodes_report_at_the_same_time_does_not_shorten_the_quarantine() {
+        let ttls = MaxTtls::new(OURS, Drift::default(), Quorum::majority(1));
+        let report = |odd: u64| {
+            for millis in (0..100_000).map(|step| 60_000 + 2 * step + odd) {
+                let theirs = Duration::from_millis(millis);
+                ttls.hear(0, theirs);
+                let least = Quarantine::new(theirs, Drift::default()).length();
+                assert!(length(&ttls) >= least, "it is shorter than {theirs:?}");
+            }
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| report(0));
+            report(1);
+        });
     }
 
     #[test]

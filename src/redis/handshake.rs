@@ -60,7 +60,7 @@ use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, ConnectionError, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::inbox_secret::InboxSecret;
-use super::info::{Info, facts_in};
+use super::info::{Info, facts_in, time_in};
 use super::introduction::{Introduction, Replies, ReplyTo};
 use super::last_seen::{AskedMarks, HoldingBack, LastSeen, Marks};
 use super::login::Login;
@@ -73,7 +73,7 @@ use super::redisson::{self, Publishing};
 use super::seen_processes::SeenProcesses;
 use super::sentinel::{Sentinels, Watch};
 use super::settings::{Membership, Settings};
-use super::start;
+use super::start::{self, Note, ToNote, WallClocks};
 use crate::address::{Address, Endpoint, Layout};
 use crate::node::facts::{Facts, Role};
 use crate::node::{Identity, NodeError, NodeErrorKind};
@@ -127,6 +127,8 @@ struct Asked {
     /// Whether the server is asked to push changes.
     hints: bool,
     start: Option<ReplyTo>,
+    /// The server's wall clock.
+    time: Option<ReplyTo>,
     tracking: Option<ReplyTo>,
     max_ttl: Option<MaxTtlNote>,
     noted: Option<ReplyTo>,
@@ -262,7 +264,10 @@ impl Connector {
         self.login.steps.next(1);
         let mut replies = asked.introduction.replies(&mut connection).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(sent);
-        let Asked { start, tracking, max_ttl, noted, supported, publishing, marks, inbox, info, .. } = asked;
+        let Asked {
+            start, time, tracking, max_ttl, noted, supported, publishing, marks, inbox, info, ..
+        } = asked;
+        let wall = time.and_then(|time| replies.take(time)).and_then(time_in);
         let info = match replies.take(info) {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
@@ -286,7 +291,7 @@ impl Connector {
         let supported = if let Some(asked) = supported {
             let (client, software, now) =
                 (connection.client, facts.software.as_ref(), self.settings.clock.now());
-            SupportedCommands::read(&mut replies, &asked, client, software, now).map_err(|reason| {
+            SupportedCommands::read(&mut replies, &asked, wall, client, software, now).map_err(|reason| {
                 NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
             })?
         } else {
@@ -301,7 +306,7 @@ impl Connector {
         // Hints are optional: a server or user that does not support them can still vote.
         let hints = tracking.is_some_and(|reply| matches!(replies.take(reply), Some(Value::Okay)));
         let note = start.and_then(|start| replies.take(start));
-        self.date(&mut connection, note, (&mut process, &mut marks, &mut facts)).await?;
+        self.date(&mut connection, (note, wall), (&mut process, &mut marks, &mut facts)).await?;
         let pushes_own = facts
             .software
             .as_ref()
@@ -353,6 +358,8 @@ impl Connector {
         let noted = max_ttl.as_ref().map(|note| introduction.add(&note.request()));
         let alone = self.settings.membership == Membership::Alone;
         let supported = alone.then(|| SupportedCommands::ask(&mut introduction, &self.settings.key_prefix));
+        let of_member = || gate.map(|_| introduction.add(&cmd("TIME")));
+        let time = supported.as_ref().map(|asked| asked.time).or_else(of_member);
         let of_redisson = self.login.address.layout() == Layout::Redisson;
         let publishing = of_redisson.then(|| Publishing::ask(&mut introduction, &self.settings));
         let marks = self.ask_for_marks(&mut introduction);
@@ -362,6 +369,7 @@ impl Connector {
             introduction,
             hints,
             start,
+            time,
             tracking,
             max_ttl,
             noted,
@@ -393,40 +401,39 @@ impl Connector {
         AskedMarks { secret, loads }
     }
 
-    /// Reads for how long clients have known the process, and leaves a note for others (rules I-24 and I-51).
+    /// Reads for how long clients have known the process, and leaves a note for others (rules I-24 and I-51). `server`
+    /// is its wall clock.
     async fn date(
         &self,
         connection: &mut Connection,
-        note: Option<Value>,
+        (note, server): (Option<Value>, Option<Duration>),
         (process, marks, facts): (&mut Process, &mut Marks, &mut Facts),
     ) -> Result<(), NodeError> {
         let Some(gate) = &self.settings.gate else { return Ok(()) };
-        let wall = self.settings.clock.wall();
+        let clocks = WallClocks { server, ours: self.settings.clock.wall() };
         let note = start::noted(note, &process.run_id);
-        marks.began = note.map(|note| note.began);
-        marks.is_anew = note.is_some_and(|note| note.is_anew);
-        marks.known = marks.began.and_then(|began| start::known(began, wall));
-        facts.known = marks.known;
-        let is_marked = note.is_some_and(|note| note.set_back);
-        facts.uptime = facts.uptime.filter(|_| !is_marked);
-        process.uptime = believed(facts.uptime, process.turns, facts.known);
-        let set_back = facts.uptime.is_none();
-        process.clock_set_back = set_back;
-        if let Some((age, is_anew)) = self.age_to_note(process, marks, set_back && !is_marked) {
-            let note = start::Note { began: wall.saturating_sub(age), set_back, is_anew };
-            let noted = start::leave_note(connection, gate, &process.run_id, note, wall);
-            marks.began = noted.await.map_err(unconnected)?.or(marks.began);
+        believe(note, clocks, (process, marks, facts));
+        let says_less = note.is_some_and(|note| note.stays_new(clocks))
+            || (process.clock_set_back && note.is_none_or(|note| !note.set_back));
+        if let Some((age, is_anew)) = self.age_to_note(process, marks, says_less) {
+            let note = ToNote { age, set_back: process.clock_set_back, is_anew };
+            let left = start::leave_note(connection, gate, &process.run_id, note, clocks.ours);
+            let left = left.await.map_err(unconnected)?;
+            if left.is_some() {
+                // Another client may have noted a loss meanwhile.
+                believe(left, clocks, (process, marks, facts));
+            }
         }
         Ok(())
     }
 
     /// Returns the age to leave in a note for other clients: of a process without one, of a history that has begun anew, or
-    /// where the note does not say yet that the clock was `set_back`; and whether the history has begun anew.
-    fn age_to_note(&self, process: &Process, marks: &Marks, set_back: bool) -> Option<(Duration, bool)> {
+    /// where the note `says_less` than is known now; and whether the history has begun anew.
+    fn age_to_note(&self, process: &Process, marks: &Marks, says_less: bool) -> Option<(Duration, bool)> {
         let now = self.settings.clock.now();
         match self.last.as_ref().and_then(|last| last.lost_data(process, marks, now)) {
             Some(since) => Some((now.since(since), true)),
-            None => (marks.known.is_none() || set_back).then_some((process.uptime, marks.is_anew)),
+            None => (marks.known.is_none() || says_less).then_some((process.uptime, marks.is_anew)),
         }
     }
 
@@ -595,6 +602,21 @@ impl Connector {
         let last = LastSeen::after(self.last.as_ref(), process, past, (marks, now), holding_back);
         Arc::clone(self.last.insert(last).identity())
     }
+}
+
+/// Records what `note` says of a process, or that there is none.
+fn believe(
+    note: Option<Note>,
+    clocks: WallClocks,
+    (process, marks, facts): (&mut Process, &mut Marks, &mut Facts),
+) {
+    marks.began = note.map(|note| note.began);
+    marks.is_anew = note.is_some_and(|note| note.is_anew);
+    marks.known = note.and_then(|note| note.age(clocks));
+    facts.known = marks.known;
+    facts.uptime = facts.uptime.filter(|_| note.is_none_or(|note| !note.set_back));
+    process.uptime = believed(facts.uptime, process.turns, facts.known);
+    process.clock_set_back = facts.uptime.is_none();
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use super::promotion;
 use super::sentinel::SentinelErrors;
 use super::server_error::ServerError;
 use super::settings::{Membership, Notices, Settings};
-use super::{RedisNode, node_lists, scan, start};
+use super::start::{self, WallClocks};
+use super::{RedisNode, node_lists, scan};
 use crate::address::{Address, Endpoint};
 use crate::node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Role};
 use crate::node::{NodeError, NodeErrorKind};
@@ -217,7 +218,8 @@ async fn known(
     let (Some(gate), Some(run_id)) = (&settings.gate, info.field("run_id")) else { return Ok(()) };
     let note = session.ask(&["GET", &start::key(gate)]).await?;
     let note = start::noted(Some(note), run_id);
-    facts.known = note.and_then(|note| start::known(note.began, session.clock.wall()));
+    let server = time_in(session.ask(&["TIME"]).await?);
+    facts.known = note.and_then(|note| note.age(WallClocks { server, ours: session.clock.wall() }));
     facts.uptime = facts.uptime.filter(|_| note.is_none_or(|note| !note.set_back));
     Ok(())
 }

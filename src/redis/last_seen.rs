@@ -41,9 +41,9 @@ pub(super) enum HoldingBack {
 pub(super) struct Marks {
     /// The secret of the inboxes: it is random, and another one after the database was emptied.
     pub(super) secret: Option<Box<[u8]>>,
-    /// When the history must have begun, by the wall clock of the client that has recorded it.
+    /// When the history must have begun, by the server's wall clock, as a client has recorded it.
     pub(super) began: Option<Duration>,
-    /// How long that is ago, by ours.
+    /// How long that is ago.
     pub(super) known: Option<Duration>,
     /// Whether it has begun anew then, because a client has seen that data were lost.
     pub(super) is_anew: bool,

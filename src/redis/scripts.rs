@@ -107,6 +107,8 @@ pub static CANCEL_SEVERAL: LazyLock<Script> =
 pub static DRAW: LazyLock<Script> = script!(23, "untrack", "number", "fence", "draw");
 /// Returns how long a promoted server has been master. Not a vote: requested once for a connection.
 pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
+/// Notes when the history of a server has begun. Not a vote: requested once for a connection.
+pub(crate) static START: LazyLock<Script> = script!(31, "start");
 /// Returns the `max_ttl` of other clients, and records ours. Not a vote: requested once for a connection.
 pub static MAX_TTL: LazyLock<Script> = script!(25, "max_ttl");
 /// Returns the lists of nodes of clients, and records ours. Not a vote: requested now and then.
@@ -176,6 +178,7 @@ pub fn make_all() {
     }
     for script in [
         &GATE,
+        &START,
         &MAX_TTL,
         &NODE_LISTS,
         &REDISSON_ACQUIRE,

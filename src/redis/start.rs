@@ -1,16 +1,21 @@
-//! How long a server process has been known, by the clocks of its clients (rules I-24 and I-51, ADR 2).
+//! How long a server process has been known, by its own clock and those of its clients (rules I-24 and I-51, ADR 2).
 //!
 //! A server computes its uptime from its wall clock. If that was set forward after the start, as on a machine
 //! that boots with a wrong clock, a process of a few seconds seems hours old. So the first client that meets
 //! a young process leaves a note, with the time at which it must have started by the client's own clock. No
 //! client takes the process for older than that. A client that notices that the process has lost its data since replaces
 //! the note: its history begins anew.
+//!
+//! The clocks of two clients may differ by more than a lock lives, and nothing else limits the age of a history that
+//! has begun anew. So the note has the time by the server's clock as well, by which its age is the same for all
+//! clients, and the clock counts that says less. No note is replaced by one that says that the history began earlier.
 
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::connection::{Connection, ConnectionError, text};
+use super::scripts;
 
 /// An older history needs no note: every lock that it can have lost has expired.
 const NOTABLE: Duration = Duration::from_secs(60 * 60);
@@ -37,8 +42,10 @@ pub(super) fn request(gate: &str) -> Cmd {
 /// What a client has noted of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Note {
-    /// When its history began, by the wall clock of that client.
+    /// When its history began, by its own wall clock.
     pub(super) began: Duration,
+    /// The same by the wall clock of that client.
+    by_client: Duration,
     /// Whether the server's clock was set back to before its start: its uptime is too short then, also once it is none
     /// that is impossible.
     pub(super) set_back: bool,
@@ -46,13 +53,31 @@ pub(super) struct Note {
     pub(super) is_anew: bool,
 }
 
+/// What the wall clocks say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WallClocks {
+    /// The server's, a moment ago, if this user may read it.
+    pub(super) server: Option<Duration>,
+    pub(super) ours: Duration,
+}
+
+/// What is to be noted of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ToNote {
+    /// How old its history is.
+    pub(super) age: Duration,
+    pub(super) set_back: bool,
+    pub(super) is_anew: bool,
+}
+
 /// Returns what a client has noted of this process. A note of another process is ignored.
 pub(super) fn noted(note: Option<Value>, run_id: &str) -> Option<Note> {
     let note = text(note?)?;
     let mut words = note.split(' ');
-    let (process, millis) = (words.next()?, words.next()?);
-    let began = millis.parse().ok().filter(|_| process == run_id).map(Duration::from_millis)?;
-    let mut note = Note { began, set_back: false, is_anew: false };
+    words.next().filter(|process| *process == run_id)?;
+    let mut time = || words.next()?.parse().ok().map(Duration::from_millis);
+    let (began, by_client) = (time()?, time()?);
+    let mut note = Note { began, by_client, set_back: false, is_anew: false };
     for word in words {
         match word {
             SET_BACK => note.set_back = true,
@@ -63,65 +88,132 @@ pub(super) fn noted(note: Option<Value>, run_id: &str) -> Option<Note> {
     Some(note)
 }
 
-/// Returns how long that is ago at `wall`, our time. A note from the future is ignored, as one of the two clocks is wrong,
-/// unless they may just differ a little.
-pub(super) fn known(began: Duration, wall: Duration) -> Option<Duration> {
-    (began <= wall.saturating_add(APART)).then(|| wall.saturating_sub(began))
+impl Note {
+    /// Returns how old the history is, by the clock that says less. The other client's and ours do not count where the
+    /// note is from the future, as one of the two is wrong then, unless they may just differ a little; nor does the
+    /// server's.
+    pub(super) fn age(&self, WallClocks { server, ours }: WallClocks) -> Option<Duration> {
+        let is_past = self.by_client <= ours.saturating_add(APART);
+        let by_ours = is_past.then(|| ours.saturating_sub(self.by_client));
+        match server.filter(|server| *server >= self.began) {
+            Some(server) => Some(server.saturating_sub(self.began).min(by_ours.unwrap_or(Duration::MAX))),
+            // Nothing else limits this one.
+            None if self.is_anew => Some(Duration::ZERO),
+            None => by_ours,
+        }
+    }
+
+    /// Whether the history stays new until the note is replaced, as the server's clock was set back since.
+    pub(super) fn stays_new(&self, WallClocks { server, .. }: WallClocks) -> bool {
+        self.is_anew && server.is_some_and(|server| server < self.began)
+    }
 }
 
 /// Records of what age the history of a process is, if that is young. Nothing depends on whether that works: a full server
-/// or a user without permission leaves no note. Returns when it began, if it was recorded.
+/// or a user without permission leaves no note. Returns what is noted then, which may be by another client.
 pub(super) async fn leave_note(
     connection: &mut Connection,
     gate: &str,
     run_id: &str,
-    note: Note,
-    wall: Duration,
-) -> Result<Option<Duration>, ConnectionError> {
-    if wall.saturating_sub(note.began) >= NOTABLE {
+    note: ToNote,
+    ours: Duration,
+) -> Result<Option<Note>, ConnectionError> {
+    if note.age >= NOTABLE {
         return Ok(None);
     }
-    let millis = note.began.as_millis();
-    let mut text = format!("{run_id} {millis}");
-    for (holds, word) in [(note.set_back, SET_BACK), (note.is_anew, ANEW)] {
-        if holds {
-            text.extend([" ", word]);
-        }
-    }
     let mut command = Pipeline::with_capacity(1);
-    command.cmd("SET").arg(key(gate)).arg(text);
-    connection.exchange(&command).await?;
-    Ok(u64::try_from(millis).ok().map(Duration::from_millis))
+    command.cmd("EVAL");
+    for word in note.words(gate, run_id, ours) {
+        command.arg(word);
+    }
+    let left = connection.exchange(&command).await?.into_iter().next();
+    Ok(noted(left, run_id))
+}
+
+impl ToNote {
+    /// Returns the script that leaves the note at `ours`, our time, and its arguments.
+    pub(super) fn words(&self, gate: &str, run_id: &str, ours: Duration) -> [String; 7] {
+        let mut words = String::new();
+        for (holds, word) in [(self.set_back, SET_BACK), (self.is_anew, ANEW)] {
+            if holds {
+                words.extend([" ", word]);
+            }
+        }
+        let script = scripts::START.text().to_owned();
+        let times = [self.age, ours.saturating_sub(self.age)].map(|time| time.as_millis().to_string());
+        let [age, began] = times;
+        [script, "1".into(), key(gate), run_id.into(), age, began, words]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn age_of(note: &str) -> Option<Duration> {
-        known(noted(Some(Value::BulkString(note.into())), "abc")?.began, Duration::from_secs(1000))
+    fn note(note: &str) -> Option<Note> {
+        noted(Some(Value::BulkString(note.into())), "abc")
+    }
+
+    /// The age of a note at 1000 s by our clock, and at `server` seconds by the server's.
+    fn age_of(text: &str, server: Option<u64>) -> Option<Duration> {
+        note(text)?
+            .age(WallClocks { server: server.map(Duration::from_secs), ours: Duration::from_secs(1000) })
     }
 
     #[test]
     fn i24_a_note_counts_for_its_process_and_from_the_past() {
-        assert_eq!(age_of("abc 990000"), Some(Duration::from_secs(10)));
-        assert_eq!(age_of("abc 1000000"), Some(Duration::ZERO));
-        assert_eq!(age_of("abc 1005000"), Some(Duration::ZERO), "a clock that is a little behind");
-        for other in ["abd 990000", "abc 1005001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
-            assert_eq!(age_of(other), None, "{other}");
+        assert_eq!(age_of("abc 7 990000", None), Some(Duration::from_secs(10)));
+        assert_eq!(age_of("abc 7 1000000", None), Some(Duration::ZERO));
+        assert_eq!(age_of("abc 7 1005000", None), Some(Duration::ZERO), "a clock that is a little behind");
+        for other in [
+            "abd 7 990000",
+            "abc 7 1005001",
+            "abc 990000",
+            "abc",
+            "abc 7 -5",
+            "abc 7 99999999999999999999999",
+            " ",
+            "",
+        ] {
+            assert_eq!(age_of(other, None), None, "{other}");
         }
         assert_eq!(noted(Some(Value::Nil), "abc"), None);
         assert_eq!(noted(None, "abc"), None);
-        let marks = |note: &str| {
-            let noted = noted(Some(Value::BulkString(note.into())), "abc");
-            noted.map(|note| (note.set_back, note.is_anew))
-        };
-        assert_eq!((marks("abc 7"), marks("abc 7 set-back")), (Some((false, false)), Some((true, false))));
+        let marks = |text: &str| note(text).map(|note| (note.set_back, note.is_anew));
         assert_eq!(
-            (marks("abc 7 anew"), marks("abc 7 set-back anew")),
+            (marks("abc 7 7"), marks("abc 7 7 set-back")),
+            (Some((false, false)), Some((true, false)))
+        );
+        assert_eq!(
+            (marks("abc 7 7 anew"), marks("abc 7 7 set-back anew")),
             (Some((false, true)), Some((true, true)))
         );
-        assert_eq!((marks("abc 7 else"), marks("abc 7 set-back x")), (None, None));
+        assert_eq!((marks("abc 7 7 else"), marks("abc 7 7 set-back x")), (None, None));
+    }
+
+    #[test]
+    fn i51_a_note_ages_by_the_clock_that_says_less() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (text, server, age) in [
+            ("abc 500000 970000 anew", 520, 20),
+            // The client that has left it is ahead of us, or we are ahead of it.
+            ("abc 500000 1012000 anew", 520, 20),
+            ("abc 500000 900000 anew", 520, 20),
+            // The server's clock was set forward since, or back.
+            ("abc 500000 970000 anew", 5000, 30),
+            ("abc 500000 970000 anew", 400, 0),
+            ("abc 500000 970000", 520, 20),
+            ("abc 500000 970000", 400, 30),
+        ] {
+            assert_eq!(age_of(text, Some(server)), seconds(age), "{text} at {server}");
+        }
+        assert_eq!(age_of("abc 500000 900000 anew", None), seconds(0), "only the server's clock would count");
+        let stays_new = |text: &str, server: Option<u64>| {
+            let server = server.map(Duration::from_secs);
+            note(text).unwrap().stays_new(WallClocks { server, ours: Duration::ZERO })
+        };
+        assert!(stays_new("abc 500000 970000 anew", Some(499)) && !stays_new("abc 500000 970000", Some(499)));
+        assert!([Some(500), None].iter().all(|server| !stays_new("abc 500000 970000 anew", *server)));
     }
 
     #[test]

@@ -142,3 +142,86 @@ async fn i5_a_repeated_release_also_stops_late_requests() {
     bench.pass(late).await;
     assert_eq!(bench.keys(), 0, "a renewal arrived {late:?} late");
 }
+
+/// How the connection of a renewal ends, behind which its lease ends, too.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    /// The node keeps no order of its own, and 50 ms later nothing is known of the renewal.
+    Unordered,
+    /// The node does, and the request that replaces the token is not sent yet: it goes over the next connection (rule
+    /// I-30).
+    BeforeTransfer,
+}
+
+/// A node on which the first renewal arrives `late`, over a connection that has ended.
+fn loses_renewal(bench: &Bench, node: &MemoryNode, late: Duration, ends: Ends) -> WrappedNode {
+    let (clock, memory, ended) = (bench.clock.clone(), node.clone(), AtomicBool::new(false));
+    let order = match ends {
+        Ends::Unordered => Order::Unordered,
+        Ends::BeforeTransfer => Order::PerKey,
+    };
+    let able = node.capabilities().in_order(order);
+    WrappedNode::new(node.clone()).capabilities(able).on_request(move |request, responder, inner| {
+        let ends_here = match (ends, &*request) {
+            (Ends::Unordered, Request::Renew { .. }) | (Ends::BeforeTransfer, Request::Transfer { .. }) => {
+                !ended.swap(true, Ordering::SeqCst)
+            }
+            _ => false,
+        };
+        if ends_here && matches!(ends, Ends::BeforeTransfer) {
+            memory.disconnect();
+            memory.delay(Duration::ZERO, Duration::ZERO);
+            memory.connect();
+        } else if ends_here {
+            let (clock, inner) = (clock.clone(), inner.clone());
+            tokio::spawn(async move {
+                clock.sleep_until(clock.now() + 50 * MS).await;
+                responder.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
+                clock.sleep_until(clock.now() + late).await;
+                ask(&inner, request).await
+            });
+            return;
+        }
+        inner.ask(request, responder);
+    })
+}
+
+/// Retains the lock for a second behind a renewal in flight, or passes it on, and expects no key when all have gone.
+async fn ends_behind_a_renewal_in_flight(retains: bool) {
+    for (late, ends) in
+        DELAYS.into_iter().flat_map(|late| [(late, Ends::Unordered), (late, Ends::BeforeTransfer)])
+    {
+        let bench = bench(3);
+        let nodes: Vec<_> = bench.nodes.iter().map(|node| loses_renewal(&bench, node, late, ends)).collect();
+        let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone());
+        let coordinator = builder.ttl(TTL).build().unwrap();
+        let lease = forever(&coordinator).acquire().await.unwrap();
+        if matches!(ends, Ends::BeforeTransfer) {
+            bench.delay(late, Duration::ZERO);
+        }
+        bench.pass(TTL / 3 + MS).await;
+        if retains {
+            lease.retain(Duration::from_secs(1), "").await.unwrap();
+            bench.pass(Duration::from_secs(1) + MS).await;
+        } else {
+            let waiting = bench.waiting(forever(&coordinator)).await;
+            lease.release().await.unwrap();
+            waiting.await.unwrap().unwrap().release().await.unwrap();
+            bench.settle().await;
+        }
+        assert_eq!(bench.nodes[0].requests().transfer, 1, "the token was replaced: {ends:?}");
+        assert_eq!(bench.keys(), 0, "all have gone: {ends:?}");
+        bench.pass(late + MS * 100).await;
+        assert_eq!(bench.keys(), 0, "a renewal arrived {late:?} late: {ends:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i40_a_lease_that_is_passed_on_stops_a_renewal_in_flight_whose_outcome_is_unknown_later() {
+    ends_behind_a_renewal_in_flight(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r13_a_lock_that_is_retained_stops_a_renewal_in_flight_whose_outcome_is_unknown_later() {
+    ends_behind_a_renewal_in_flight(true).await;
+}

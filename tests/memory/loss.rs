@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, another, bench};
+use crate::common::{MS, TTL, VALIDITY, another, bench};
 use anyhow::Context as _;
 use futures::poll;
 use quorlock::protocol::Moment;
@@ -340,4 +340,31 @@ async fn a_release_that_arrives_when_the_key_has_expired_says_nothing_of_a_loss(
     bench.pass(second * 98 / 100).await;
     bench.delay(second * 3 / 100, Duration::ZERO);
     assert_eq!(lease.release().await, Ok(()), "it was valid until then");
+}
+
+/// The renewal stores the keys again, so what ends the lease finds them.
+#[tokio::test(start_paused = true)]
+async fn i11_a_loss_that_a_renewal_in_flight_has_found_is_reported_by_what_ends_the_lease() {
+    for how in ["release", "retain", "pass on"] {
+        for lost in [0, 2, 3, 5] {
+            let bench = bench(5);
+            let lease = bench.lock().acquire().await.unwrap();
+            let next = bench.lock().wait(Wait::Forever);
+            let next = if how == "pass on" { Some(bench.waiting(next).await) } else { None };
+            bench.nodes[5 - lost..].iter().for_each(|node| node.remove("r"));
+            bench.delay(MS * 20, MS * 20);
+            bench.pass(TTL / 3 + MS * 5).await;
+            assert_eq!(bench.nodes[0].requests().renew, 1, "it is in flight");
+            let ended = match how {
+                "retain" => {
+                    lease.retain(Duration::from_secs(60), "").await.map_err(|error| error.to_string())
+                }
+                _ => lease.release().await.map_err(|error| error.to_string()),
+            };
+            assert_eq!(ended.is_err(), lost >= 3, "{how}, {lost} of 5 nodes: {ended:?}");
+            if let Some(next) = next {
+                assert!(next.await.unwrap().is_ok(), "{lost} of 5 nodes: the next holder");
+            }
+        }
+    }
 }

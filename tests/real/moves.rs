@@ -1,10 +1,15 @@
 //! Operators move the data of servers that keep running: clients that were connected notice (rule I-51).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join_all, select};
-use quorlock::{AcquireError, Coordinator, Lease, Renewal, RestartGuard, Wait, votes::VoteOutcome};
-use quorlock_testkit::{Kind, Server, Servers, patience, until};
+use quorlock::{
+    AcquireError, Builder, Coordinator, Lease, Renewal, RestartGuard, Wait,
+    runtime::{Clock as _, SystemClock},
+    votes::VoteOutcome,
+};
+use quorlock_testkit::{Kind, Server, Servers, SkewedClock, patience, until};
 
 use crate::world::client;
 
@@ -70,8 +75,12 @@ impl Move {
 }
 
 fn guarded(servers: &[Server]) -> Coordinator {
+    with(servers, |builder| builder)
+}
+
+fn with(servers: &[Server], set: impl FnOnce(Builder) -> Builder) -> Coordinator {
     let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    client(&urls, |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(RestartGuard::On))
+    client(&urls, |builder| set(builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(RestartGuard::On)))
 }
 
 /// Holds the lock, once the servers are old enough to vote.
@@ -142,6 +151,28 @@ async fn i51_a_client_that_comes_after_a_loss_is_told_by_those_that_have_noticed
     until("it notices", async || too_young(&connected, "r").await == 1).await;
     assert_eq!(too_young(&guarded(&servers), "r").await, 1);
     assert!(hold(&guarded(&servers), "r").await.check().is_ok(), "a while later it votes again");
+}
+
+/// Clients whose calendars differ by more than a lock lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn i51_a_loss_is_as_old_for_a_client_with_another_calendar() {
+    for (noticing, coming) in [(4, 0), (0, 4)] {
+        let Some(servers) = Move::Flush.servers(1).await else { return };
+        let dated = |times| {
+            let clock = SkewedClock::new(Arc::new(SystemClock::default()), 1.0);
+            clock.calendar_forward(MAX_TTL * times);
+            with(&servers, |builder| builder.clock(clock))
+        };
+        let connected = dated(noticing);
+        drop(hold(&connected, "r").await.release().await);
+        // By its uptime alone it votes for long.
+        let clock = SystemClock::default();
+        clock.sleep_until(clock.now() + MAX_TTL).await;
+        Move::Flush.make(&servers[0], &servers[0]).await;
+        until("it notices", async || too_young(&connected, "r").await == 1).await;
+        assert_eq!(too_young(&dated(coming), "r").await, 1, "calendars ahead by {noticing} and {coming}");
+        assert_eq!(too_young(&guarded(&servers), "r").await, 1, "and the note has remained");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

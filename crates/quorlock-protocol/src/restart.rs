@@ -95,7 +95,7 @@ pub enum Past {
 /// `uptime` is reported by the server from its wall clock, and is too large if that was set forward
 /// after the start. It is `None` if that was set back to before the start: then only clients know. `turns` is the number of its event loop iterations: ten per second by default
 /// and at least one, so a process with fewer than half a turn per second has not been running for
-/// that long. `known` is for how long clients have known it, by their own clocks. A process that is
+/// that long. `known` is for how long clients have known it. A process that is
 /// not credible and that no client has recorded has age zero.
 #[must_use]
 pub fn believed(uptime: Option<Duration>, turns: Option<u64>, known: Option<Duration>) -> Duration {

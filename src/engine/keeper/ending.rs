@@ -1,6 +1,7 @@
 //! Ends a lease: releases its keys, or cleans up after a loss.
 
 use std::mem;
+use std::sync::Arc;
 
 use tracing::{debug, warn};
 
@@ -13,7 +14,7 @@ use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
 use crate::quorum::round::Followed;
 use crate::telemetry::{LockMeter, Loss};
-use quorlock_protocol::machine::KeyStates;
+use quorlock_protocol::machine::{KeyStates, NodeSet};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{COOLDOWN, HoldEnd, Mode, Moment, Verdict};
 
@@ -27,7 +28,7 @@ impl Keeper {
         self.clear_held();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is released");
         let (left, of) = (self.settle(), CleanupOf::Release(self.state.fence));
-        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), left, of);
+        let cleanup = Cleanup::start(&self.engine, &self.claim, self.ttl(), left.states(), of);
         self.notify_other_queues();
         async move {
             let Some(cleanup) = cleanup else {
@@ -39,7 +40,7 @@ impl Keeper {
             if verdict != Verdict::Won {
                 self.not_confirmed(cleanup.report());
             }
-            let is_lost = cleanup.came_too_late(valid_until).await;
+            let is_lost = cleanup.came_too_late(valid_until, || left.lost()).await;
             if cleanup.is_wanted() {
                 let now = self.engine.now();
                 self.engine.queues.set_cooldown(&self.queue_key, (now, now + COOLDOWN));
@@ -95,7 +96,7 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is cleaned up");
-        let left = self.settle();
+        let left = self.settle().states();
         clean_up(&self.engine, &self.runtime, &self.claim, self.ttl(), left, CleanupOf::Lease);
         self.notify_other_queues();
         self.log(hold, end_of(reason));
@@ -110,26 +111,63 @@ impl Keeper {
     }
 
     /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
-    /// behind one in flight. Returns what all rounds have left.
-    pub(super) fn settle(&mut self) -> KeyStates {
-        let latest = self.leave_rounds();
-        self.keep.left(latest)
+    /// behind one in flight. Returns what all rounds leave.
+    pub(super) fn settle(&mut self) -> Left {
+        let (over, latest) = self.abandon_rounds();
+        Left { before: self.keep.left(over), latest }
     }
 
     /// Gives up the latest rounds, and returns what they have left; nothing if there are none.
     pub(super) fn leave_rounds(&mut self) -> Option<KeyStates> {
-        let abandoned = |round: &dyn Followed| {
-            round.abandon();
-            round.key_states()
-        };
-        let latest = match mem::replace(&mut self.last_round, LastRound::None) {
-            LastRound::None => None,
-            LastRound::InFlight(round) => Some(abandoned(&*round)),
-            LastRound::Settled(key_states) => Some(key_states),
-        };
-        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&*renewing.round));
+        let (over, latest) = self.abandon_rounds();
+        let latest = latest.map(|round| round.key_states());
         // A node that was not asked keeps its state: a request in flight is still in flight.
-        latest.into_iter().chain(renewed).reduce(KeyStates::then)
+        over.into_iter().chain(latest).reduce(KeyStates::then)
+    }
+
+    /// Gives up the latest rounds. Returns what those have left that are over, and the last one otherwise.
+    fn abandon_rounds(&mut self) -> (Option<KeyStates>, Option<Arc<dyn Followed>>) {
+        let (mut over, mut latest) = match mem::replace(&mut self.last_round, LastRound::None) {
+            LastRound::None => (None, None),
+            LastRound::InFlight(round) => (None, Some(round)),
+            LastRound::Settled(key_states) => (Some(key_states), None),
+        };
+        if let Some(renewing) = &self.renewing {
+            let before: Option<Arc<dyn Followed>> = latest.replace(renewing.round.clone());
+            over = over.or(before.map(|round| {
+                round.abandon();
+                round.key_states()
+            }));
+        }
+        if let Some(round) = &latest {
+            round.abandon();
+        }
+        (over, latest)
+    }
+}
+
+/// What the rounds of a lease leave that has ended. The last of them may be in flight: it is abandoned, but still
+/// carried out where it was sent, before what is sent next. Its answers are counted.
+#[derive(Clone)]
+pub(super) struct Left {
+    before: KeyStates,
+    latest: Option<Arc<dyn Followed>>,
+}
+
+impl Left {
+    /// Returns the state of the key on each node, as far as known by now.
+    pub(super) fn states(&self) -> KeyStates {
+        self.latest.as_ref().map_or(self.before, |round| self.before.then(round.key_states()))
+    }
+
+    /// Returns the nodes that have answered the last round by now that they had lost the key, if it was not confirmed
+    /// (rule I-11). It has stored the key again there, so what is sent next finds it.
+    pub(super) fn lost(&self) -> NodeSet {
+        match &self.latest {
+            // An acquisition has nothing to lose.
+            Some(round) if !self.before.all_without() => round.had_lost(self.before),
+            Some(_) | None => NodeSet::default(),
+        }
     }
 }
 

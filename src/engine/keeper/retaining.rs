@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::Keeper;
-use super::ending::lost_before;
+use super::ending::{Left, lost_before};
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::Retention;
@@ -33,15 +33,16 @@ impl Keeper {
         let hold = self.hold();
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
-        let replaced = Replaced::new(self.settle());
+        let left = self.settle();
+        let replaced = Replaced::new(left.states());
         let to = self.retained(&wanted.note);
         let (retained, replaced, round) = self.leave_token(&to, retention, replaced).await;
-        let is_lost = self.was_lost(replaced, &round, end).await;
+        let is_lost = self.was_lost((replaced, &left), &round, end).await;
         if is_lost {
             // As after any loss, the lock is not kept.
             clean_up(&self.engine, &self.runtime, &to, self.ttl(), round.key_states(), CleanupOf::Lease);
         }
-        self.stop_renewals(replaced, round);
+        self.stop_renewals(replaced, left, round);
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         self.notify_other_queues();
@@ -55,25 +56,31 @@ impl Keeper {
     }
 
     /// Whether enough nodes had lost the key before the lock was retained for another client to have held it (rule I-11).
-    async fn was_lost(&self, replaced: Replaced, round: &Round, valid_until: Moment) -> bool {
-        if !round.with(|round, _| replaced.has_lost(round)) {
+    async fn was_lost(
+        &self,
+        (replaced, left): (Replaced, &Left),
+        round: &Round,
+        valid_until: Moment,
+    ) -> bool {
+        let known = replaced.also_lost(left.lost());
+        if !round.with(|round, _| known.has_lost(round)) {
             return false;
         }
         // Nearly never.
         round.settled().await;
-        let now = self.engine.now();
+        let (replaced, now) = (replaced.also_lost(left.lost()), self.engine.now());
         round.with(|round, nodes| replaced.was_lost(nodes, round, valid_until, now))
     }
 
     /// Leaves a tombstone under the new token on nodes where a renewal may still [arrive](Replaced::may_come_back).
-    fn stop_renewals(&self, replaced: Replaced, round: Arc<Round>) {
+    fn stop_renewals(&self, replaced: Replaced, left: Left, round: Arc<Round>) {
         let (engine, runtime, claim, ttl) =
             (self.engine.clone(), self.runtime.clone(), self.claim.clone(), self.ttl());
         // `Coordinator::close` waits for the slower nodes: each that stores the new token is one
         // that need not survive.
         let rest = async move {
             round.settled().await;
-            let unknown = replaced.may_come_back(round.key_states());
+            let unknown = replaced.settled(left.states()).may_come_back(round.key_states());
             clean_up(&engine, &runtime, &claim, ttl, unknown, CleanupOf::Lease);
         };
         self.engine.tasks.spawn(rest, &self.runtime);

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use tokio::runtime::Handle;
 use tracing::debug;
 
-use super::ending::lost_before;
+use super::ending::{Left, lost_before};
 use super::{Keeper, LastRound, lease_env};
 use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
@@ -213,7 +213,8 @@ impl Keeper {
         let next = &waiter.acquisition;
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
         let (from, to) = (self.claim.clone(), new_claim(&self.engine, next, fence_hint));
-        let replaced = Replaced::new(self.settle());
+        let left = self.settle();
+        let replaced = Replaced::new(left.states());
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is passed on");
         let ttl = next.ttl;
         let (nodes, wanted) = (&self.engine.nodes, Wanted { claim: to.clone(), ttl, fence_hint });
@@ -227,7 +228,7 @@ impl Keeper {
             if verdict != Verdict::Won {
                 self.not_confirmed(round.report());
             }
-            self.report_release(reply, replaced, &round, valid_until);
+            self.report_release(reply, (replaced, left.clone()), &round, valid_until);
             let is_passed_on = verdict == Verdict::Won && is_in_time(&self.engine, &round, now);
             self.log(hold, if is_passed_on { HoldEnd::PassedOn } else { HoldEnd::Released });
             // A node without the new token may still have the old one.
@@ -236,14 +237,8 @@ impl Keeper {
                 let (ttl, round) = (self.ttl(), round.clone());
                 async move {
                     round.settled().await;
-                    clean_up(
-                        &engine,
-                        &runtime,
-                        &from,
-                        ttl,
-                        replaced.left_behind(round.key_states()),
-                        CleanupOf::Lease,
-                    );
+                    let behind = replaced.settled(left.states()).left_behind(round.key_states());
+                    clean_up(&engine, &runtime, &from, ttl, behind, CleanupOf::Lease);
                 }
             };
             self.engine.tasks.spawn(rest, &self.runtime);
@@ -271,7 +266,7 @@ impl Keeper {
     fn report_release(
         &self,
         reply: Option<ReleaseReply>,
-        replaced: Replaced,
+        (replaced, left): (Replaced, Left),
         round: &Arc<Driven<Attempt>>,
         valid_until: Moment,
     ) {
@@ -280,7 +275,8 @@ impl Keeper {
                 drop(reply.send(outcome));
             }
         };
-        if !round.with(|round, _| replaced.has_lost(round.round())) {
+        let known = replaced.also_lost(left.lost());
+        if !round.with(|round, _| known.has_lost(round.round())) {
             return answer(Ok(()));
         }
         // Nearly never. A single node without the key is no loss: the others decide, and the next holder does not wait.
@@ -288,7 +284,7 @@ impl Keeper {
             (self.engine.clone(), round.clone(), self.state.clone(), self.meter.clone());
         let judge = async move {
             round.settled().await;
-            let now = engine.now();
+            let (replaced, now) = (replaced.also_lost(left.lost()), engine.now());
             let lost = round.with(|round, nodes| replaced.was_lost(nodes, round.round(), valid_until, now));
             answer(if lost { Err(lost_before(&state, &meter)) } else { Ok(()) });
         };

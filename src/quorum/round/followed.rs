@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock_protocol::Verdict;
+use quorlock_protocol::{Verdict, machine::NodeSet};
 
 use super::{Driven, KeyStates, Listener, Machine, Moment, Round};
 
@@ -16,6 +16,10 @@ pub(crate) trait Followed: Send + Sync {
 
     /// Whether no response is outstanding.
     fn all_responded(&self) -> bool;
+
+    /// Returns the nodes that had lost the key, which they had `before`, unless a quorum had it: see
+    /// [`had_lost`](quorlock_protocol::machine::Round::had_lost).
+    fn had_lost(&self, before: KeyStates) -> NodeSet;
 
     /// See [`Driven::abandon`].
     fn abandon(&self);
@@ -37,6 +41,15 @@ impl<M: Machine> Followed for Driven<M> {
 
     fn all_responded(&self) -> bool {
         self.inner.lock().machine.round().all_responded()
+    }
+
+    fn had_lost(&self, before: KeyStates) -> NodeSet {
+        let inner = self.inner.lock();
+        let round = inner.machine.round();
+        let lost = round.had_lost(before);
+        let is_lost =
+            || round.tally(&*self.nodes, self.nodes.clock.now()).granted() < self.nodes.quorum.needed();
+        if !lost.is_empty() && is_lost() { lost } else { NodeSet::default() }
     }
 
     fn abandon(&self) {

@@ -10,7 +10,6 @@ use crate::node::facts::Software;
 use crate::node::{NodeError, Vote};
 use crate::redis::connection::server_error;
 use crate::redis::error::{Peer, SentCommand, explain};
-use crate::redis::info::time_in;
 use crate::redis::introduction::{Introduction, Replies, ReplyTo};
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::resp::encode::CommandWriter;
@@ -52,7 +51,8 @@ const NO_KEY: &str = ":quorlock:tomb:";
 pub(in crate::redis) struct Asked {
     id: ReplyTo,
     kill: ReplyTo,
-    time: ReplyTo,
+    /// The request for the server's wall clock.
+    pub(in crate::redis) time: ReplyTo,
     script: ReplyTo,
     deleting: [ReplyTo; Deleting::ALL.len()],
 }
@@ -85,18 +85,18 @@ impl SupportedCommands {
         }
     }
 
-    /// Reads the replies, which were received at `now` over connection `client`. Returns an error as text if
-    /// they came over several connections.
+    /// Reads the replies, which were received at `now` over connection `client`; `wall` is the server's clock. Returns
+    /// an error as text if they came over several connections.
     pub(in crate::redis) fn read(
         replies: &mut Replies,
         asked: &Asked,
+        wall: Option<Duration>,
         client: Option<i64>,
         software: Option<&Software>,
         now: Moment,
     ) -> Result<SupportedCommands, String> {
         let deleting = how_it_deletes(replies, asked);
-        let [id, kill, time, script] =
-            [asked.id, asked.kill, asked.time, asked.script].map(|reply| replies.take(reply));
+        let [id, kill, script] = [asked.id, asked.kill, asked.script].map(|reply| replies.take(reply));
         if let (Some(client), Some(Value::Int(id))) = (client, id)
             && client != id
         {
@@ -114,7 +114,7 @@ impl SupportedCommands {
                 .is_some_and(|error| ServerError::read(&error).kind().is_forbidden())
         };
         let may = can(script) && software.is_none_or(raises_scores);
-        let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
+        let clock = wall.filter(|_| may).map(|wall| WallClock { wall, read: now });
         Ok(SupportedCommands { client: Some(client), storing: true, clock, deleting })
     }
 }

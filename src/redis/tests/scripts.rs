@@ -14,6 +14,7 @@ use super::{
 use crate::address::Address;
 use crate::node::{HintListener, Node, Request, Vote, ask};
 use crate::redis::error::RIGHTS;
+use crate::redis::start::ToNote;
 use crate::redis::{RedisNode, promotion, scripts};
 use crate::runtime::clock::{Clock, SystemClock};
 use quorlock_protocol::{
@@ -37,6 +38,34 @@ async fn i17_a_note_from_the_future_is_ignored() {
     assert!(master_since() >= 3_600_000, "one from the past counts");
     server.cli(&["set", "the-gate", &format!("abc:f11 {}", now() - 3_600_000)]);
     assert_eq!(master_since(), 0, "of another promotion");
+}
+
+/// A client that has met the process, but not seen the loss, may be the last to leave a note.
+#[tokio::test]
+async fn i51_a_history_begins_no_earlier_than_noted_before() {
+    let Some(server) = Server::start(&[]) else { return };
+    let now = || u64::try_from(SystemClock.wall().as_millis()).unwrap();
+    let leave = |run_id: &str, age, is_anew: bool, ours| {
+        let note = ToNote { age: Duration::from_secs(age), set_back: !is_anew, is_anew };
+        let words = note.words("the-gate:reign", run_id, Duration::from_secs(ours));
+        let mut words: Vec<_> = words.iter().map(String::as_str).collect();
+        words.insert(0, "eval");
+        let left = server.cli(&words);
+        assert_eq!(server.cli(&["get", "the-gate:start"]), left);
+        let (began, rest) = left.strip_prefix(&format!("{run_id} ")).unwrap().split_once(' ').unwrap();
+        (now() - began.parse::<u64>().unwrap(), rest.to_owned())
+    };
+    let (age, rest) = leave("abc", 60, true, 1_000);
+    assert!((60_000..70_000).contains(&age) && rest == "940000 anew", "{age} {rest}");
+    let (age, rest) = leave("abc", 600, false, 5_000);
+    assert!((60_000..70_000).contains(&age) && rest == "940000 set-back anew", "{age} {rest}");
+    let (age, rest) = leave("abc", 10, true, 5_000);
+    assert!((10_000..20_000).contains(&age) && rest == "4990000 anew set-back", "a later loss: {age} {rest}");
+    let (age, rest) = leave("abd", 600, false, 5_000);
+    assert!((600_000..610_000).contains(&age) && rest == "4400000 set-back", "another process: {age} {rest}");
+    server.cli(&["set", "the-gate:start", &format!("abd {} 7 anew", now() + 3_600_000)]);
+    let (age, rest) = leave("abd", 0, true, 5_000);
+    assert!(age < 10_000 && rest == "5000000 anew", "the clock was set back: {age} {rest}");
 }
 
 /// Between the two steps of an acquisition, its key may have expired and be held by another client.

@@ -12,7 +12,8 @@
 //! | event | effect |
 //! |---|---|
 //! | all nodes have answered a request to replace a token | The [old one](Replaced) is taken back where it may still be, or may yet arrive (I-40), unless the lock was retained: it keeps others out there, too. |
-//! | a node says that it had lost the old token | Enough of them, and another client may have held the lock meanwhile (I-11). |
+//! | a node says that it had lost the old token, or said so to the renewal that was in flight | Enough of them, and another client may have held the lock meanwhile (I-11). |
+//! | that renewal is answered, or its outcome is unknown | Its own answer says whether it may still arrive ([`Replaced::settled`]). |
 //! | a round that retains is repeated | A renewal that was in flight is unknown from then on ([`Replaced::repeated`]): the answer to the next round says nothing about an earlier connection. |
 //! | a round that retains is not confirmed | Repeated after a pause, but not once the lease would have expired: others may have had the lock since. |
 //!
@@ -25,7 +26,6 @@
 use std::time::Duration;
 
 use super::{Deployment, Keep, KeyStates, NodeSet, Round, was_lost};
-use crate::node::Vote;
 use crate::renewal::RetryPauses;
 use crate::{KeyState, Moment, Verdict};
 
@@ -110,18 +110,31 @@ impl Replaced {
     /// Records which nodes say in this round that they had lost the old token: in the next one they have the new one.
     #[must_use]
     pub fn lost_in(self, round: &Round) -> Replaced {
-        let had_lost = |node: &usize| {
-            let says_so = |vote: &Vote| matches!(vote, Vote::Held(_) | Vote::Restored);
-            self.before.get(*node) == KeyState::Holds
-                && round.response_of(*node).is_some_and(|it| it.as_ref().is_ok_and(|it| says_so(&it.vote)))
-        };
-        let lost = self.lost.union((0..round.nodes()).filter(had_lost).collect());
-        Replaced { lost, ..self }
+        self.also_lost(round.had_lost(self.before))
+    }
+
+    /// Records which nodes say so in the renewal that was in flight: it has stored the old token again.
+    #[must_use]
+    pub fn also_lost(self, nodes: NodeSet) -> Replaced {
+        Replaced { lost: self.lost.union(nodes), ..self }
     }
 
     /// Whether the lock may have been [lost](was_lost) before, by a lease that was valid until then.
     pub fn was_lost(&self, nodes: &impl Deployment, round: &Round, valid_until: Moment, now: Moment) -> bool {
         was_lost(nodes.quorum(), self.before, self.lost_in(round).lost.len(), (valid_until, now))
+    }
+
+    /// Records what the rounds about the old token have `left` by the time at which all nodes have answered the request
+    /// to replace it: a renewal that was in flight has its answer then. Without one it may still arrive, as that the
+    /// node has the new token says nothing about another connection.
+    #[must_use]
+    pub fn settled(self, left: KeyStates) -> Replaced {
+        let before = self.before.with(left, |before, left| match (before, left) {
+            (KeyState::InFlight, KeyState::InFlight) => KeyState::Unknown,
+            (KeyState::InFlight, left) => left,
+            (before, _) => before,
+        });
+        Replaced { before, ..self }
     }
 
     /// Returns where the old token may still be stored, or may yet arrive, after the lock was passed on.
@@ -215,7 +228,7 @@ mod tests {
     use super::*;
     use crate::machine::tests::FIVE;
     use crate::machine::{Asked, Expect, Machine as _, Question};
-    use crate::node::{Expiry, Holding, Identity, Response};
+    use crate::node::{Expiry, Holding, Identity, Response, Vote};
     use crate::{RenewalSchedule, Token};
 
     const TTL: Duration = Duration::from_secs(30);
@@ -266,6 +279,17 @@ mod tests {
         assert_eq!(replaced.may_come_back(passed), come_back, "r13: elsewhere it keeps others out");
     }
 
+    /// The answer to the renewal itself says what became of it, not that the node has the new token.
+    #[test]
+    fn i40_r13_a_renewal_in_flight_is_what_it_has_answered_once_the_token_is_replaced() {
+        use KeyState::{Holds, InFlight, Unknown, Without};
+        let replaced = Replaced::new(states([InFlight, InFlight, InFlight, InFlight, Holds]))
+            .settled(states([Unknown, InFlight, Holds, Without, Holds]));
+        let passed = states([Holds; 5]);
+        let late = states([Unknown, Unknown, Without, Without, Without]);
+        assert_eq!((replaced.left_behind(passed), replaced.may_come_back(passed)), (late, late));
+    }
+
     /// It is the answer to the first request on a connection that says that what came before was carried out.
     #[test]
     fn r13_a_renewal_in_flight_is_unknown_once_a_lock_is_retained_by_another_request() {
@@ -298,6 +322,10 @@ mod tests {
         hear(&mut round, 1, Holding::new(Token::new(9, ""), Expiry::In(TTL)).into());
         assert!(lost(&round, at(2)), "three are a quorum for another client");
         assert!(!lost(&round, at(20)), "it may have expired");
+        let behind = |nodes: [usize; 2]| replaced.also_lost(nodes.into_iter().collect());
+        let quiet = Round::new(&FIVE, question, at(0), |_| Asked::Now);
+        assert!(behind([1, 4]).was_lost(&FIVE, &quiet, at(20), at(2)), "a renewal has stored it again");
+        assert!(!behind([1, 1]).was_lost(&FIVE, &quiet, at(20), at(2)));
     }
 
     #[test]

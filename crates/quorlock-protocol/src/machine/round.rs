@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Deployment, KeyStates, Machine};
+use super::{Deployment, KeyStates, Machine, NodeSet};
 use crate::node::{NodeError, Request, Response, SharedRequest, Vote};
 use crate::{KeyState, Moment, Tally, Verdict};
 
@@ -429,6 +429,17 @@ impl Round {
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => KeyState::Without,
         };
         KeyStates::of(self.slots.iter().map(key_state))
+    }
+
+    /// Returns the nodes that say that they had lost the key when this request about it arrived, of those that had it
+    /// `before`.
+    #[must_use]
+    pub fn had_lost(&self, before: KeyStates) -> NodeSet {
+        let says_so = |vote: &Vote| matches!(vote, Vote::Held(_) | Vote::Restored | Vote::Free);
+        let had_lost = |(node, response): &(usize, &Response)| {
+            before.get(*node) == KeyState::Holds && says_so(&response.vote)
+        };
+        self.responses().filter(had_lost).map(|(node, _)| node).collect()
     }
 
     fn responses(&self) -> impl Iterator<Item = (usize, &Response)> {

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Asked, Deployment, Expect, Heard, KeyStates, Machine, NodeSet, Question, Round};
-use crate::node::{NodeError, Request, Response, SharedRequest, Vote};
+use crate::node::{NodeError, Request, Response, SharedRequest};
 use crate::{Backoff, Claim, Drift, KeyState, Moment, Quorum};
 
 /// The longest pause before a node is asked again.
@@ -230,19 +230,25 @@ impl Undo {
         &self.claim
     }
 
-    /// Whether a node had lost the key before, as far as the nodes have answered.
+    /// Whether a node had lost the key before, as far as the nodes have answered. `renewal` are those that say so in
+    /// the renewal that was in flight when the lease ended: it stores the key again before the release arrives.
     #[must_use]
-    pub fn has_lost(&self) -> bool {
-        self.count_lost() > 0
+    pub fn has_lost(&self, renewal: NodeSet) -> bool {
+        !self.lost(renewal).is_empty()
     }
 
-    fn count_lost(&self) -> usize {
-        self.round.count_votes(|node, vote| self.before.get(node) == KeyState::Holds && *vote == Vote::Free)
+    fn lost(&self, renewal: NodeSet) -> NodeSet {
+        self.round.had_lost(self.before).union(renewal)
     }
 
     /// Whether the lock may have been [lost](was_lost) before its release.
-    pub fn came_too_late(&self, nodes: &impl Deployment, valid_until: Moment, now: Moment) -> bool {
-        was_lost(nodes.quorum(), self.before, self.count_lost(), (valid_until, now))
+    pub fn came_too_late(
+        &self,
+        nodes: &impl Deployment,
+        renewal: NodeSet,
+        (valid_until, now): (Moment, Moment),
+    ) -> bool {
+        was_lost(nodes.quorum(), self.before, self.lost(renewal).len(), (valid_until, now))
     }
 }
 

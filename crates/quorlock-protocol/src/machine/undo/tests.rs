@@ -1,6 +1,6 @@
 use super::*;
 use crate::machine::tests::FIVE;
-use crate::node::{Identity, NodeErrorKind};
+use crate::node::{Identity, NodeErrorKind, Vote};
 use crate::{Token, Verdict};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -160,18 +160,22 @@ fn nothing_is_sent_once_the_keys_have_expired() {
 fn a_release_finds_that_the_lock_was_lost_only_where_enough_nodes_had_it() {
     let mut states = ALL;
     states[4] = KeyState::Without;
-    let late = |frees: usize, now| {
+    let late_behind = |renewal: NodeSet, frees: usize, now| {
         let mut undo = undo(states, terms(Of::Lease));
         sent(&mut undo, at(0));
         for node in 0..4 {
             hear(&mut undo, node, Ok(if node < frees { Vote::Free } else { Vote::Granted }), at(1));
         }
-        (undo.has_lost(), undo.came_too_late(&FIVE, at(5_000), now))
+        (undo.has_lost(renewal), undo.came_too_late(&FIVE, renewal, (at(5_000), now)))
     };
+    let late = |frees, now| late_behind(NodeSet::default(), frees, now);
     assert_eq!(late(0, at(2)), (false, false));
     assert_eq!(late(1, at(2)), (true, false), "with the one that never had it, two of five");
     assert_eq!(late(2, at(2)), (true, true), "another client may have had three");
     assert_eq!(late(2, at(5_000)), (true, false), "they may have expired");
+    let restored = |nodes: [usize; 2]| nodes.into_iter().collect();
+    assert_eq!(late_behind(restored([0, 1]), 0, at(2)), (true, true), "a renewal has stored it again");
+    assert_eq!(late_behind(restored([0, 0]), 1, at(2)), (true, false), "the same node");
     // Of four nodes, another client needs three.
     let lost = |lost| was_lost(Quorum::majority(4), KeyStates::of(ALL), lost, (at(5_000), at(2)));
     assert_eq!((lost(2), lost(3)), (false, true));
