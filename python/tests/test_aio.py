@@ -134,6 +134,23 @@ def test_a_release_that_the_body_has_begun_is_no_loss(nodes: Servers, caplog: py
     assert "released by the body" not in caplog.text
 
 
+def test_work_that_ends_within_its_notice_has_not_run_without_the_lock(
+    nodes: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            with pytest.raises(KeyError):
+                async with q.lock("in time", ttl=6, max_hold=3, notice=2):
+                    try:
+                        await asyncio.sleep(SOON)
+                    except asyncio.CancelledError:
+                        raise KeyError from None
+
+    asyncio.run(main())
+    assert "`in time` was about to expire" in caplog.text
+    assert "; the work ended before" in caplog.text
+
+
 def test_a_notice_longer_than_the_ttl_does_not_cancel_a_lock_that_is_renewed(nodes: Servers) -> None:
     async def main() -> None:
         async with nodes.aio_connect() as q, q.lock("long notice", ttl=2, notice=30) as lease:
