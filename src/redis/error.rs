@@ -161,10 +161,8 @@ pub(crate) fn unexpected(what: &str) -> NodeError {
 
 /// Explains the error, with the fix.
 pub(super) fn explain(error: ServerError, asked: SentCommand<'_>) -> NodeError {
-    let kind = match error.kind() {
-        ServerErrorKind::UnknownCommand if asked.command == SENTINEL => NodeErrorKind::WrongServer,
-        kind => kind.of_any_store(),
-    };
+    let is_no_sentinel = *error.kind() == ServerErrorKind::UnknownCommand && asked.command == SENTINEL;
+    let kind = if is_no_sentinel { NodeErrorKind::WrongServer } else { error.kind().of_any_store() };
     failed(kind, Reason::new(sentence(error.kind(), asked)).quoting(error))
 }
 
