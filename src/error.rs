@@ -273,7 +273,10 @@ pub enum ConfigError {
         source: Reason,
     },
     /// A label that is too long.
-    #[error("a label of {length} bytes is longer than the {most} allowed; it is stored on every node")]
+    #[error(
+        "a label of {length} bytes is longer than the {most} allowed; it is stored on every node, and what a \
+         candidate announces is one"
+    )]
     LabelTooLong {
         /// Its length in bytes.
         length: usize,

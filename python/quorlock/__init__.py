@@ -13,8 +13,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
@@ -27,7 +26,7 @@ from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._decorated import NeedsAio
 from quorlock._lease import Lease, LostEvent
 from quorlock._quorlock import Owner
-from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
+from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds, unicode
 from quorlock.errors import (
     AcquireError,
     Closed,
@@ -96,6 +95,8 @@ __all__ = [
 __version__: str = _quorlock.__version__
 
 if TYPE_CHECKING:
+    from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
+
     from typing_extensions import Unpack
 
     from quorlock import aio as aio
@@ -165,11 +166,17 @@ class _Wanted(BaseLock, _quorlock.LockContext):
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self,
-        function: Callable[_P, Awaitable[Any]]
-        | Callable[_P, Iterator[Any]]
-        | Callable[_P, AsyncIterator[Any]]
-        | Callable[_P, AbstractContextManager[Any]]
-        | Callable[_P, AbstractAsyncContextManager[Any]],
+        function: Callable[
+            _P,
+            Awaitable[Any]
+            | Generator[Any, Any, Any]
+            | AsyncIterator[Any]
+            | map[Any]
+            | filter[Any]
+            | zip[Any]
+            | _GeneratorContextManager[Any]
+            | _AsyncGeneratorContextManager[Any],
+        ],
     ) -> NeedsAio: ...
 
     @overload
@@ -178,8 +185,9 @@ class _Wanted(BaseLock, _quorlock.LockContext):
     def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any] | NeedsAio:
         """As a decorator: each call of the function acquires it first.
 
-        It refuses `async def` and functions that return an iterator or a context manager, since what those do runs
-        after the call: `quorlock.aio` has a decorator for coroutines.
+        It refuses `async def` and functions that return a generator, `map` and the like, or what
+        `contextlib.contextmanager` makes, since what those do runs after the call: `quorlock.aio` has a decorator for
+        coroutines.
         """
         return _decorated.of_threads(self, function)
 
@@ -220,7 +228,7 @@ class Lock(_Wanted):
 
     def revoke(self, token: bytes) -> VoteReport:
         """Takes the lock away from the holder with this token, which `inspect().holder.token` has."""
-        return self._lock.revoke(token)
+        return self._lock.revoke(_settings.token(token))
 
 
 class Semaphore(_Wanted):
@@ -245,7 +253,7 @@ class Election(BaseElection):
 
     def campaign(self, value: str) -> Lease:
         """Waits until elected, and announces `value` to observers. The leadership is a lease: `release()` resigns."""
-        return Lease(self._election.campaign(value), value)
+        return Lease(self._election.campaign(unicode("the value", value)), value)
 
     def leader(self) -> Observed:
         """Asks all nodes who leads."""
@@ -304,12 +312,13 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
     def names(self, prefix: str = "") -> Names:
         """Lists the names of locks that begin with `prefix`, held or with waiters, without slowing others down: a Redis
         server takes 45 s for a million keys. `q.lock(name).inspect()` has the holder."""
-        return self._connection.names(prefix)
+        return self._connection.names(unicode("the prefix", prefix))
 
-    def close(self, timeout: Duration = 5.0) -> None:
+    def close(self, timeout: Duration | None = 5.0) -> None:
         """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most
-        `timeout`. At exit this happens by itself, for all coordinators together and within a second."""
-        self._connection.close(seconds(timeout, "timeout") or 0.0)
+        `timeout`, or with `None` until each has answered or was given up. At exit this happens by itself, for all
+        coordinators together and within a second."""
+        self._connection.close(seconds(timeout, "timeout"))
 
     def __enter__(self) -> Coordinator:
         return self

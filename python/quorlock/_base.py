@@ -45,6 +45,9 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
     _own_options: frozenset[str] = frozenset()
 
     def __init__(self, connection: _quorlock.Connection) -> None:
+        if not isinstance(connection, _quorlock.Connection):
+            module = type(self).__module__
+            raise TypeError(f'{module}.connect() makes coordinators: {module}.connect("redis://a,redis://b,redis://c")')
         self._connection = connection
         _events.register(connection)
 
@@ -57,7 +60,7 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token. `label` is what others
         see of this client, and `metrics_class` names a group of locks in the metrics. `on_lost` is for `with`: with
         "raise", the default, a loss while the body ran raises `Lost` at its end, and with "warn" it is only logged;
-        with either, a body that `quorlock.aio` has cancelled raises `Lost`.
+        with either, a body that `quorlock.aio` has cancelled raises `Lost`, unless it suppresses the cancellation.
 
         `on_wait` is called with a `Waiting` when this client, while it waits, learns which client of another
         coordinator holds the lock: on the thread of `lease.on_lost`, so it must be short. `owner` may acquire the lock
@@ -69,10 +72,11 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         default and at most a second, and never more than a third of it.
         """
         context = self._context("lock", options, OneLockOptions.__optional_keys__)
-        shared, group = options.get("shared", False), options.get("metrics_class")
+        shared = _settings.flag("shared", options.get("shared", False))
+        group = _settings.text("metrics_class", options.get("metrics_class"))
         raw = _settings.options(options)
         made = self._connection.lock(
-            [name],
+            [_settings.unicode("the name", name)],
             shared=shared,
             metrics_class=group,
             owner=options.get("owner"),
@@ -95,7 +99,9 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         context = self._context("semaphore", options, SemaphoreOptions.__optional_keys__)
         raw = _settings.options(options)
         handoff = _settings.handing_on(options)
-        made = self._connection.semaphore(name, _settings.permits(permits), **handoff, **raw)
+        made = self._connection.semaphore(
+            _settings.unicode("the name", name), _settings.permits(permits), **handoff, **raw
+        )
         return _follow(self._semaphore(made, *context), raw["on_wait"], options.get("on_wait"))
 
     def _once(self, name: str, every: Duration, options: OnceOptions) -> tuple[_L, float]:
@@ -115,7 +121,7 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         wait, ttl, longest = options.get("wait"), options.get("ttl"), options.get("max_hold")
         number = _settings.following(options.get("on_wait"))
         made = self._connection.election(
-            name,
+            _settings.unicode("the name", name),
             ttl=seconds(ttl, "ttl"),
             wait=_settings.waiting(wait),
             max_hold=seconds(longest, "max_hold"),

@@ -3,60 +3,30 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
+    _AsyncGeneratorContextManager,
+    _GeneratorContextManager,
     nullcontext,
 )
-from functools import partial, wraps
-from types import CodeType
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from quorlock import _quorlock
+from quorlock._functions import kind
+from quorlock._lease import report_unconfirmed
 from quorlock.errors import Lost, Unconfirmed
 
 if TYPE_CHECKING:
     from quorlock import Lock, aio
 
-_LOG = logging.getLogger("quorlock")
-
-
-def _by_contextlib(decorator: Callable[..., Any]) -> CodeType:
-    """What a decorator of contextlib makes of any function."""
-    made: CodeType = decorator(lambda: None).__code__
-    return made
-
-
-_CONTEXT, _ASYNC_CONTEXT = _by_contextlib(contextmanager), _by_contextlib(asynccontextmanager)
-
 
 class NeedsAio:
-    """What type checkers see in the decorator of a lock of threads of a function that returns a coroutine, an iterator
-    or a context manager. It cannot be called, and at run time there is a `TypeError`."""
-
-
-def _kind(function: Callable[..., Any]) -> str | None:
-    """What a call of the function makes, if its body runs only after the call."""
-    while isinstance(function, partial):
-        function = function.func
-    for called in [function, getattr(type(function), "__call__", None)]:  # noqa: B004
-        if inspect.iscoroutinefunction(called):
-            return "a coroutine"
-        if inspect.isasyncgenfunction(called):
-            return "an async generator"
-        if inspect.isgeneratorfunction(called):
-            return "a generator"
-        code = getattr(called, "__code__", None)
-        if code is _CONTEXT:
-            return "a context manager"
-        if code is _ASYNC_CONTEXT:
-            return "an async context manager"
-    return None
+    """What type checkers see in the decorator of a lock of threads of a function that returns a coroutine, a generator
+    or what `contextlib.contextmanager` makes of one. It cannot be called, and at run time there is a `TypeError`."""
 
 
 def _made(result: object) -> str | None:
@@ -67,18 +37,20 @@ def _made(result: object) -> str | None:
         return "an async generator"
     if inspect.isgenerator(result):
         return "a generator"
-    for kind, what in _LATER.items():
-        if isinstance(result, kind):
+    for later, what in _LATER.items():
+        if isinstance(result, later):
             return what
     return None
 
 
-#: What runs code, or is used, after the call that made it.
+#: What runs code of the function after the call that made it. All else is a value, as a `Path` or an open file, which
+#: are contexts as well.
 _LATER: dict[type, str] = {
-    Iterator: "an iterator",
-    AsyncIterator: "an async iterator",
-    AbstractContextManager: "a context manager",
-    AbstractAsyncContextManager: "an async context manager",
+    map: "an iterator",
+    filter: "an iterator",
+    zip: "an iterator",
+    _GeneratorContextManager: "a context manager",
+    _AsyncGeneratorContextManager: "an async context manager",
 }
 
 _CURES = {
@@ -117,18 +89,8 @@ def once_of_threads(lock: Lock, every: float, function: Callable[..., Any]) -> C
 
     @wraps(function)
     def once(*arguments: Any, **keywords: Any) -> Any:
-        # In one line, since the handler of a signal may raise after a call.
-        with lock.try_acquire() or nullcontext() as lease:
-            if lease is None:
-                return None
-            ends = time.monotonic() + every
-            try:
-                return call(*arguments, **keywords)
-            finally:
-                # The end of `with` raises the loss, or logs it.
-                with _retaining(lease.resource, ends) as left:
-                    if left > 0:
-                        lease.retain(left)
+        with _quorlock.OnceContext(lock._lock, every) as acquired:
+            return call(*arguments, **keywords) if acquired else None
 
     return once
 
@@ -158,29 +120,30 @@ def once_of_tasks(lock: aio.Lock, every: float, function: Callable[..., Any]) ->
             try:
                 return await call(*arguments, **keywords)
             finally:
-                with _retaining(lease.resource, ends) as left:
-                    # What a loss cancels may run elsewhere.
-                    if left > 0 and not lease._is_cancelling:
+                left = ends - time.monotonic()
+                # What a loss cancels may run elsewhere.
+                if left > 0 and not lease._is_cancelling:
+                    try:
                         await lease.retain(left)
+                    except Lost:
+                        # The end of `async with` raises it, or logs it.
+                        pass
+                    except Unconfirmed as error:
+                        report_unconfirmed(error)
 
     return once
 
 
-@contextmanager
-def _retaining(resource: str, ends: float) -> Iterator[float]:
-    """Gives how much longer a lock is to stay taken. That it may not is logged: the function has run."""
-    try:
-        yield ends - time.monotonic()
-    except Lost:
-        pass
-    except Unconfirmed as error:
-        _LOG.warning("`%s` may run again too soon: %s", _quorlock.printable(resource), error)
+def _refuse_uncallable(function: object) -> None:
+    if not callable(function):
+        raise TypeError(f"a lock decorates a function, and {function!r} cannot be called")
 
 
 def _call(function: Callable[..., Any]) -> Callable[..., Any]:
     """A call of the function, which refuses what runs only after it."""
     aio = "use quorlock.aio: `async with q.lock(...)`, or its decorator for a coroutine function"
-    if (what := _kind(function)) is not None:
+    _refuse_uncallable(function)
+    if (what := kind(function)) is not None:
         raise _refusal(function, what, _CURES.get(what, aio))
 
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -196,7 +159,8 @@ def _call(function: Callable[..., Any]) -> Callable[..., Any]:
 def _call_on_a_loop(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same of a coroutine function."""
     around = "use `async with` around the code that uses it, or within it"
-    what = _kind(function)
+    _refuse_uncallable(function)
+    what = kind(function)
     if what != "a coroutine":
         name = getattr(function, "__qualname__", repr(function))
         raise TypeError(

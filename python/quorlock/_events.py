@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import inspect
 import itertools
 import logging
 import os
@@ -255,7 +256,12 @@ def _call(state: _State, event: str, resource: str, callback: Callable[[Any], ob
         f"{callback!r}, called for {name}, still runs, and all other callbacks wait for it",
     )
     try:
-        callback(what)
+        if inspect.iscoroutine(made := callback(what)):
+            made.close()
+            say(
+                f"a callback for {name} returned a coroutine, which does not run: callbacks run on a thread, so use "
+                "loop.call_soon_threadsafe(), or await lease.lost.wait() in a task"
+            )
     except SystemExit as error:
         say(
             f"a callback for {name} raised SystemExit, which ends no process on this thread: "

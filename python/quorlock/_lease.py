@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable
 
 from quorlock import _events, _quorlock
+from quorlock._functions import refuse_uncallable
 from quorlock._habits import Habits
-from quorlock._settings import Duration, seconds
-from quorlock.errors import ConfigError, Lost
+from quorlock._settings import Duration, needed, seconds, unicode
+from quorlock.errors import ConfigError, Lost, Unconfirmed
 
 _LOG = logging.getLogger("quorlock")
 
@@ -101,6 +102,7 @@ class BaseLease(Habits):
     def on_lost(self, callback: Callable[[str], None]) -> None:
         """Calls `callback` with the reason when the lease is over, for any reason including its release. All callbacks
         run on one thread, so they must be short."""
+        refuse_uncallable("callback", callback, "the reason, which is a word")
         _events.on_lost(self._lease, callback)
 
     def exit_on_lost(self, code: int) -> None:
@@ -144,7 +146,7 @@ class Lease(BaseLease, _quorlock.LeaseContext):
 
         Raises `ConfigError` for more than `max_ttl`; the lease goes on then.
         """
-        self._lease.renew(seconds(ttl, "ttl") or 0.0)
+        self._lease.renew(needed(ttl, "ttl"))
 
     def release(self) -> None:
         """Gives the lock back, and waits until a quorum has confirmed. Raises `Lost` if the lease was over before."""
@@ -156,8 +158,8 @@ class Lease(BaseLease, _quorlock.LeaseContext):
 
     def retain(self, time: Duration, note: str = "") -> None:
         """Ends the lease, and keeps the lock taken for `time`, held by no process: for jobs that must not run again too
-        soon. `note` is what others see."""
-        self._lease.retain(seconds(time, "time") or 0.0, note)
+        soon: 0 releases it. `note` is what others see."""
+        self._lease.retain(needed(time, "time"), unicode("the note", note))
 
 
 def _exit(resource: str, code: int, reason: str) -> None:
@@ -169,6 +171,13 @@ def _exit(resource: str, code: int, reason: str) -> None:
             os._exit(code)
 
 
-def report(lost: Lost) -> None:
-    """Logs a loss that is not raised."""
-    _LOG.warning("%s; some of the work may have run without the lock", lost)
+def report_unconfirmed(error: Unconfirmed) -> None:
+    """Logs that a lock may not stay taken after a function of `once`."""
+    _LOG.warning("`%s` may run again too soon: %s", _quorlock.printable(error.resource), error)
+
+
+def report(lost: Lost, in_time: bool = False) -> None:
+    """Logs a loss that is not raised. `in_time` is whether the work ended before it."""
+    _LOG.warning(
+        "%s; %s", lost, "the work ended before" if in_time else "some of the work may have run without the lock"
+    )

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict, get_args
 
 from quorlock import _events, _habits, _quorlock
+from quorlock._functions import refuse_uncallable
 from quorlock.errors import ConfigError
 from quorlock.votes import Waiting
 
@@ -149,6 +150,13 @@ def seconds(duration: Duration | None, name: str = "a duration") -> float | None
     return number
 
 
+def needed(duration: Duration, name: str) -> float:
+    """The same of a duration that cannot be left out: `None` is no end in other calls."""
+    if duration is None:
+        raise ConfigError(f"{name}=None: give a number of seconds, or a timedelta")
+    return seconds(duration, name) or 0.0
+
+
 def whole(number: int | None, name: str, least: int = 1, most: int = _MOST) -> int | None:
     """A number of things. It refuses what is none, and what no one can have. The library refuses what is above `most`,
     and says why."""
@@ -176,7 +184,7 @@ def several(names: Iterable[str]) -> list[str]:
     """The names of several locks. A string is one name, and not a list of its letters."""
     if isinstance(names, str | bytes):
         raise ConfigError(f"lock_all({names!r}): give a list of names, or use lock() for one")
-    return list(names)
+    return [unicode("a name", name) for name in names]
 
 
 def waiting(wait: Duration | Default | None) -> float | None:
@@ -210,8 +218,7 @@ def following(on_wait: Callable[[Waiting], object] | None) -> int | None:
     """The number of a callback for waits."""
     if on_wait is None:
         return None
-    if not callable(on_wait):
-        raise ConfigError(f"on_wait={on_wait!r}: give a function of one argument, which is a Waiting")
+    refuse_uncallable("on_wait", on_wait, "a Waiting")
     return _events.new_number()
 
 
@@ -231,8 +238,8 @@ def options(given: LockOptions) -> RawOptions:
         "wait": waiting(given.get("wait", DEFAULT)),
         "renew": renewing(given.get("renew", True)),
         "max_hold": seconds(given.get("max_hold"), "max_hold"),
-        "label": given.get("label"),
-        "fencing": given.get("fencing", True),
+        "label": text("label", given.get("label")),
+        "fencing": flag("fencing", given.get("fencing", True)),
         "on_wait": following(given.get("on_wait")),
     }
 
@@ -248,15 +255,46 @@ def connect(nodes: str | Iterable[str] | None, given: ConnectSettings) -> _quorl
     for name in checked.keys() & {"ttl", "max_ttl", "node_timeout", "connect_timeout"}:
         checked[name] = seconds(checked[name], name)
     for name in checked.keys() & {"config", "password_file", "tls_ca", "tls_cert", "tls_key"}:
-        checked[name] = None if checked[name] is None else os.fspath(checked[name])
+        checked[name] = path(name, checked[name])
+    for name in checked.keys() & {"key_prefix", "label", "username", "password", "tls_server_name"}:
+        checked[name] = text(name, checked[name])
+    if checked.get("restart_guard") is not None:
+        flag("restart_guard", checked["restart_guard"])
+    if isinstance(drift := given.get("drift"), bool) or not isinstance(drift, int | float | None):
+        raise ConfigError(f"drift={drift!r}: give a number")
     checked["quorum"] = whole(given.get("quorum"), "quorum")
     checked["log"] = 0 if given.get("log") == 0 else whole(given.get("log"), "log", least=0, most=200)
-    if (password := given.get("password")) is not None:
-        unicode("the password", password)
     if nodes is None:
         return _quorlock.Connection(None, **checked)
     addresses = [nodes] if isinstance(nodes, str | bytes) else nodes
     return _quorlock.Connection([unicode("an address", node) for node in addresses], **checked)
+
+
+def flag(name: str, value: bool) -> bool:
+    """Refuses what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}: give True or False")
+    return value
+
+
+def path(name: str, given: str | os.PathLike[str] | None) -> str | None:
+    """The path of a file."""
+    try:
+        return None if given is None else os.fsdecode(given)
+    except TypeError:
+        raise ConfigError(f"{name}={given!r}: give the path of a file") from None
+
+
+def text(name: str, value: str | None) -> str | None:
+    """A keyword whose value is text, which may be a password."""
+    return None if value is None else unicode(name, value)
+
+
+def token(value: bytes) -> bytes:
+    """The token of a holder."""
+    if not isinstance(value, bytes):
+        raise ConfigError(f"the token is of the type {type(value).__name__}: give that of inspect().holder, in bytes")
+    return value
 
 
 def unicode(what: str, text: str) -> str:
@@ -265,7 +303,7 @@ def unicode(what: str, text: str) -> str:
     Python's own exception holds the whole text, and here that is a password, or an address with one.
     """
     if not isinstance(text, str):
-        raise ConfigError(f"{what} is a {type(text).__name__}: give a str")
+        raise ConfigError(f"{what} is of the type {type(text).__name__}: give a str")
     try:
         text.encode()
     except UnicodeEncodeError:

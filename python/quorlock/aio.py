@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 from quorlock import _decorated, _events, _habits, _quorlock, _settings
 from quorlock._base import BaseCoordinator, BaseElection, BaseLock
 from quorlock._lease import BaseLease, BaseLostEvent, report
-from quorlock._settings import ConnectSettings, Duration, OnceOptions, seconds
+from quorlock._settings import ConnectSettings, Duration, OnceOptions, needed, seconds, unicode
 from quorlock.errors import Lost
 from quorlock.votes import Finding, HoldLog, Names, Observed, VoteReport, Waiters
 
@@ -212,7 +212,8 @@ class Lease(BaseLease):
 
     async def extend(self, ttl: Duration) -> None:
         """As `quorlock.Lease.extend`."""
-        await _run(lambda reactor: self._lease.renew(seconds(ttl, "ttl") or 0.0, reactor))
+        longest = needed(ttl, "ttl")
+        await _run(lambda reactor: self._lease.renew(longest, reactor))
 
     async def release(self) -> None:
         """As `quorlock.Lease.release`. The lock is released even if the call is cancelled."""
@@ -224,7 +225,8 @@ class Lease(BaseLease):
 
     async def retain(self, time: Duration, note: str = "") -> None:
         """As `quorlock.Lease.retain`."""
-        await _run(lambda reactor: self._lease.retain(seconds(time, "time") or 0.0, note, reactor), abandon=False)
+        longest, text = needed(time, "time"), unicode("the note", note)
+        await _run(lambda reactor: self._lease.retain(longest, text, reactor), abandon=False)
 
     async def __aenter__(self) -> Lease:
         if self._guard is not None:
@@ -283,7 +285,9 @@ class _Guard:
             try:
                 await lease.release()
             except Lost as raised:
-                lost = raised
+                # What the body has begun to release is no loss.
+                lost = None if raised.reason == "released" else raised
+        in_time = lost is None
         if self._cancelled and lost is None:
             lost = Lost(
                 f"`{_quorlock.printable(lease.resource)}` was about to expire: it could not be renewed, or not "
@@ -296,7 +300,7 @@ class _Guard:
         cancelled = isinstance(error, asyncio.CancelledError) and ours
         if cancelled or (error is None and self._raises):
             raise lost from error
-        report(lost)
+        report(lost, in_time)
 
 
 class _Wanted(BaseLock):
@@ -356,7 +360,8 @@ class Lock(_Wanted):
     """As `quorlock.Lock`.
 
     As a context manager it cancels the body when the lock is about to be lost, and raises `Lost` at the end. A body
-    that suppresses the cancellation goes on without the lock: `Lost` is raised when it ends.
+    that suppresses the cancellation goes on without the lock: `Lost` is raised when it ends, or logged with
+    `on_lost="warn"`.
     """
 
     __slots__ = ()
@@ -383,7 +388,8 @@ class Lock(_Wanted):
 
     async def revoke(self, token: bytes) -> VoteReport:
         """As `quorlock.Lock.revoke`."""
-        report = await _run(lambda reactor: self._lock.revoke(token, reactor))
+        seen = _settings.token(token)
+        report = await _run(lambda reactor: self._lock.revoke(seen, reactor))
         assert isinstance(report, VoteReport)
         return report
 
@@ -406,7 +412,8 @@ class Election(BaseElection):
 
     async def campaign(self, value: str) -> Lease:
         """As `quorlock.Election.campaign`."""
-        return Lease(await _run(lambda reactor: self._election.campaign(value, reactor)), value)
+        announced = unicode("the value", value)
+        return Lease(await _run(lambda reactor: self._election.campaign(announced, reactor)), value)
 
     async def leader(self) -> Observed:
         """As `quorlock.Election.leader`."""
@@ -483,12 +490,13 @@ class Coordinator(BaseCoordinator[Lock, Semaphore, Election]):
 
     async def names(self, prefix: str = "") -> Names:
         """As `quorlock.Coordinator.names`."""
-        names: Names = await _run(lambda reactor: self._connection.names(prefix, reactor))
+        first = unicode("the prefix", prefix)
+        names: Names = await _run(lambda reactor: self._connection.names(first, reactor))
         return names
 
-    async def close(self, timeout: Duration = 5.0) -> None:
+    async def close(self, timeout: Duration | None = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""
-        longest = seconds(timeout, "timeout") or 0.0
+        longest = seconds(timeout, "timeout")
         await _run(lambda reactor: self._connection.close(longest, reactor), abandon=False)
 
     async def __aenter__(self) -> Coordinator:

@@ -17,8 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from apscheduler.events import EVENT_SCHEDULER_RESUMED, EVENT_SCHEDULER_SHUTDOWN, EVENT_SCHEDULER_STARTED
-from apscheduler.schedulers import SchedulerNotRunningError
+from apscheduler.events import EVENT_SCHEDULER_SHUTDOWN, EVENT_SCHEDULER_STARTED
 
 import quorlock
 from quorlock import aio
@@ -39,10 +38,10 @@ def elect(scheduler: Any, election: quorlock.Election | aio.Election, value: str
     """Lets the scheduler run jobs only while this process leads the election. Call it before
     `scheduler.start()`, in each process; it works with all kinds of scheduler.
 
-    The scheduler is paused until elected, and from shortly before the validity of the leadership ends. Jobs
-    that run then are not interrupted: they call `check()` of what this returns before each side effect.
-    Others wait for the TTL of the election after a crash. `scheduler.shutdown()` and the end of the
-    interpreter resign.
+    It starts no job until elected, nor from shortly before the validity of the leadership ends. One that its
+    user has paused stays paused. Jobs that run then are not interrupted: they call `check()` of what this
+    returns before each side effect. Others wait for the TTL of the election after a crash.
+    `scheduler.shutdown()` and the end of the interpreter resign.
 
     A job store in memory is one of each process. After a change of the leader, a run that was due before is
     dropped if it is older than the job's `misfire_grace_time` (1 s by default); with a longer one, it may run
@@ -64,11 +63,10 @@ class Leadership:
         self._stop: Callable[[], object] | None = None
         self._stopped = False
         self._lock = threading.Lock()
-        # For a process that was suspended: its scheduler may look for jobs before it is paused.
+        # Every scheduler looks for jobs by this. It is not paused instead: whether it is, its user decides.
         process_jobs = scheduler._process_jobs
         scheduler._process_jobs = lambda: process_jobs() if self.leads else None
         scheduler.add_listener(self._started, EVENT_SCHEDULER_STARTED)
-        scheduler.add_listener(self._resumed, EVENT_SCHEDULER_RESUMED)
         scheduler.add_listener(lambda _: self.stop(), EVENT_SCHEDULER_SHUTDOWN)
         if scheduler.running:
             self._started(None)
@@ -106,19 +104,10 @@ class Leadership:
         atexit.unregister(self.stop)
 
     def _started(self, _: object) -> None:
-        self._scheduler.pause()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="quorlock election", daemon=True)
         self._thread.start()
         atexit.register(self.stop)
-
-    def _resumed(self, _: object) -> None:
-        if not self.leads:
-            self._pause()
-
-    def _pause(self) -> None:
-        with contextlib.suppress(SchedulerNotRunningError):
-            self._scheduler.pause()
 
     def _run(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -140,15 +129,14 @@ class Leadership:
             except Closed:
                 return
             except QuorlockError as error:
-                _LOG.warning("%s; the scheduler is paused", error)
+                _LOG.warning("%s; the scheduler starts no jobs", error)
                 await asyncio.sleep(_RETRY)
 
     async def _lead(self, lease: aio.Lease) -> None:
         self._lease = lease
         try:
-            with contextlib.suppress(SchedulerNotRunningError):
-                self._scheduler.resume()
+            if self._scheduler.running:
+                self._scheduler.wakeup()
             await asyncio.Event().wait()
         finally:
             self._lease = None
-            self._pause()

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import quorlock
 from quorlock import _quorlock, aio
-from quorlock._settings import LockOptions, seconds, unicode
+from quorlock._settings import LockOptions, needed, seconds, unicode
 from quorlock._settings import options as lock_options
 from quorlock.errors import ConfigError, Held, Lost, Misconfigured, NoQuorum, QuorlockError, Unconfirmed
 
@@ -95,6 +95,8 @@ def _address(node: Any) -> str:
     settings: Mapping[str, Any] = getattr(pool, "connection_kwargs", {})
     user, password = settings.get("username"), settings.get("password")
     if (provider := settings.get("credential_provider")) is not None:
+        if type(provider).__name__ != "UsernamePasswordCredentialProvider":
+            raise ConfigError("a client whose credentials may change: give a Coordinator, with password_file")
         user, password = (None, *provider.get_credentials())[-2:]
     login = f"{quote(user or '', safe='')}:{quote(unicode('the password', password), safe='')}@" if password else ""
     database = settings.get("db") or 0
@@ -194,7 +196,7 @@ class _Base(Generic[_L]):
         self.local: Any = _Local() if self.thread_local else _Shared()
         self._q = _coordinator(redis)
         # What redis-py takes for no timeout.
-        self._ttl = timeout or None
+        self._ttl = seconds(timeout, "timeout") or None
         self._options: LockOptions = {"ttl": self._ttl, "renew": renew or self._ttl is None}
         try:
             self._q.lock(self.name, **self._options)
@@ -225,7 +227,8 @@ class _Base(Generic[_L]):
         if not (self.blocking if blocking is None else blocking):
             return {"wait": 0, **self._options}
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        return {"wait": None if wait is None else seconds(max(wait, 0), "blocking_timeout"), **self._options}
+        wait = max(wait, 0) if isinstance(wait, int | float) else wait
+        return {"wait": seconds(wait, "blocking_timeout"), **self._options}
 
     def _wait(self, wanted: LockOptions) -> _quorlock.Lock:
         """A wait that redis-py ends in an outage, although it has no end otherwise."""
@@ -249,7 +252,8 @@ class _Base(Generic[_L]):
 
     def _longer(self, lease: _L, additional_time: float, replace_ttl: bool) -> float | None:
         """The TTL of an extension; that of the lease if it is renewed anyway."""
-        return None if self.renew else additional_time + (0 if replace_ttl else lease.remaining)
+        more = needed(additional_time, "additional_time")
+        return None if self.renew else more + (0 if replace_ttl else lease.remaining)
 
     def _again(self) -> float | None:
         return None if self.renew else self.timeout

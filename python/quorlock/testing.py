@@ -23,6 +23,7 @@ from typing import Any
 
 import quorlock
 from quorlock import _events, _quorlock, aio
+from quorlock._settings import whole
 
 __all__ = ["Servers", "servers"]
 
@@ -42,6 +43,7 @@ class Servers:
     """Independent masters on the loopback interface."""
 
     def __init__(self, count: int) -> None:
+        whole(count, "count")
         self._servers = _quorlock.Servers(count)
         _running.add(self)
 
@@ -79,9 +81,9 @@ class Servers:
         """Ends `freeze`."""
         self._servers.thaw(index)
 
-    def command(self, index: int, *words: str) -> str:
-        """Sends one a command, and returns its reply as text."""
-        return self._servers.command(index, list(words))
+    def command(self, index: int, word: str, /, *words: str) -> str:
+        """Sends one a command, and returns its reply as text. Raises `RuntimeError` with the text of its error."""
+        return self._servers.command(index, [word, *words])
 
     def close(self) -> None:
         """Ends all."""

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::election::Election;
 use crate::error::{self, duration, with_causes};
+use crate::kept;
 use crate::keywords::for_python;
 use crate::lease::release_kept;
 use crate::lock::{Kind, Lock, Options, Owner};
@@ -174,6 +175,7 @@ impl Connection {
         tls_key: Option<PathBuf>,
         tls_server_name: Option<String>,
     ) -> PyResult<Connection> {
+        kept::keep(py)?;
         if password.is_some() && password_file.is_some() {
             return Err(error::config(py, "password and password_file: give the one that has the password"));
         }
@@ -353,8 +355,8 @@ impl Connection {
 
     /// Ends all leases, waits for their releases, and closes the connections.
     #[pyo3(signature = (timeout, reactor=None))]
-    fn close(&self, py: Python<'_>, timeout: f64, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
-        let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
+    fn close(&self, py: Python<'_>, timeout: Option<f64>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let timeout = duration("timeout", timeout)?.unwrap_or(Duration::MAX);
         if reactor.is_none() {
             // Before it is taken, since a warning may be raised.
             warn_of_loop(py)?;

@@ -3,12 +3,17 @@
 //! They are here and not in Python so that acquiring and noting it are one step, and likewise the end: no handler of a
 //! signal runs in between, whose exception would leave a lock held by no one.
 
+use std::time::Duration;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::runtime::Mutex;
+use quorlock::protocol::Moment;
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 
+use crate::error::duration;
+use crate::kept::{ERRORS, LEASE, frame_at};
 use crate::lease::{Lease, keep};
 use crate::lock::Lock;
 
@@ -76,7 +81,7 @@ impl Contexts {
 /// frames are between it and the caller. What a stack of `contextlib` enters belongs to the stack, whose frame ends.
 #[pyfunction]
 pub(crate) fn place(py: Python<'_>, depth: usize) -> PyResult<Bound<'_, PyAny>> {
-    let frame = py.import("sys")?.getattr("_getframe")?.call1((depth,))?;
+    let frame = frame_at(py)?.call1((depth,))?;
     let file = frame.getattr("f_code")?.getattr("co_filename")?;
     if file.extract::<&str>().is_ok_and(|file| file.ends_with("contextlib.py"))
         && let Ok(stack) = frame.getattr("f_locals")?.get_item("self")
@@ -88,7 +93,7 @@ pub(crate) fn place(py: Python<'_>, depth: usize) -> PyResult<Bound<'_, PyAny>> 
 
 /// What users have of a lease.
 fn public(raw: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    Ok(raw.py().import("quorlock._lease")?.getattr("Lease")?.call1((raw,))?.unbind())
+    Ok(LEASE.get(raw.py(), "Lease")?.call1((raw,))?.unbind())
 }
 
 /// Makes what users have of a lease. Then it runs the handlers of signals that arrived while it was acquired: if one
@@ -170,6 +175,54 @@ impl LockContext {
 
     fn __clear__(&self) {
         self.contexts.__clear__();
+    }
+}
+
+/// The context of a call of a function of `once`: it takes the lock unless another client has it, and keeps it taken
+/// for `every` from its beginning on. No exception of the handler of a signal comes between the function and that.
+#[pyclass(frozen)]
+pub(crate) struct OnceContext {
+    lock: Py<Lock>,
+    every: Duration,
+    entered: Mutex<Option<(Py<Lease>, Moment)>>,
+}
+
+#[pymethods]
+impl OnceContext {
+    #[new]
+    fn new(lock: Py<Lock>, every: f64) -> PyResult<OnceContext> {
+        let every = duration("every", Some(every))?.unwrap_or_default();
+        Ok(OnceContext { lock, every, entered: Mutex::default() })
+    }
+
+    /// Returns whether the lock was acquired.
+    fn __enter__(&self, py: Python<'_>) -> PyResult<bool> {
+        let raw = self.lock.get().try_acquire(py, None)?;
+        if raw.is_none(py) {
+            return Ok(false);
+        }
+        let lease = raw.bind(py).cast::<Lease>()?.clone().unbind();
+        *self.entered.lock() = Some((lease, SystemClock::default().now()));
+        Ok(true)
+    }
+
+    /// Retains the lock. That it may not stay taken is logged: the function has run.
+    #[pyo3(signature = (*raised))]
+    fn __exit__(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let Some((lease, since)) = self.entered.lock().take() else { return Ok(()) };
+        let lease = lease.get();
+        let left = self.every.saturating_sub(SystemClock::default().now().since(since));
+        if !left.is_zero()
+            && let Err(failed) = lease.retain(py, left.as_secs_f64(), String::new(), None)
+        {
+            if failed.is_instance(py, &ERRORS.get(py, "Unconfirmed")?) {
+                LEASE.get(py, "report_unconfirmed")?.call1((failed.into_value(py),))?;
+            } else if !failed.is_instance(py, &ERRORS.get(py, "Lost")?) {
+                return Err(failed);
+            }
+        }
+        // Raises the loss, or logs it.
+        lease.end(py, is_empty(raised))
     }
 }
 

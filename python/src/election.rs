@@ -142,11 +142,11 @@ impl Observer {
         let (shared, longest) = (shared.clone(), duration("timeout", timeout)?);
         let (background, mut closed) = (live.background.clone(), live.closed.subscribe());
         dispatch(py, &live.background, reactor, async move {
+            let next = async { shared.lock().await.changed().await };
             let change = async {
-                let mut following = shared.lock().await;
                 match longest {
-                    Some(longest) => background.within(longest, following.changed()).await,
-                    None => Some(following.changed().await),
+                    Some(longest) => background.within(longest, next).await,
+                    None => Some(next.await),
                 }
             };
             let observed = tokio::select! {

@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 use quorlock::votes::VoteReport;
 use quorlock::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, Resource, RetainError};
 
+use crate::kept::{self, ERRORS};
 use crate::keywords::for_python;
 use crate::report;
 
@@ -42,11 +43,11 @@ fn make(
     let made = || -> PyResult<PyErr> {
         let arguments = PyDict::new(py);
         set(&arguments)?;
-        let class = py.import("quorlock.errors")?.getattr(class)?;
+        let class = ERRORS.get(py, class)?;
         let message = for_python(message.to_owned());
         let made = PyErr::from_value(class.call((message,), Some(&arguments))?);
         // As `raise` does: one that is raised in an `except` or a `finally` does not hide what happened before.
-        let handled = py.import("sys")?.call_method0("exc_info")?.get_item(1)?;
+        let handled = kept::exc_info(py)?.call0()?.get_item(1)?;
         if !handled.is_none() {
             made.set_context(py, Some(PyErr::from_value(handled)));
         }

@@ -23,6 +23,7 @@ type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
 use crate::error::{self, duration};
 use crate::events::Called;
+use crate::kept::{ERRORS, LEASE};
 use crate::keywords::for_python;
 use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
@@ -114,11 +115,10 @@ impl Lease {
             return Ok(());
         }
         let Err(failed) = self.release(py, None) else { return Ok(()) };
-        let lost = py.import("quorlock.errors")?.getattr("Lost")?;
-        if raises || !failed.is_instance(py, &lost) {
+        if raises || !failed.is_instance(py, &ERRORS.get(py, "Lost")?) {
             return Err(failed);
         }
-        py.import("quorlock._lease")?.getattr("report")?.call1((failed.into_value(py),))?;
+        LEASE.get(py, "report")?.call1((failed.into_value(py),))?;
         Ok(())
     }
 
@@ -302,7 +302,7 @@ impl Lease {
 
     /// Ends the lease, and keeps the lock taken for this many more seconds.
     #[pyo3(signature = (seconds, note, reactor=None))]
-    fn retain(
+    pub(crate) fn retain(
         &self,
         py: Python<'_>,
         seconds: f64,

@@ -10,6 +10,7 @@ mod context;
 mod election;
 mod error;
 mod events;
+mod kept;
 mod keywords;
 mod lease;
 mod lock;
@@ -25,7 +26,7 @@ mod _quorlock {
     #[pymodule_export]
     use super::connection::{Connection, close_all};
     #[pymodule_export]
-    use super::context::{Contexts, LeaseContext, LockContext, Steps, place};
+    use super::context::{Contexts, LeaseContext, LockContext, OnceContext, Steps, place};
     #[pymodule_export]
     use super::election::{Election, Observer};
     #[pymodule_export]

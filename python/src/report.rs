@@ -16,10 +16,11 @@ use quorlock::node::Expiry;
 use quorlock::protocol::{Mode, printable};
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
+use crate::kept::VOTES;
 use crate::keywords::for_python;
 
 fn make<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
-    Ok(py.import("quorlock.votes")?.getattr(class)?.call1(arguments)?.unbind())
+    Ok(VOTES.get(py, class)?.call1(arguments)?.unbind())
 }
 
 pub(crate) fn of_votes(py: Python<'_>, report: &VoteReport) -> PyResult<Py<PyAny>> {

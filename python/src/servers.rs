@@ -5,6 +5,7 @@ use std::io;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::prelude::*;
 use quorlock::runtime::Mutex;
+use quorlock_servers::Resp;
 use tokio::runtime::Runtime;
 
 use crate::process::Own;
@@ -30,14 +31,14 @@ impl Servers {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        index: usize,
+        index: i64,
         work: impl FnOnce(&Runtime, &quorlock_servers::Server) -> io::Result<T> + Send,
     ) -> PyResult<T> {
         let running = self.inner.get().ok_or_else(|| closed("belong to the parent process"))?;
         py.detach(|| {
             let servers = running.servers.lock();
             let Some(servers) = &*servers else { return Err(closed("are closed")) };
-            let server = servers.get(index);
+            let server = usize::try_from(index).ok().and_then(|index| servers.get(index));
             let server = server.ok_or_else(|| PyIndexError::new_err(format!("no server {index}")))?;
             Ok(work(&running.runtime, server)?)
         })
@@ -64,7 +65,7 @@ impl Servers {
     }
 
     /// Kills one, with all its data.
-    fn kill(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+    fn kill(&self, py: Python<'_>, index: i64) -> PyResult<()> {
         self.with(py, index, |_, server| {
             server.kill();
             Ok(())
@@ -72,25 +73,30 @@ impl Servers {
     }
 
     /// Starts one again, without its data.
-    fn restart(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+    fn restart(&self, py: Python<'_>, index: i64) -> PyResult<()> {
         self.with(py, index, |runtime, server| runtime.block_on(server.restart_empty()))
     }
 
     /// Stops one, so that it accepts connections and does not answer.
-    fn freeze(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+    fn freeze(&self, py: Python<'_>, index: i64) -> PyResult<()> {
         self.with(py, index, |_, server| server.freeze())
     }
 
-    fn thaw(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+    fn thaw(&self, py: Python<'_>, index: i64) -> PyResult<()> {
         self.with(py, index, |_, server| server.thaw())
     }
 
-    /// Sends one a command, and returns its reply as text.
-    fn command(&self, py: Python<'_>, index: usize, words: Vec<String>) -> PyResult<String> {
-        self.with(py, index, move |runtime, server| {
+    /// Sends one a command, and returns its reply as text. Raises its error.
+    fn command(&self, py: Python<'_>, index: i64, words: Vec<String>) -> PyResult<String> {
+        let reply = self.with(py, index, move |runtime, server| {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            Ok(runtime.block_on(server.command(&words))?.to_string())
-        })
+            runtime.block_on(server.command(&words))
+        })?;
+        if let Resp::Error(error) = reply {
+            Err(PyRuntimeError::new_err(error))
+        } else {
+            Ok(reply.to_string())
+        }
     }
 
     /// Ends all.

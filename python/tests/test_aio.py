@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 from collections.abc import Awaitable, Callable
@@ -114,6 +115,40 @@ def test_a_wait_for_another_leader_ends_with_its_timeout(nodes: Servers) -> None
                 await observer.changed(timeout=0.05)
 
     asyncio.run(main())
+
+
+def test_a_release_that_the_body_has_begun_is_no_loss(nodes: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            async with q.lock("released by the body") as lease:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(lease.release(), 1e-5)
+            with pytest.raises(KeyError):
+                async with q.lock("released by the body") as lease:
+                    release = asyncio.create_task(lease.release())
+                    await asyncio.sleep(0)
+                    raise KeyError
+            await release
+
+    asyncio.run(main())
+    assert "released by the body" not in caplog.text
+
+
+def test_work_that_ends_within_its_notice_has_not_run_without_the_lock(
+    nodes: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            with pytest.raises(KeyError):
+                async with q.lock("in time", ttl=6, max_hold=3, notice=2):
+                    try:
+                        await asyncio.sleep(SOON)
+                    except asyncio.CancelledError:
+                        raise KeyError from None
+
+    asyncio.run(main())
+    assert "`in time` was about to expire" in caplog.text
+    assert "; the work ended before" in caplog.text
 
 
 def test_a_notice_longer_than_the_ttl_does_not_cancel_a_lock_that_is_renewed(nodes: Servers) -> None:

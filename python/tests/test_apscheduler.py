@@ -78,7 +78,7 @@ def test_jobs_run_in_one_process_and_in_another_when_it_is_killed(nodes: Servers
             process.wait()
 
 
-def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_again() -> None:
+def test_a_leader_that_is_cut_off_stops_before_its_validity_ends_and_leads_again() -> None:
     ran: list[float] = []
     with servers(3) as nodes, nodes.connect(max_ttl=2) as q:
         scheduler = schedulers.BackgroundScheduler()
@@ -89,9 +89,18 @@ def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_agai
             until(lambda: len(ran) >= 3)
             lease = leadership.lease
             assert lease is not None
-            left: list[float] = []
-            # Even a scheduler that is not paused runs nothing then.
-            pause, scheduler.pause = scheduler.pause, lambda: left.append(lease.remaining)
+            ends, left = 0.0, list[float]()
+            look = scheduler._process_jobs
+
+            def looked() -> object:
+                nonlocal ends
+                if leadership.leads:
+                    ends = time.monotonic() + lease.remaining
+                else:
+                    left.append(ends - time.monotonic())
+                return look()
+
+            scheduler._process_jobs = looked
             for index in range(3):
                 nodes.kill(index)
             until(lambda: left)
@@ -102,9 +111,8 @@ def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_agai
             before = len(ran)
             time.sleep(0.3)
             assert len(ran) == before
-            scheduler.pause = pause
             scheduler.pause()
-            scheduler.resume()  # It is paused again immediately.
+            scheduler.resume()
             assert not leadership.leads
             time.sleep(0.3)
             assert len(ran) == before
@@ -114,6 +122,22 @@ def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_agai
         finally:
             scheduler.shutdown()
     assert not any(thread.name == "quorlock election" for thread in threading.enumerate())
+
+
+def test_an_election_resumes_no_scheduler_that_its_user_has_paused(q: quorlock.Coordinator) -> None:
+    ran: list[float] = []
+    scheduler = schedulers.BackgroundScheduler()
+    leadership = elect(scheduler, q.election(uuid.uuid4().hex))
+    scheduler.add_job(lambda: ran.append(time.monotonic()), "interval", seconds=0.02)
+    scheduler.start(paused=True)
+    try:
+        until(lambda: leadership.leads)
+        time.sleep(0.2)
+        assert not ran
+        scheduler.resume()
+        until(lambda: ran)
+    finally:
+        scheduler.shutdown()
 
 
 def test_a_shutdown_lets_another_process_lead_at_once(q: quorlock.Coordinator) -> None:

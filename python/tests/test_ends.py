@@ -278,6 +278,28 @@ def test_an_exit_releases_what_is_kept_of_a_coordinator_that_no_variable_has(nod
     assert not stored(nodes, "kept until the exit")
 
 
+def test_what_runs_while_the_interpreter_ends_gets_the_exceptions_of_the_package(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q = connect()
+def generate():
+    with q.lock("generated"): yield
+class Late:
+    def __del__(self):
+        try: self.lease.release()
+        except quorlock.QuorlockError as error: print(type(error).__name__)
+generator = generate()
+next(generator)
+late = Late()
+late.lease = q.lock("late").acquire()
+""",
+    )
+    assert (ended.returncode, ended.stdout) == (0, "Lost\n")
+    assert ended.stderr.startswith("the lease of `generated` is over: its coordinator was closed")
+    assert ended.stderr.count("\n") == 1, ended.stderr
+
+
 def test_an_error_exits_as_always_and_releases(nodes: Servers) -> None:
     ended = run(nodes, 'q = connect()\nwith q.lock("error"): raise SystemExit(7)')
     assert ended.returncode == 7

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,10 +15,10 @@ from typing import Any
 import pytest
 
 import quorlock
-from programs import Face, eventually
+from programs import Face, eventually, stored
 from quorlock import errors, redis_lock
 from quorlock.errors import ConfigError
-from quorlock.testing import Servers
+from quorlock.testing import Servers, servers
 
 CLASSES = [getattr(errors, name) for name in errors.__all__] + [redis_lock.LockError, redis_lock.LockNotOwnedError]
 
@@ -71,6 +73,11 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
         ({"renew": 1e-12}, "renewing every 0ns is too frequent"),
         ({"on_lost": "Raise"}, 'on_lost=\'Raise\': give "raise" or "warn"'),
         ({"on_lost": None}, "on_lost=None"),
+        ({"on_wait": 5}, "on_wait=5: give a function of one argument, which is a Waiting"),
+        ({"on_wait": later}, "its body would not run, since a thread calls it"),
+        ({"label": 5}, "label is of the type int: give a str"),
+        ({"label": "\udcff"}, "label is not valid Unicode"),
+        ({"fencing": None}, "fencing=None: give True or False"),
     ]
     for settings, words in refused:
         for make in [lambda s: q.lock("n", **s), lambda s: q.lock_all(["n"], **s), lambda s: q.semaphore("n", 2, **s)]:
@@ -82,6 +89,18 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
             q.semaphore("n", permits)
     with pytest.raises(ConfigError, match="handoff=-1: give a whole number from 0 to 1000000$"):
         q.lock("n", handoff=-1)
+    for name in [42, b"x", None, "\udcff"]:
+        for call in [q.lock, q.election, lambda name: q.semaphore(name, 2), lambda name: q.lock_all([name])]:
+            with pytest.raises(ConfigError, match="name is (of the type .*: give a str|not valid Unicode)"):
+                call(name)
+    for options, words in [
+        ({"shared": "x"}, "shared='x': give True"),
+        ({"metrics_class": 5}, "metrics_class is of the"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            q.lock("n", **options)
+    with pytest.raises(TypeError, match=r"connect\(\) makes coordinators"):
+        type(q)("redis://a")
     for names in ["abc", b"abc"]:
         with pytest.raises(ConfigError, match="give a list of names"):
             q.lock_all(names)
@@ -91,10 +110,105 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
         ({"node_timeout": -1}, "node_timeout=-1"),
         ({"log": -1}, "log=-1: give a whole number from 0 to 200$"),
         ({"label": "x" * 201}, "a label of 201 bytes is longer than the 200 allowed"),
-        ({"nodes": b"redis://a"}, "an address is a bytes: give a str"),
+        ({"nodes": b"redis://a"}, "an address is of the type bytes: give a str"),
+        ({"key_prefix": 5}, "key_prefix is of the type int: give a str"),
+        ({"password": b"s3cret"}, "^password is of the type bytes: give a str"),
+        ({"password_file": 5}, "password_file=5: give the path of a file"),
+        ({"restart_guard": "no"}, "restart_guard='no': give True or False"),
+        ({"drift": "1 %"}, "drift='1 %': give a number"),
     ]:
         with pytest.raises(ConfigError, match=words):
             connect(**{"nodes": "redis://a", **settings})
+
+
+async def later(_: object) -> None: ...
+
+
+def test_what_a_lease_cannot_do_is_refused_and_it_goes_on(face: Face) -> None:
+    q, done = face
+    lease = done(q.lock(f"goes on {type(q).__module__}").acquire())
+    calls: dict[str, Callable[[], Any]] = {
+        "callback=None: give a function of one argument": lambda: lease.on_lost(None),
+        "callback=.*: its body would not run, since a thread": lambda: lease.on_lost(later),
+        "ttl=None: give a number of seconds": lambda: lease.extend(None),
+        "time=None: give a number of seconds": lambda: lease.retain(None),
+        "the note is of the type int": lambda: lease.retain(1, 5),
+        "the value is of the type int": lambda: q.election("e").campaign(5),
+        "the token is of the type str": lambda: q.lock("n").revoke("a"),
+        "the prefix is of the type int": lambda: q.names(5),
+    }
+    for words, call in calls.items():
+        with pytest.raises(ConfigError, match=words):
+            done(call())
+    lease.check()
+    done(lease.release())
+
+
+def test_what_cannot_be_called_is_not_decorated(face: Face) -> None:
+    q, _ = face
+    for decorate in [q.lock("n"), q.once("n", every=60)]:
+        with pytest.raises(TypeError, match="a lock decorates a function, and 5 cannot be called"):
+            decorate(5)
+
+
+def test_closing_without_a_timeout_waits_for_nodes_that_hang() -> None:
+    with servers(3) as nodes:
+        q = nodes.connect()
+        q.lock("closed for good").acquire(keep=True)
+        for index in [0, 1]:
+            nodes.freeze(index)
+        threading.Timer(0.5, lambda: [nodes.thaw(index) for index in [0, 1]]).start()
+        began = time.monotonic()
+        q.close(timeout=None)
+        assert time.monotonic() - began >= 0.4
+        assert not stored(nodes, "closed for good")
+
+
+def test_where_a_password_or_a_key_prefix_is_set_is_said_in_words_of_python() -> None:
+    with servers(1) as nodes:
+        nodes.command(0, "ACL", "SETUSER", "anna", "on", ">pw", "~app:*", "&*", "+@all")
+        host = nodes.urls[0].rpartition("@")[2]
+        for address, words in [
+            (f"redis://{host}", "it requires a password; give .*, or password or password_file of connect()"),
+            (f"redis://anna@{host}", "there is a user but no password; give .* password_file of connect()"),
+            (f"redis://anna:no@{host}", "rejects the password for the user `anna`.* password_file of connect()"),
+            (f"redis://anna:pw@{host}", "use the prefix of keys that it may touch .`key_prefix` of connect."),
+        ]:
+            with quorlock.connect(address, restart_guard=False) as q:
+                with pytest.raises(quorlock.Misconfigured, match=words) as refused:
+                    q.lock("n").acquire()
+                texts = [str(refused.value), *(str(finding) for finding in q.doctor())]
+                assert not [text for text in texts if re.search("--[a-z]|Builder::|QUORLOCK_", text)], texts
+        anna = {"username": "anna", "password": "pw", "key_prefix": "app:"}
+        with quorlock.connect(f"redis://{host}", restart_guard=False, **anna) as q:  # type: ignore[arg-type]
+            q.lock("n", wait=0).acquire().release()
+
+
+@pytest.mark.parametrize("wrong", [1, 5])
+def test_a_database_that_a_server_has_not_is_a_wrong_address_and_no_outage(wrong: int) -> None:
+    with servers(wrong) as nodes:
+        with quorlock.connect([f"{url}/99" for url in nodes.urls], restart_guard=False) as q:
+            with pytest.raises(quorlock.Misconfigured, match="no database of the number in the address: its setting"):
+                q.lock("n").acquire()
+            failed = next(finding for finding in q.doctor() if finding.check == "failed")
+            assert failed.cure == "correct the address or the setting that the error names"
+        with pytest.raises(redis_lock.LockError) as refused:
+            redis_lock.Lock([f"{url}/99" for url in nodes.urls], "n").acquire()
+        assert not isinstance(refused.value, redis_lock.LockUnavailableError)
+
+
+def test_servers_for_tests_refuse_what_they_cannot_do() -> None:
+    for count in [0, -1]:
+        with pytest.raises(ConfigError, match=f"count={count}: give a whole number from 1"):
+            servers(count)
+    with servers(1) as nodes:
+        with pytest.raises(RuntimeError, match="^ERR Unknown option"):
+            nodes.command(0, "CONFIG", "SET", "maxmemroy", "1mb")
+        without_words: Any = nodes.command
+        with pytest.raises(TypeError, match="word"):
+            without_words(0)
+        with pytest.raises(IndexError, match="no server -1"):
+            nodes.kill(-1)
 
 
 def test_an_exception_in_a_handler_has_what_was_handled_as_its_context(face: Face) -> None:

@@ -5,7 +5,9 @@ import math
 import pathlib
 import sys
 import threading
+import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -204,6 +206,19 @@ def test_an_election_has_one_leader_whom_observers_see(q: quorlock.Coordinator) 
         q.election("scheduler", wait=0).campaign("other")
     leadership.release()
     assert observer.changed(SOON).leader is None
+
+
+def test_a_timeout_of_an_observer_counts_while_another_call_of_it_waits(q: quorlock.Coordinator) -> None:
+    observer = q.election("watched twice").observe()
+    observer.changed(SOON)
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(observer.changed, 3)
+        began = time.monotonic()
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                observer.changed(0.05)
+        assert time.monotonic() - began < 2
+        assert isinstance(waits.exception(), TimeoutError)
 
 
 def test_manual_renewal_starts_a_new_ttl(q: quorlock.Coordinator) -> None:

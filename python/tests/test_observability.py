@@ -85,9 +85,11 @@ def test_a_callback_that_fails_is_logged_and_the_next_is_called(
 
     with q.lock("callbacks") as lease:
         lease.on_lost(fail)
+        lease.on_lost(lambda reason: asyncio.sleep(0))
         lease.on_lost(seen.append)
     assert eventually("the callback", lambda: seen) == ["released"]
     eventually("the log", lambda: "ZeroDivisionError" in caplog.text)
+    assert "returned a coroutine, which does not run: callbacks run on a thread" in caplog.text
 
 
 def test_nothing_that_a_callback_or_a_filter_does_ends_the_thread_of_events(nodes: Servers) -> None:

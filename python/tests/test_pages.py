@@ -134,7 +134,12 @@ def test_the_script_refuses_a_former_holder_in_redis(shown: Shown, q: quorlock.C
 def test_a_task_of_celery_tries_again_while_another_process_runs_it(shown: Shown, q: quorlock.Coordinator) -> None:
     exceptions = pytest.importorskip("celery.exceptions")
     ran: list[int] = []
-    names = shown("docs/python.md", "class Alone", order=None, store=lambda order, fence: ran.append(fence))
+
+    def store(order: None, fence: int) -> None:
+        ran.append(fence)
+        q.lock("warehouse", wait=0).acquire().release()
+
+    names = shown("docs/python.md", "class Alone", order=None, store=store)
     task = names["rebuild"]
     assert task.name.endswith("rebuild")
     task.apply(("books",)).get()
@@ -149,6 +154,9 @@ def test_a_task_of_celery_tries_again_while_another_process_runs_it(shown: Shown
         assert len(ran) == 1
         task.apply(("toys",)).get()
     assert len(ran) == 2
+    # Work that has begun is not begun again because of another lock.
+    with q.lock("warehouse"), pytest.raises(quorlock.Held):
+        task.apply(("books",), throw=True).get()
     names["q"].close()
 
 
@@ -200,6 +208,10 @@ _LOST = """
 @app.post("/lost/{number}")
 async def lost(lease: Annotated[quorlock.aio.Lease, Depends(order_lease, scope="function")]) -> None:
     await asyncio.to_thread(lose)
+
+@app.post("/busy/{number}")
+async def busy(lease: Annotated[quorlock.aio.Lease, Depends(order_lease, scope="function")]) -> None:
+    await q.lock("warehouse", wait=0).acquire()
 """
 
 
@@ -222,6 +234,8 @@ def test_a_dependency_of_fastapi_lets_one_request_work(shown: Shown, q: quorlock
         names |= {"asyncio": asyncio, "lose": lose}
         exec(_LOST, names)
         assert client.post("/lost/44").status_code == 500, "the response was sent although the lock was lost"
+        with q.lock("warehouse"):
+            assert client.post("/busy/45").status_code == 500, "another lock was held, not that of the order"
 
 
 def test_the_text_of_the_guard_is_that_of_the_page() -> None:

@@ -137,9 +137,27 @@ def test_no_quorum_is_a_lock_error() -> None:
             Lock(q, "name").locked()
 
 
+def test_a_timeout_that_cannot_be_is_refused_by_its_name(q: quorlock.Coordinator) -> None:
+    with pytest.raises(quorlock.ConfigError, match="^timeout=-1: give"):
+        Lock(q, "timeout", timeout=-1)
+    with pytest.raises(quorlock.ConfigError, match="^blocking_timeout='x': a duration"):
+        Lock(q, "timeout").acquire(blocking_timeout="x")  # type: ignore[arg-type]
+    with Lock(q, "timeout", timeout=10) as lock:
+        with pytest.raises(quorlock.ConfigError, match="^additional_time=-10: give"):
+            lock.extend(-10)
+        assert lock.owned()
+
+
 def test_a_token_is_refused(q: quorlock.Coordinator) -> None:
     with pytest.raises(quorlock.ConfigError):
         Lock(q, "token").acquire(token="mine")
+
+
+class Signed(redis.CredentialProvider):
+    """As that of a cloud: each token is another."""
+
+    def get_credentials(self) -> tuple[str, str]:
+        return "default", uuid.uuid4().hex
 
 
 def test_the_addresses_of_clients_are_taken() -> None:
@@ -150,6 +168,10 @@ def test_the_addresses_of_clients_are_taken() -> None:
     assert redis_lock._address(redis.asyncio.Redis(host="b", port=1)) == "redis://b:1/0"
     one, two = Lock([redis.Redis("a"), redis.Redis("b")], "x"), Lock("redis://a:6379/0,redis://b:6379/0", "y")
     assert one._q is two._q
+    login = redis.UsernamePasswordCredentialProvider("me", "p/w")
+    assert redis_lock._address(redis.Redis("a", credential_provider=login)) == "redis://me:p%2Fw@a:6379/0"
+    with pytest.raises(quorlock.ConfigError, match="whose credentials may change: give a Coordinator"):
+        Lock(redis.Redis("a", credential_provider=Signed()), "x")
     with pytest.raises(quorlock.ConfigError):
         Lock(object(), "x")
     with pytest.raises(quorlock.ConfigError) as raised:

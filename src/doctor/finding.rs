@@ -144,7 +144,7 @@ matters! {
         "look at its process, which is running: is it stopped, swapping, waiting for its disk, or busy with a long script or command (`SLOWLOG GET`)? Restart it if it does not recover"
     Login "login"
         "The server requires a password, or another one."
-        "set user and password of an ACL user: --username and --password-file or QUORLOCK_PASSWORD, `Builder::username` and `Builder::password`"
+        "set user and password, in the address or by `Builder::username` and `Builder::password`, --username and --password-file or QUORLOCK_PASSWORD"
     ProtectedMode "protected-mode"
         "The server is in protected mode: it has no password, and accepts local connections only."
         "set passwords for its users; do not turn off `protected-mode` instead"

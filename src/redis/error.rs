@@ -161,7 +161,8 @@ pub(crate) fn unexpected(what: &str) -> NodeError {
 
 /// Explains the error, with the fix.
 pub(super) fn explain(error: ServerError, asked: SentCommand<'_>) -> NodeError {
-    let kind = error.kind().of_any_store();
+    let is_no_sentinel = *error.kind() == ServerErrorKind::UnknownCommand && asked.command == SENTINEL;
+    let kind = if is_no_sentinel { NodeErrorKind::WrongServer } else { error.kind().of_any_store() };
     failed(kind, Reason::new(sentence(error.kind(), asked)).quoting(error))
 }
 
@@ -175,17 +176,17 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
         (ServerErrorKind::NoPermission(right), _) => missing(right, command, &key, user),
         (ServerErrorKind::PasswordWanted, Peer::Sentinel) => format!("it requires a password; {SENTINEL_LOGIN}"),
         (ServerErrorKind::PasswordWanted, Peer::Server) => {
-            "it requires a password; set user and password of an ACL user".into()
+            format!("it requires a password; give {LOGIN}")
         }
         (ServerErrorKind::WrongPassword, Peer::Sentinel) => {
             format!("it rejects the password for the user `{user}`; {SENTINEL_LOGIN}")
         }
         (ServerErrorKind::WrongPassword, Peer::Server) => {
-            format!("it rejects the password for the user `{user}`; check both, and that the user is enabled")
+            format!("it rejects the password for the user `{user}`, who may be disabled; correct {LOGIN}")
         }
         (ServerErrorKind::ProtectedMode, _) => {
             "it accepts local connections only, because it has no password (protected mode); set passwords for \
-             passwords, rather than switch that off"
+             its users, rather than switch that off"
                 .into()
         }
         (ServerErrorKind::ReadOnlyReplica, _) => "it is a replica; use the master's address".into(),
@@ -204,8 +205,12 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
              one hash tag, such as `{accounts}/1` and `{accounts}/2`"
                 .into()
         }
-        (ServerErrorKind::ClusterDisabled, _) => {
-            "it is not a cluster member (cluster_enabled:0); write redis:// for it".into()
+        (ServerErrorKind::ClusterDisabled, _) => NO_MEMBER.into(),
+        (ServerErrorKind::ClusterEnabled, _) => MEMBER.into(),
+        (ServerErrorKind::NoSuchDatabase, _) => {
+            "it has no database of the number in the address: its setting `databases` says how many there are, 16 by \
+             default, from 0 on"
+                .into()
         }
         (ServerErrorKind::Loading, _) => "it is still loading its data".into(),
         (ServerErrorKind::Busy, _) => "it is busy running a slow script; wait, or end it with `SCRIPT KILL`".into(),
@@ -221,6 +226,9 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
         (ServerErrorKind::TooFewReplicas, _) => {
             "it has too few replicas, and so refuses writes; start them, or lower `min-replicas-to-write`".into()
         }
+        (ServerErrorKind::UnknownCommand, _) if command == SENTINEL => {
+            "it is no Sentinel: give the port of the Sentinels, 26379 unless set, or write redis:// for a server".into()
+        }
         (ServerErrorKind::UnknownCommand, _) => format!(
             "it does not know {command}; use Redis 6 or newer or Valkey, and do not rename {command}"
         ),
@@ -231,20 +239,38 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
     }
 }
 
+/// The places for a server's password.
+pub(super) const LOGIN: &str = "`user:password@` before the host in the address (`default:password@` without users of \
+     your own), or the program's password (`Builder::password`, --password-file or QUORLOCK_PASSWORD)";
+
+/// A server that was given as a node of its own.
+pub(super) const MEMBER: &str = "it is a cluster member (cluster_enabled:1), which serves some keys only; give the \
+     cluster as one node, `redis+cluster://host:port,host:port`";
+
+/// A server that was given as a member.
+pub(super) const NO_MEMBER: &str = "it is not a cluster member (cluster_enabled:0); write redis:// for it";
+
 /// The place for a Sentinel's password: the one before the hosts is for the servers.
 pub(super) const SENTINEL_LOGIN: &str = "give the user and the password of the Sentinels after the service in the \
      address: `?sentinel_username=…&sentinel_password=…`";
 
+/// Returns the right to a command that not all clients run, and what to add.
+fn own_right(command: &str) -> Option<(&'static str, &'static str)> {
+    match command {
+        CLUSTER_NODES => Some(("+cluster|nodes", " on every member")),
+        SENTINEL => Some(("+sentinel|get-master-addr-by-name +sentinel|master", " on every Sentinel")),
+        SCAN => Some(("+scan", "")),
+        SELECT => Some(("+select", ", or use database 0")),
+        _ => None,
+    }
+}
+
 /// Explains a missing permission.
 fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String {
+    if let Some((right, rest)) = own_right(command) {
+        return format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} {right}`{rest}");
+    }
     match right {
-        _ if command == CLUSTER_NODES => format!(
-            "the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` on every member"
-        ),
-        // Locks do not need it.
-        _ if command == SCAN => {
-            format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +scan`")
-        }
         MissingRight::Key => format!(
             "the user `{user}` may not access the key `{key}`, its companions, which begin with it, or the fencing counters, \
              which begin with the key prefix; use the prefix of keys that it may touch (--key-prefix), or grant \
@@ -264,6 +290,10 @@ fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String
 
 /// The command that requests the map from a cluster member.
 pub(super) const CLUSTER_NODES: &str = "CLUSTER NODES";
+/// The command that asks a Sentinel.
+pub(super) const SENTINEL: &str = "SENTINEL";
+/// The command that chooses the database of the address.
+pub(super) const SELECT: &str = "SELECT";
 /// The command that lists keys.
 pub(super) const SCAN: &str = "SCAN";
 

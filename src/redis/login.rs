@@ -7,7 +7,7 @@ use redis::{Pipeline, ProtocolVersion, Value};
 
 use super::connect_timeout::Steps;
 use super::connection::{Connection, ConnectionError};
-use super::error::{Peer, SentCommand, explain, failed, unconnected, unexpected};
+use super::error::{LOGIN, Peer, SELECT, SentCommand, explain, failed, unconnected, unexpected};
 use super::introduction::Introduction;
 use super::server_error::{ServerError, ServerErrorKind};
 use super::settings::Settings;
@@ -53,9 +53,10 @@ impl Login {
         let is_without = matches!(self.settings.password, Password::None) || self.peer == Peer::Sentinel;
         if self.address.user().is_some() && self.address.password().is_none() && is_without {
             // The message omits the user: it may be a password without its colon.
-            let message = "there is a user but no password; write `user:password@` (`default:password@` without users of your own), \
-                           or set the program's password (QUORLOCK_PASSWORD)";
-            return Err(failed(NodeErrorKind::Login, message));
+            return Err(failed(
+                NodeErrorKind::Login,
+                format!("there is a user but no password; give {LOGIN}"),
+            ));
         }
         match self.log_in(introduction).await {
             Err(Refusal::Protocol) => {
@@ -119,8 +120,8 @@ impl Login {
             login.cmd("AUTH").arg(self.address.user()).arg(password);
         }
         if self.address.database() != 0 {
-            asked.push("SELECT");
-            login.cmd("SELECT").arg(self.address.database());
+            asked.push(SELECT);
+            login.cmd(SELECT).arg(self.address.database());
         }
         // For people as well: servers before 7.2 do not support it.
         for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {

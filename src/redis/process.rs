@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::failed;
+use super::error::{MEMBER, NO_MEMBER, failed};
 use super::info::{Info, promoted, short, turns, uptime};
 use super::settings::Membership;
 use crate::node::{NodeError, NodeErrorKind};
@@ -43,17 +43,10 @@ impl Process {
             is("redis_mode", "cluster") || is("server_mode", "cluster") || is("cluster_enabled", "1");
         match membership {
             Membership::Alone if in_cluster => {
-                return unfit(
-                    NodeErrorKind::WrongServer,
-                    "it is a cluster member (cluster_enabled:1), which serves some keys only; give the cluster as one \
-                     node, `redis+cluster://host:port,host:port`",
-                );
+                return unfit(NodeErrorKind::WrongServer, MEMBER);
             }
             Membership::OfCluster if !in_cluster => {
-                return unfit(
-                    NodeErrorKind::WrongServer,
-                    "it is not a cluster member (cluster_enabled:0); write redis:// for it",
-                );
+                return unfit(NodeErrorKind::WrongServer, NO_MEMBER);
             }
             Membership::Alone | Membership::OfCluster => {}
         }

@@ -16,7 +16,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{Pipeline, Value};
 
 use super::connection::{Connection, text};
-use super::error::{Peer, SentCommand, failed, refused, unconnected, unexpected};
+use super::error::{Peer, SENTINEL, SentCommand, failed, refused, unconnected, unexpected};
 use super::login::Login;
 use super::settings::Settings;
 use crate::address::{Address, Endpoint};
@@ -189,8 +189,8 @@ impl Member {
 
     async fn say(&mut self, mut connection: Connection, service: &str) -> Result<Named, NodeError> {
         let mut requests = Pipeline::with_capacity(2);
-        requests.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
-        requests.cmd("SENTINEL").arg("MASTER").arg(service);
+        requests.cmd(SENTINEL).arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+        requests.cmd(SENTINEL).arg("MASTER").arg(service);
         let answers = connection.exchange(&requests).await.map_err(unconnected)?;
         let outcome = self.understood(answers, service);
         self.connection = Some(connection);
@@ -206,7 +206,7 @@ impl Member {
             let user = self.address.user().unwrap_or("default");
             return Err(refused(
                 error,
-                SentCommand { command: "SENTINEL", key: "", user, peer: Peer::Sentinel },
+                SentCommand { command: SENTINEL, key: "", user, peer: Peer::Sentinel },
             ));
         }
         if place == Value::Nil {

@@ -61,6 +61,10 @@ pub enum ServerErrorKind {
     CrossSlot,
     /// The server is not a cluster member.
     ClusterDisabled,
+    /// The server is a cluster member, which has database 0 only.
+    ClusterEnabled,
+    /// The server has no database of this number.
+    NoSuchDatabase,
     /// `LOADING`: the server is loading its data.
     Loading,
     /// `BUSY`: the server is running a slow script.
@@ -173,6 +177,10 @@ impl ServerErrorKind {
             _ if has("access a non local key") => ServerErrorKind::Migrating,
             _ if has("cluster is down") => ServerErrorKind::ClusterDown,
             _ if has("cluster support disabled") => ServerErrorKind::ClusterDisabled,
+            _ if has("SELECT is not allowed in cluster mode") => ServerErrorKind::ClusterEnabled,
+            _ if has("DB index is out of range") || has("invalid DB index") => {
+                ServerErrorKind::NoSuchDatabase
+            }
             _ if has("max number of clients") => ServerErrorKind::TooManyClients,
             _ if is_unknown_command(words) => ServerErrorKind::UnknownCommand,
             _ => ServerErrorKind::Other,
@@ -199,7 +207,8 @@ impl ServerErrorKind {
             | ServerErrorKind::TooManyClients
             | ServerErrorKind::TooFewReplicas => NodeErrorKind::Busy,
             ServerErrorKind::OutOfMemory | ServerErrorKind::CannotSave => NodeErrorKind::OutOfSpace,
-            ServerErrorKind::ClusterDisabled => NodeErrorKind::WrongServer,
+            ServerErrorKind::ClusterDisabled | ServerErrorKind::ClusterEnabled => NodeErrorKind::WrongServer,
+            ServerErrorKind::NoSuchDatabase => NodeErrorKind::Misconfigured,
             ServerErrorKind::CrossSlot | ServerErrorKind::UnknownCommand => NodeErrorKind::Unsupported,
             ServerErrorKind::UnknownScript | ServerErrorKind::UnknownProtocol | ServerErrorKind::Other => {
                 NodeErrorKind::Other

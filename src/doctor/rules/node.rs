@@ -97,15 +97,18 @@ fn failure(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         | NodeErrorKind::Other
         | _ => Check::Failed,
     };
-    let cure = failure.cure.or(of_state(failure.error.kind())).unwrap_or(check.cure());
+    let cure = failure.cure.or(of_error(failure.error.kind())).unwrap_or(check.cure());
     sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", failure.error), cure);
 }
 
-/// Returns the fix of an error that comes from the state of the server, not from what it is; nothing of another one.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others are of the configuration")]
-fn of_state(kind: NodeErrorKind) -> Option<&'static str> {
+/// Returns the fix of an error that does not mean that there is another kind of server; nothing of one that may.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others have a check of their own, or may mean that")]
+fn of_error(kind: NodeErrorKind) -> Option<&'static str> {
     match kind {
         NodeErrorKind::Busy => Some("wait for it; if it lasts, do what the error says"),
+        NodeErrorKind::Misconfigured | NodeErrorKind::WrongServer => {
+            Some("correct the address or the setting that the error names")
+        }
         NodeErrorKind::OutOfSpace => {
             Some("free memory or disk there, as the error says: it takes no writes before")
         }
@@ -404,7 +407,7 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     // A command that is refused alone is also refused in a script, and is reported above.
     let reported = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
     if let (Some(Err(error)), false) = (&facts.lock, reported) {
-        let cure = of_state(error.kind()).unwrap_or(Check::LockFails.cure());
+        let cure = of_error(error.kind()).unwrap_or(Check::LockFails.cure());
         sheet.cured(Severity::Warning, Check::LockFails, format!("failed a test lock: {error:#}"), cure);
     }
 }

@@ -14,7 +14,7 @@ const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operati
 const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
 
 /// A reply; its kind; its kind for any store; the finding; a part of the text.
-const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
+const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 38] = [
     (
         "WRONGTYPE Operation against",
         ServerErrorKind::WrongType,
@@ -170,6 +170,27 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         "not a cluster member",
     ),
     (
+        "ERR SELECT is not allowed in cluster mode",
+        ServerErrorKind::ClusterEnabled,
+        NodeErrorKind::WrongServer,
+        Check::Failed,
+        "is a cluster member",
+    ),
+    (
+        "ERR DB index is out of range",
+        ServerErrorKind::NoSuchDatabase,
+        NodeErrorKind::Misconfigured,
+        Check::Failed,
+        "its setting `databases`",
+    ),
+    (
+        "ERR invalid DB index",
+        ServerErrorKind::NoSuchDatabase,
+        NodeErrorKind::Misconfigured,
+        Check::Failed,
+        "its setting `databases`",
+    ),
+    (
         "LOADING Redis is loading",
         ServerErrorKind::Loading,
         NodeErrorKind::Busy,
@@ -305,6 +326,8 @@ fn an_error_is_permanent_if_waiting_cannot_help() {
                 | VoteOutcome::ReadOnlyReplica
                 | VoteOutcome::CrossSlot
                 | VoteOutcome::ClusterDisabled
+                | VoteOutcome::ClusterEnabled
+                | VoteOutcome::NoSuchDatabase
                 | VoteOutcome::UnknownCommand
         );
         let error = explain(ServerError::on_line(line), asked(Peer::Server));
@@ -316,6 +339,39 @@ fn an_error_is_permanent_if_waiting_cannot_help() {
 fn a_permission_is_named_if_the_server_names_it() {
     let error = ServerError::on_line("NOPERM one has no permissions to run the 'zadd' command");
     assert!(explain(error, asked(Peer::Server)).to_string().contains("run ZADD;"));
+}
+
+#[test]
+fn a_command_that_not_all_clients_run_has_a_right_of_its_own() {
+    for (command, right) in [
+        (SELECT, "+select`"),
+        (SENTINEL, "+sentinel|get-master-addr-by-name +sentinel|master`"),
+        (SCAN, "+scan`"),
+    ] {
+        for line in
+            [format!("NOPERM anna has no permissions to run the '{command}' command"), "NOPERM no".into()]
+        {
+            let text = explain(ServerError::on_line(&line), SentCommand { command, ..asked(Peer::Server) })
+                .to_string();
+            assert!(text.contains(&format!("ACL SETUSER anna {right}")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_know_sentinel_is_none() {
+    let asked = SentCommand { command: SENTINEL, ..asked(Peer::Sentinel) };
+    let error = explain(ServerError::on_line("ERR unknown command `SENTINEL`, with args"), asked);
+    assert_eq!(error.kind(), NodeErrorKind::WrongServer);
+    assert!(error.to_string().contains("it is no Sentinel: give the port of the Sentinels"), "{error}");
+}
+
+#[test]
+fn an_error_of_the_login_says_where_the_password_is_set() {
+    for line in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
+        let error = explain(ServerError::on_line(line), asked(Peer::Server));
+        assert!(error.to_string().contains(LOGIN), "{error}");
+    }
 }
 
 #[test]

@@ -196,6 +196,6 @@ fn builtin(port: &Port, password: Option<&str>) -> io::Result<Command> {
 fn unsupported() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        "this server cannot be stopped and continued: see `can_freeze`",
+        "this server cannot be stopped and continued: install valkey-server or redis-server",
     )
 }
