@@ -98,11 +98,13 @@ fn credulous(memory: &MemoryNode) -> WrappedNode {
     })
 }
 
-/// Keeps everything for only so long.
-fn shortened(memory: &MemoryNode, kept: fn(&mut Request)) -> WrappedNode {
+/// Shortens what a request asks for.
+type Shorten = fn(&mut Request);
+
+fn shortened(memory: &MemoryNode, shorten: Shorten) -> WrappedNode {
     WrappedNode::new(memory.clone()).on_request(move |request, responder, inner| {
         let mut request = Request::clone(&request);
-        kept(&mut request);
+        shorten(&mut request);
         inner.ask(request.into(), responder);
     })
 }
@@ -111,11 +113,11 @@ fn shortened(memory: &MemoryNode, kept: fn(&mut Request)) -> WrappedNode {
 async fn a_node_whose_keys_renewals_or_tombstones_end_early_breaks_it() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let memory = MemoryNode::on("memory", Arc::clone(&clock));
-    let rows: [(fn(&mut Request), &str); 4] = [
+    let rows: [(Shorten, &str); 4] = [
         (
             |request| {
                 if let Request::Acquire { ttl, .. } = request {
-                    *ttl = *ttl * 97 / 100
+                    *ttl = *ttl * 97 / 100;
                 }
             },
             "a free key is granted",
@@ -123,7 +125,7 @@ async fn a_node_whose_keys_renewals_or_tombstones_end_early_breaks_it() {
         (
             |request| {
                 if let Request::Renew { ttl, .. } = request {
-                    *ttl = *ttl * 4 / 5
+                    *ttl = *ttl * 4 / 5;
                 }
             },
             "a renewal prolongs the own key",
@@ -131,7 +133,7 @@ async fn a_node_whose_keys_renewals_or_tombstones_end_early_breaks_it() {
         (
             |request| {
                 if let Request::Cancel { linger, .. } = request {
-                    *linger = Duration::from_millis(200)
+                    *linger = Duration::from_millis(200);
                 }
             },
             "a tombstone expires",
@@ -139,14 +141,14 @@ async fn a_node_whose_keys_renewals_or_tombstones_end_early_breaks_it() {
         (
             |request| {
                 if let Request::Cancel { linger, .. } = request {
-                    *linger /= 2
+                    *linger /= 2;
                 }
             },
             "a tombstone expires",
         ),
     ];
-    for (kept, clause) in rows {
-        let node = shortened(&memory, kept);
+    for (shorten, clause) in rows {
+        let node = shortened(&memory, shorten);
         let message = check_contract(&node, &memory, &*clock).await.expect_err(clause).to_string();
         assert!(message.contains(clause), "{message}");
     }
