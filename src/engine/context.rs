@@ -12,6 +12,7 @@ use super::offer_inbox::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::WaitQueues;
 use super::throttle::Renewals;
+use super::wait::Wait;
 use crate::error::ConfigError;
 use crate::node::lists::NodeLists;
 use crate::node::{Capability, Request, SharedRequest};
@@ -222,16 +223,27 @@ impl EngineContext {
     /// after the connect timeout. Nodes that connect later are asked as soon as they are connected.
     /// Later rounds do not wait.
     pub(crate) async fn introduced(&self) {
+        self.introduced_for(Wait::Never).await;
+    }
+
+    /// The same for a caller that waits for so long.
+    pub(crate) async fn introduced_for(&self, wait: Wait) {
         if !self.nodes.introduced.load(Ordering::Acquire) {
-            Box::pin(self.introduce()).await;
+            let longest = match wait {
+                Wait::Never => LEAST_INTRODUCTION,
+                Wait::UpTo(wait) => wait.max(LEAST_INTRODUCTION),
+                Wait::Forever => Duration::MAX,
+            };
+            Box::pin(self.introduce(self.introduction.min(longest))).await;
         }
     }
 
-    async fn introduce(&self) {
+    async fn introduce(&self, longest: Duration) {
         // Where no node can connect, the answers of all would be that.
         drop(Handle::current());
         let mut contacts: FuturesUnordered<_> = self.nodes.iter().map(|node| node.ready()).collect();
-        let end = self.now() + self.introduction;
+        let began = self.now();
+        let (_given_up, end) = (IntroductionGuard(self, began + LEAST_INTRODUCTION), began + longest);
         let mut connected = 0;
         while connected < self.nodes.quorum.needed() {
             tokio::select! {
@@ -247,6 +259,22 @@ impl EngineContext {
         self.nodes.introduced.store(true, Ordering::Release);
     }
 }
+
+/// A caller that has given up after the least time was introduced: the question why must not wait again.
+struct IntroductionGuard<'a>(&'a EngineContext, Moment);
+
+impl Drop for IntroductionGuard<'_> {
+    fn drop(&mut self) {
+        let IntroductionGuard(engine, least) = self;
+        if engine.now() >= *least {
+            engine.nodes.introduced.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// For the first connections, however short a caller waits: one member of a cluster may hang for three seconds before the
+/// next is asked.
+const LEAST_INTRODUCTION: Duration = Duration::from_secs(4);
 
 /// Returns `host:pid`, followed by the label.
 pub(crate) fn context(host: &str, label: &str) -> String {

@@ -138,7 +138,7 @@ impl Dispatcher {
     /// If dropped, the attempt is withdrawn.
     async fn win(&mut self, acquisition: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
         let engine = &self.engine;
-        engine.introduced().await;
+        engine.introduced_for(acquisition.wait).await;
         let new = || Contender::new(engine, &acquisition.keys, self.mode);
         let contender = self.contender.get_or_insert_with(new);
         if self.mode == Mode::Exclusive && engine.queues.take_cooldown(&self.key, || engine.now()) {

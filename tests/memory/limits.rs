@@ -72,6 +72,19 @@ async fn an_unmeasured_node_has_a_timeout_of_1_s() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_caller_waits_for_connections_no_longer_than_for_its_lock() {
+    let seconds = Duration::from_secs;
+    for (wait, most) in [(Wait::Never, 5), (Wait::UpTo(500 * MS), 6), (Wait::UpTo(seconds(7)), 8)] {
+        let bench = bench(1);
+        bench.nodes[0].connecting();
+        let before = bench.clock.now();
+        bench.lock().wait(wait).acquire().await.unwrap_err();
+        let took = bench.clock.now().since(before);
+        assert!(took >= seconds(4) && took <= seconds(most) + 10 * MS, "{took:?} of {wait:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hung_preferred_node_delays_a_waiter_only_briefly() {
     let claim = |key: &str| quorlock::protocol::Claim::new(key.into(), quorlock::Token::new(1, ""));
     let bench = bench(5);

@@ -1,11 +1,35 @@
 //! Runs the contract suite on the program of an `exec:` URL.
 
+use std::io;
 use std::process::ExitCode;
 
-use quorlock::node::Seams;
-use quorlock::runtime::SystemClock;
+use quorlock::node::{Expiry, Seams};
+use quorlock::runtime::{BoxFuture, SystemClock};
 use quorlock_exec::ExecNode;
-use quorlock_testkit::contract::{ByRequests, check_contract};
+use quorlock_testkit::Value;
+use quorlock_testkit::contract::{ByRequests, Plant, check_contract};
+
+/// Changes the data by requests, and kills the program to see what the next one remembers.
+struct Program(ByRequests<ExecNode>);
+
+impl Plant for Program {
+    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
+        self.0.plant(key, value, expiry)
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        self.0.remove(key)
+    }
+
+    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
+        self.0.expiry(key)
+    }
+
+    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+        self.0.0.restart();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -20,7 +44,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
-    match check_contract(&node, &ByRequests(node.clone()), &SystemClock::default()).await {
+    match check_contract(&node, &Program(ByRequests(node.clone())), &SystemClock::default()).await {
         Ok(()) => {
             println!("{url} keeps the contract");
             ExitCode::SUCCESS

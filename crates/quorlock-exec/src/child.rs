@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use quorlock::runtime::{Clock, within};
-use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
@@ -113,12 +112,6 @@ fn start_guardian() -> Option<Process> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = command.spawn();
     started.inspect_err(|error| debug!(%error, "programs have no guardian")).ok()
-}
-
-/// Reads a line.
-pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> Result<T, Reason> {
-    serde_json::from_str(line)
-        .map_err(|error| Reason::new("it has said a line that is none of this protocol").because(error))
 }
 
 async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {

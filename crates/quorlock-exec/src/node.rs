@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use quorlock::node::facts::{Facts, ProbeLock, Role};
+use quorlock::node::facts::{Concern, Facts, ProbeLock, Role};
 use quorlock::node::{
     AddressError, Capabilities, ConnectionState, Hint, HintListener, Hints, Identity, Node, NodeError,
-    NodeErrorKind, NodeLimits, Observers, Order, Reason, Responder, Seams, SharedRequest, StatusListener,
+    NodeErrorKind, NodeLimits, Observers, Order, Reason, Request, Responder, Seams, SharedRequest,
+    StatusListener, ask,
 };
 use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::address::ExecAddress;
-use crate::child::{Child, UNREAD, parse};
-use crate::wire::{Asked, Hello, Message, Verb, failed};
+use crate::child::{Child, UNREAD};
+use crate::wire::{self, Asked, Hello, Message, failed, parse};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -39,6 +40,7 @@ const MOST_TEXT: usize = 500;
 /// Clones are the same node, with one child, which ends with the last clone.
 #[derive(Clone)]
 pub struct ExecNode {
+    address: ExecAddress,
     name: Arc<str>,
     able: Capabilities,
     jobs: UnboundedSender<Job>,
@@ -52,6 +54,7 @@ enum Job {
     Listen(Arc<dyn HintListener>),
     Observe(Arc<dyn StatusListener>),
     Ready(oneshot::Sender<Result<(), NodeError>>),
+    Restart,
 }
 
 impl ExecNode {
@@ -72,12 +75,30 @@ impl ExecNode {
         })
     }
 
+    /// Kills the program, which is started again, as after a crash: for tests of what it remembers then.
+    pub fn restart(&self) {
+        drop(self.jobs.send(Job::Restart));
+    }
+
+    /// Starts the program once more, as each client does, and says so if that has other data.
+    async fn compare_another(&self, identity: &str, key: Arc<str>) -> Option<Concern> {
+        let another = ExecNode::of(self.address.clone(), &self.seams).ok()?;
+        let found = ask(&another, Request::inspect(key)).await.ok()?;
+        (found.identity.voter() != identity).then(|| {
+            Concern::unsafely(
+                "has another identity when it is started again: each process that locks has data of its own, and \
+                 excludes no other",
+                "keep locks, counters and the identity in a store that all processes share",
+            )
+        })
+    }
+
     pub(crate) fn of(address: ExecAddress, seams: &Seams) -> Result<ExecNode, Reason> {
         let (jobs, asked) = unbounded_channel();
         let (name, able) = (address.to_string().into(), capabilities(&address));
         let least_ttl = Arc::<AtomicU64>::default();
         let worker = Worker {
-            address,
+            address: address.clone(),
             seams: seams.clone(),
             jobs: asked,
             least_ttl: Arc::clone(&least_ttl),
@@ -86,7 +107,7 @@ impl ExecNode {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         seams.start_thread("quorlock-exec", move || runtime.block_on(worker.work()))?;
-        Ok(ExecNode { name, able, jobs, least_ttl, seams: seams.clone() })
+        Ok(ExecNode { address, name, able, jobs, least_ttl, seams: seams.clone() })
     }
 }
 
@@ -137,7 +158,10 @@ impl Node for ExecNode {
             let mut facts = Facts::default();
             // It votes by what it says; what its store is, no one can ask.
             facts.role = Some(Role::Master);
-            facts.probe(&node, &seams, key, ProbeLock::Fenced, LIMIT).await;
+            facts.probe(&node, &seams, Arc::clone(&key), ProbeLock::Fenced, LIMIT).await;
+            if let Some(identity) = facts.identity.clone() {
+                facts.concerns.extend(node.compare_another(&identity, key).await);
+            }
             Some(facts)
         })
     }
@@ -163,6 +187,7 @@ struct Session {
     child: Child,
     identity: Arc<Identity>,
     last: u64,
+    has_answered: bool,
     unanswered: HashMap<u64, Unanswered>,
     /// Until when each is waited for, the first first.
     until: VecDeque<(Moment, u64)>,
@@ -170,10 +195,15 @@ struct Session {
     overdue: VecDeque<(Moment, u64)>,
 }
 
+/// How a child has ended.
+struct Ended {
+    reason: Reason,
+    /// Whether it has answered anything by the protocol before.
+    has_answered: bool,
+}
+
 struct Unanswered {
-    verb: Verb,
-    /// Whether it asks for a number.
-    is_numbered: bool,
+    asked: Asked,
     sent: Moment,
     /// `None` once its time is over: an answer is still expected, and ignored.
     responder: Option<Responder>,
@@ -197,9 +227,13 @@ impl Worker {
                 Ok(mut child) => match self.greet(&mut child, &mut waiting).await {
                     Some(Ok((identity, least_ttl_ms))) => {
                         self.least_ttl.store(least_ttl_ms, Ordering::Relaxed);
-                        backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
                         match self.serve(child, identity, std::mem::take(&mut waiting)).await {
-                            Some(reason) => NodeError::Unreachable { reason },
+                            Some(Ended { reason, has_answered }) => {
+                                if has_answered {
+                                    backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+                                }
+                                NodeError::Unreachable { reason }
+                            }
                             None => return,
                         }
                     }
@@ -268,23 +302,24 @@ impl Worker {
     }
 
     /// Passes requests and answers on until the child ends or breaks the protocol. Returns why, or `None` if no handle is left.
-    async fn serve(&mut self, child: Child, identity: Identity, waiting: Vec<Job>) -> Option<Reason> {
+    async fn serve(&mut self, child: Child, identity: Identity, waiting: Vec<Job>) -> Option<Ended> {
         let (clock, identity) = (Arc::clone(self.seams.clock()), Arc::new(identity));
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         self.notify(Hint::Subscribed);
         let (unanswered, until, overdue) = (HashMap::new(), VecDeque::new(), VecDeque::new());
-        let mut session = Session { child, identity, last: 0, unanswered, until, overdue };
+        let mut session =
+            Session { child, identity, last: 0, has_answered: false, unanswered, until, overdue };
         for job in waiting {
             self.take(&mut session, job);
         }
-        let ended = loop {
+        let reason = loop {
             let fronts = session.until.front().into_iter().chain(session.overdue.front());
             let due = fronts.map(|(until, _)| *until).min().unwrap_or(Moment::NEVER);
             tokio::select! {
                 biased;
                 line = session.child.lines.recv() => {
                     let message = match line {
-                        Some(line) => line.and_then(|line| parse(&line)),
+                        Some(line) => line.and_then(|line| Message::parse(&line)),
                         None => break session.child.ended(&*clock).await,
                     };
                     if let Err(reason) = message.and_then(|message| self.hear(&mut session, message)) {
@@ -296,6 +331,9 @@ impl Worker {
                         session.child.finish(&*clock).await;
                         return None;
                     };
+                    if matches!(job, Job::Restart) {
+                        break "it was killed, to be started again".into();
+                    }
                     self.take(&mut session, job);
                 }
                 () = clock.sleep_until(due) => {
@@ -306,13 +344,13 @@ impl Worker {
             }
         };
         self.notify(Hint::Unsubscribed);
-        let lost = NodeError::Disconnected { reason: ended.clone() };
+        let lost = NodeError::Disconnected { reason: reason.clone() };
         session
             .unanswered
             .into_values()
             .filter_map(|asked| asked.responder)
             .for_each(|to| to.send(Err(lost.clone())));
-        Some(ended)
+        Some(Ended { reason, has_answered: session.has_answered })
     }
 
     fn take(&mut self, session: &mut Session, job: Job) {
@@ -331,6 +369,8 @@ impl Worker {
             }
             Job::Observe(observer) => self.observers.add(observer),
             Job::Ready(to) => drop(to.send(Ok(()))),
+            // It has just started.
+            Job::Restart => {}
         }
     }
 
@@ -339,23 +379,25 @@ impl Worker {
         let unasked = |id: u64| Reason::from(format!("it answers request {id}, which it was not asked"));
         match message {
             Message::Answer(answer) => {
-                let asked = session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
-                let response = answer.response(asked.verb, asked.is_numbered, asked.sent, &session.identity);
-                if let Some(responder) = asked.responder {
+                let Unanswered { asked, sent, responder } =
+                    session.unanswered.remove(&answer.id).ok_or_else(|| unasked(answer.id))?;
+                let response = answer.response(&asked, sent, &session.identity);
+                if let Some(responder) = responder {
                     responder.send(response);
                 }
             }
-            Message::Error { id, error, maybe } => {
+            Message::Failed(wire::Failed { id, error, maybe }) => {
                 let asked = session.unanswered.remove(&id).ok_or_else(|| unasked(id))?;
                 let error: String = error.chars().take(MOST_TEXT).collect();
                 if let Some(responder) = asked.responder {
                     responder.send(Err(failed(&error, maybe)));
                 }
             }
-            Message::Gone { gone } => {
+            Message::Gone(wire::Gone { gone }) => {
                 self.notify(Hint::Invalidated(gone.as_bytes()));
             }
         }
+        session.has_answered = true;
         Ok(())
     }
 
@@ -380,6 +422,7 @@ impl Worker {
             Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => self.observers.add(observer),
             Job::Ready(to) => drop(to.send(Err(failure.clone()))),
+            Job::Restart => {}
         }
     }
 }
@@ -402,15 +445,7 @@ impl Session {
         }
         self.last += 1;
         self.until.push_back((at + LIMIT, self.last));
-        self.unanswered.insert(
-            self.last,
-            Unanswered {
-                verb: asked.verb,
-                is_numbered: asked.number.is_some(),
-                sent: at,
-                responder: Some(responder),
-            },
-        );
+        self.unanswered.insert(self.last, Unanswered { asked, sent: at, responder: Some(responder) });
     }
 
     /// Stops waiting for answers that take too long. Returns the request that the child will not answer any more.

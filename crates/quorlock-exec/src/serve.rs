@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorlock::node::{Hint, HintListener, Node, Request, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
 
-use crate::wire::{Answer, Asked, Hello, Message, VERSION};
+use crate::wire::{self, Answer, Asked, Hello, VERSION};
 
 /// Serves a node on standard input and output, until the input ends.
 ///
@@ -30,7 +30,7 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
         let asked: Asked = serde_json::from_str(&line)?;
         let id = asked.id;
         let Some(request) = asked.request() else {
-            say(&Message::Error { id, error: "the request is incomplete".to_owned(), maybe: false })?;
+            say(&wire::Failed { id, error: "the request is incomplete".to_owned(), maybe: false })?;
             continue;
         };
         match ask(&node, request).await {
@@ -40,11 +40,11 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
             }
             Ok(response) => match Answer::of(id, &response, received) {
                 Some(answer) => say(&answer)?,
-                None => say(&Message::Error { id, error: "no such answer".to_owned(), maybe: true })?,
+                None => say(&wire::Failed { id, error: "no such answer".to_owned(), maybe: true })?,
             },
             Err(error) => {
                 let maybe = error.may_have_acted();
-                say(&Message::Error { id, error: format!("{error:#}"), maybe })?;
+                say(&wire::Failed { id, error: format!("{error:#}"), maybe })?;
             }
         }
     }
@@ -59,7 +59,7 @@ impl HintListener for Gone {
     fn on_hint(&self, hint: Hint<'_>) {
         if let Hint::Invalidated(key) = hint {
             // Without a reader the program ends soon.
-            drop(say(&Message::Gone { gone: String::from_utf8_lossy(key).into_owned() }));
+            drop(say(&wire::Gone { gone: String::from_utf8_lossy(key).into_owned() }));
         }
     }
 }

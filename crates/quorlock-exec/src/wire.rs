@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use quorlock::node::{Expiry, Holding, Identity, NodeError, NodeErrorKind, Reason, Request, Response, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, fence_counter};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 /// The version of the lines.
 pub(crate) const VERSION: u32 = 1;
 /// The longest line, in bytes.
 pub(crate) const LONGEST: usize = 1 << 20;
+/// How much of a line that is none is shown.
+const MOST_SHOWN: usize = 200;
 
 /// The first line of a child.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,22 +59,27 @@ pub(crate) enum Verb {
 }
 
 /// A line of a child after the first.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 pub(crate) enum Message {
     Answer(Answer),
-    /// It could not carry out a request.
-    Error {
-        id: u64,
-        error: String,
-        /// Whether it may have been carried out all the same.
-        #[serde(default)]
-        maybe: bool,
-    },
-    /// A key was deleted, or has expired.
-    Gone {
-        gone: String,
-    },
+    Failed(Failed),
+    Gone(Gone),
+}
+
+/// It could not carry out a request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Failed {
+    pub(crate) id: u64,
+    pub(crate) error: String,
+    /// Whether it may have been carried out all the same.
+    #[serde(default)]
+    pub(crate) maybe: bool,
+}
+
+/// A key was deleted, or has expired.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Gone {
+    pub(crate) gone: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -99,6 +107,34 @@ pub(crate) enum Is {
     Held,
     Free,
     Ahead,
+}
+
+/// Reads a line.
+pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> Result<T, Reason> {
+    serde_json::from_str(line).map_err(|error| {
+        let visible = |sign: char| if sign.is_control() { '\u{fffd}' } else { sign };
+        let shown: String = line.chars().take(MOST_SHOWN).map(visible).collect();
+        let more = if line.chars().nth(MOST_SHOWN).is_some() { "…" } else { "" };
+        Reason::new(format!("it has said a line that is none of this protocol, `{shown}{more}`"))
+            .because(error)
+    })
+}
+
+impl Message {
+    /// Reads a line. Its fields say which it is, so that an error is about what is wrong with it.
+    pub(crate) fn parse(line: &str) -> Result<Message, Reason> {
+        #[derive(Deserialize)]
+        struct Fields {
+            gone: Option<IgnoredAny>,
+            error: Option<IgnoredAny>,
+        }
+        let Fields { gone, error } = parse(line)?;
+        Ok(match (gone, error) {
+            (Some(_), _) => Message::Gone(parse(line)?),
+            (None, Some(_)) => Message::Failed(parse(line)?),
+            (None, None) => Message::Answer(parse(line)?),
+        })
+    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -231,12 +267,11 @@ impl Answer {
     /// Returns the response, or what is wrong with the answer to this request, which was sent at `sent`.
     pub(crate) fn response(
         &self,
-        verb: Verb,
-        is_numbered: bool,
+        asked: &Asked,
         sent: Moment,
         identity: &Arc<Identity>,
     ) -> Result<Response, NodeError> {
-        let wrong = |what: &str| NodeError::UnexpectedReply { reason: format!("it {what}").into() };
+        let (verb, wrong) = (asked.verb, |what: &str| unexpected(format!("it {what}")));
         let number = self
             .number
             .map(|number| FencingToken::new(number).ok_or_else(|| wrong("names a number beyond 2^53")));
@@ -256,8 +291,21 @@ impl Answer {
             (Is::Ahead, Verb::WriteBack) => Vote::FenceAhead,
             (Is::Restored | Is::Ahead, _) => return Err(wrong("gives an answer of another request")),
         };
-        if self.is == Is::Granted && verb == Verb::Acquire && is_numbered && number.is_none() {
-            return Err(wrong("draws no number"));
+        if let (Is::Granted, Verb::Acquire, Some(least)) = (self.is, verb, asked.number) {
+            // A lower one may have been drawn before.
+            let drawn = self.number.ok_or_else(|| wrong("draws no number"))?;
+            if drawn < least {
+                return Err(wrong(&format!(
+                    "draws number {drawn}, below {least}, which is the least it was asked for"
+                )));
+            }
+        }
+        if let (Is::Granted | Is::Restored, Some(ttl), Some(before)) = (self.is, asked.ttl_ms, self.before_ms)
+            && before >= ttl
+        {
+            return Err(wrong(&format!(
+                "grants a TTL of {ttl} ms that has begun {before} ms before the request, and so is over"
+            )));
         }
         let response = Response::new(vote, Arc::clone(identity)).with_fencing_token(number);
         // It came no earlier than it was sent.
@@ -287,11 +335,14 @@ impl Hello {
 
 /// The error of a child that could not carry out a request.
 pub(crate) fn failed(error: &str, maybe: bool) -> NodeError {
-    let reason: Reason = error.to_owned().into();
     if maybe {
-        return NodeError::Disconnected { reason };
+        return unexpected(format!("it says that the request may have been carried out: {error}"));
     }
-    NodeError::Failed { kind: NodeErrorKind::Other, reason }
+    NodeError::Failed { kind: NodeErrorKind::Other, reason: error.to_owned().into() }
+}
+
+fn unexpected(reason: String) -> NodeError {
+    NodeError::UnexpectedReply { reason: reason.into() }
 }
 
 #[cfg(test)]
@@ -305,11 +356,14 @@ mod tests {
         // Two clocks, as those of two processes.
         let (sent, received) = (at(500_000), at(90_000_000));
         let grant = Response::new(Vote::Granted, Arc::clone(&identity));
+        let claim = Arc::new(Claim::new("a".into(), Token::new(7, "anna:1")));
+        let renewal = Request::Renew { claim, ttl: Duration::from_secs(30), fencing_token: None };
+        let asked = Asked::of(7, &renewal, Duration::ZERO).unwrap();
         for (from, expected) in
             [(at(89_876_500), Some(at(376_000))), (received, None), (received + Duration::from_secs(1), None)]
         {
             let answer = Answer::of(7, &grant.clone().counting_from(from), received).unwrap();
-            let read = answer.response(Verb::Renew, false, sent, &identity).unwrap();
+            let read = answer.response(&asked, sent, &identity).unwrap();
             assert_eq!(read.counts_from, expected, "from {from:?}");
         }
         let answer = Answer::of(7, &grant, received).unwrap();

@@ -10,27 +10,30 @@ use std::time::Duration;
 
 use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::{Claim, FenceHint, Token};
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, Entropy, SystemClock};
 use quorlock::{Coordinator, FencingToken, RestartGuard, Wait};
 use quorlock_exec::{ExecKind, ExecNode};
-use quorlock_testkit::contract::{ByRequests, check_contract};
 use quorlock_testkit::{patience, scaled, until};
 
 fn node(url: &str) -> ExecNode {
     ExecNode::new(url, &Seams::default()).unwrap()
 }
 
-async fn keeps_the_contract(url: &str) {
-    let node = node(url);
-    if let Err(breach) = check_contract(&node, &ByRequests(node.clone()), &SystemClock::default()).await {
-        panic!("{breach}");
-    }
+/// Runs the suite, as who writes a program does. Returns what it says.
+fn contract(url: &str) -> String {
+    let ran = std::process::Command::new(example("contract")).arg(url).output().unwrap();
+    String::from_utf8_lossy(&ran.stdout).into_owned()
 }
 
-/// The example, which cargo builds with the tests.
-fn example() -> PathBuf {
+fn keeps_the_contract(url: &str) {
+    let text = contract(url);
+    assert!(text.contains("keeps the contract"), "{text}");
+}
+
+/// An example, which cargo builds with the tests.
+fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    tests.parent().unwrap().parent().unwrap().join("examples/serve_memory")
+    tests.parent().unwrap().parent().unwrap().join("examples").join(name)
 }
 
 fn in_python() -> Option<String> {
@@ -41,18 +44,26 @@ fn in_python() -> Option<String> {
     there.then(|| format!("exec:{}/examples/node.py", env!("CARGO_MANIFEST_DIR")))
 }
 
-#[tokio::test]
-async fn a_node_that_is_served_by_another_process_keeps_the_contract() {
-    let url = format!("exec:{}", example().display());
-    keeps_the_contract(&url).await;
-    keeps_the_contract(&format!("{url}?hints=yes")).await;
+#[test]
+fn a_node_that_is_served_by_another_process_keeps_the_contract() {
+    let url = format!("exec:{}", example("serve_memory").display());
+    keeps_the_contract(&url);
+    keeps_the_contract(&format!("{url}?hints=yes"));
 }
 
-#[tokio::test]
-async fn the_program_in_python_keeps_the_contract() {
-    if let Some(url) = in_python() {
-        keeps_the_contract(&url).await;
-    }
+#[test]
+fn the_program_in_python_keeps_the_contract_unless_it_forgets_under_the_same_identity() {
+    let Some(url) = in_python() else { return };
+    keeps_the_contract(&url);
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(url.strip_prefix("exec:").unwrap()).unwrap();
+    let forgetful = folder.path().join("node.py");
+    fs::write(&forgetful, text.replace("uuid.uuid4().hex", "'fixed'")).unwrap();
+    let output = contract(&format!("exec:python3?arg={}", forgetful.display()));
+    assert!(
+        output.contains("breaks 1 of") && output.contains("all is remembered or the history is a new"),
+        "{output}"
+    );
 }
 
 /// Five programs in Python are a deployment of five nodes.
@@ -70,6 +81,24 @@ async fn programs_are_the_nodes_of_a_deployment() {
     lease.release().await.unwrap();
     let error = coordinator.lock("jobs/a").shared().acquire().await.unwrap_err().to_string();
     assert!(error.contains("shared locks"), "{error}");
+}
+
+#[tokio::test]
+async fn a_program_with_other_data_at_each_start_is_reported_as_unsafe() {
+    let folder = tempfile::tempdir().unwrap();
+    // It answers each request by its number.
+    let text = |identity: &str| {
+        format!(
+            "echo '{{\"quorlock\":1,\"identity\":\"'{identity}'\",\"age_ms\":99999}}'\nid=0\n\
+             while read asked; do id=$((id+1)); echo '{{\"id\":'$id',\"is\":\"free\"}}'; done"
+        )
+    };
+    for (identity, concerns) in [("$$", 1), ("shared", 0)] {
+        let node = node(&script(folder.path(), identity, &text(identity)));
+        let facts = node.examine("a".into()).await.unwrap();
+        assert_eq!(facts.concerns.len(), concerns, "{identity}: {:?}", facts.concerns);
+        assert!(facts.concerns.iter().all(|concern| concern.is_unsafe));
+    }
 }
 
 /// A child that is a shell script.
@@ -109,18 +138,36 @@ async fn children_that_hang_flood_lie_die_or_answer_twice_grant_nothing_and_are_
         ("answers by another", answer(r#"{"id":1,"is":"restored"}"#), "an answer of another request"),
         ("holder without name", answer(r#"{"id":1,"is":"held"}"#), "names no holder"),
         ("large number", answer(r#"{"id":1,"is":"granted","number":9007199254740993}"#), "beyond 2^53"),
+        ("over", answer(r#"{"id":1,"is":"granted","before_ms":30000}"#), "30000 ms before the request"),
         ("refuses", answer(r#"{"id":1,"error":"the table is missing"}"#), "the table is missing"),
+        ("doubts", answer(r#"{"id":1,"error":"slow","maybe":true}"#), "may have been carried out: slow"),
+        (
+            "other word",
+            answer(r#"{"id":1,"is":"locked"}"#),
+            "`{\"id\":1,\"is\":\"locked\"}`: unknown variant `locked`",
+        ),
+        (
+            "negative",
+            answer(r#"{"id":1,"is":"held","token":"a","left_ms":-5}"#),
+            "invalid value: integer `-5`",
+        ),
+        ("no text", answer(r#"{"id":1,"error":{"code":5}}"#), "invalid type: map, expected a string"),
     ];
     for (name, text, words) in rows {
         let node = node(&script(folder.path(), name, text));
         let error = format!("{:#}", ask(&node, acquire()).await.unwrap_err());
         assert!(error.contains(words), "{name}: {error}");
     }
-    let numberless = node(&script(folder.path(), "numberless", &answer(r#"{"id":1,"is":"granted"}"#)));
-    let Request::Acquire { claim, ttl, .. } = acquire() else { unreachable!("it is one") };
-    let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, ttl));
-    let error = ask(&numberless, Request::Acquire { claim, ttl, fence_hint }).await.unwrap_err();
-    assert!(format!("{error:#}").contains("draws no number"), "{error:#}");
+    for (name, line, words) in [
+        ("numberless", r#"{"id":1,"is":"granted"}"#, "draws no number"),
+        ("old number", r#"{"id":1,"is":"granted","number":7}"#, "draws number 7, below"),
+    ] {
+        let node = node(&script(folder.path(), name, &answer(line)));
+        let Request::Acquire { claim, ttl, .. } = acquire() else { unreachable!("it is one") };
+        let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, ttl));
+        let error = ask(&node, Request::Acquire { claim, ttl, fence_hint }).await.unwrap_err();
+        assert!(error.may_have_acted() && format!("{error:#}").contains(words), "{error:#}");
+    }
     // An answer that was given already ends it, and the next child is asked.
     let twice = format!(
         "{HELLO}\nread asked\necho '{{\"id\":1,\"is\":\"free\"}}'\nread more\necho '{{\"id\":1,\"is\":\"granted\"}}'\nsleep 60"
@@ -202,6 +249,37 @@ async fn a_child_that_closes_its_output_and_goes_on_is_killed_and_started_again(
     .await;
     let first = started(&folder).swap_remove(0);
     until("the end of the first", async || is_gone(&first)).await;
+}
+
+/// No pause is shorter than it can be.
+#[derive(Debug)]
+struct Longest;
+
+impl Entropy for Longest {
+    fn next_u128(&self) -> u128 {
+        u128::MAX
+    }
+
+    fn next_u64(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A good first line is no service: the pauses between starts grow until a request is answered.
+#[tokio::test]
+async fn a_child_that_ends_at_each_request_is_started_ever_more_rarely() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = script(folder.path(), "greets", &counted(&folder, &format!("{HELLO}\nread asked\nexit 9")));
+    let builder = Coordinator::builder().kind(ExecKind::new()).nodes([&url]).entropy(Longest);
+    let coordinator = builder.restart_guard(RestartGuard::Off).build().unwrap();
+    let (clock, lock) = (SystemClock::default(), coordinator.lock("a").wait(Wait::UpTo(patience())));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let began = clock.now();
+    until("six starts", async || started(&folder).len() >= 6).await;
+    // Between them are 50, 100, 200, 400 and 800 ms.
+    let passed = clock.now().since(began);
+    assert!(passed >= Duration::from_millis(1500), "{passed:?}");
+    waiting.abort();
 }
 
 #[tokio::test]

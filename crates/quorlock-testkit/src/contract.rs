@@ -106,10 +106,10 @@ pub trait Plant: Send + Sync {
         fence_counter(prefix, key)
     }
 
-    /// Called for each clause that is skipped because the store cannot have what the clause plants there. Prints its name
-    /// unless overridden.
+    /// Called for each clause that is skipped because the store cannot have what the clause plants there, or this cannot
+    /// restart or restore it. Prints its name unless overridden.
     fn skipped(&self, clause: &str) {
-        eprintln!("skipped, because the store has no such data: {clause}");
+        eprintln!("skipped, because there is no such data or no such way to change the store: {clause}");
     }
 
     /// Deletes `key`.

@@ -188,7 +188,8 @@ pub(crate) fn max_ttl_differs(ours: Duration, others: Duration) -> Finding {
         format!("{both}: it counts restarted nodes before our locks have expired, unless it learns of ours")
     };
     let cure = format!(
-        "{}; if no client has the other value any more, delete the key `…:quorlock:gate:max-ttl` on the nodes",
+        "{}; if no client has the other value any more, delete the key `…:quorlock:gate:max-ttl` on the nodes, \
+         which etcd and ZooKeeper call `quorlock/max-ttl`",
         Check::MaxTtl.cure()
     );
     let (severity, subject) = (Severity::Warning, Subject::Deployment);

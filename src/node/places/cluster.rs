@@ -178,6 +178,8 @@ pub struct Local<C: Cluster> {
     pub own: Mutex<OwnPlaces<C::Key, C::Stored>>,
     pub(super) listeners: Mutex<Vec<Arc<dyn HintListener>>>,
     due: Notify,
+    /// The largest `max_ttl` of the clients, as it was last found recorded.
+    max_ttl: Mutex<Option<Duration>>,
 }
 
 /// How long a request may take, unless the node timeout is longer.
@@ -190,8 +192,8 @@ const USUAL_MAX_TTL: Duration = Duration::from_secs(60);
 impl<C: Cluster> Local<C> {
     /// Creates the state of a node that has no places.
     pub(super) fn new(address: C::Address, seams: Seams) -> Local<C> {
-        let (own, listeners) = (Mutex::default(), Mutex::default());
-        Local { address, seams, own, listeners, due: Notify::new() }
+        let (own, listeners, max_ttl) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Local { address, seams, own, listeners, due: Notify::new(), max_ttl }
     }
 
     /// Returns how long a request may take.
@@ -215,12 +217,18 @@ impl<C: Cluster> Local<C> {
         let ours = self.seams.max_ttl().unwrap_or_default();
         if ours > Duration::ZERO && stored > Duration::ZERO {
             self.seams.hear_max_ttl(stored);
+            *self.max_ttl.lock() = Some(stored);
         }
         let larger =
             (ours > stored).then(|| u64::try_from(ours.as_millis()).unwrap_or(u64::MAX).to_be_bytes());
         let longest = ours.max(stored);
         let longest = if longest.is_zero() { USUAL_MAX_TTL } else { longest };
         (Duration::from_secs(self.seams.drift().stretch(longest).as_secs() + 1), larger)
+    }
+
+    /// Returns the `max_ttl` that [`quarantine`](Local::quarantine) has found recorded.
+    pub(super) fn max_ttl(&self) -> Option<Duration> {
+        *self.max_ttl.lock()
     }
 
     /// Returns the present moment.
@@ -381,19 +389,35 @@ pub(super) async fn open_any<C: Cluster>(
     cluster: &Arc<C>,
     first: usize,
 ) -> Result<(Arc<C::Voter>, usize), NodeError> {
-    let mut failure = NodeError::Unreachable { reason: "no member is named".into() };
     let members = cluster.local().address.as_ref().all();
+    let mut failures = Vec::with_capacity(members.len());
     for offset in 0..members.len() {
         let at = (first + offset) % members.len();
         let Some(member) = members.get(at) else { continue };
         match cluster.open(member).await {
             Ok(voter) => return Ok((voter, at)),
-            // A permanent error says more than that another member is down.
-            Err(error) if offset == 0 || error.is_permanent() || !failure.is_permanent() => {
-                failure = error;
-            }
-            Err(_) => {}
+            Err(error) => failures.push((member, error)),
         }
     }
-    Err(failure)
+    Err(none_of(failures))
+}
+
+/// Returns why no member can vote: a permanent error, which says more than that others are down, or what each has.
+fn none_of(mut failures: Vec<(&Member, NodeError)>) -> NodeError {
+    let permanent = failures.iter().rposition(|(_, error)| error.is_permanent());
+    let alone = (failures.len() == 1).then_some(0);
+    if let Some(at) = permanent.or(alone) {
+        return failures.swap_remove(at).1;
+    }
+    let mut words = "no member can vote, and a majority of them must run and reach each other: ".to_owned();
+    for (at, (member, error)) in failures.iter().enumerate() {
+        let (member, error) = (member.to_string(), format!("{error:#}"));
+        let named = if error.contains(&member) { String::new() } else { member + ": " };
+        words = words + if at > 0 { "; " } else { "" } + &named + &error;
+    }
+    let reason = words.into();
+    if failures.iter().all(|(_, error)| matches!(error, NodeError::Unresponsive { .. })) {
+        return NodeError::Unresponsive { reason };
+    }
+    NodeError::Unreachable { reason }
 }

@@ -1,6 +1,8 @@
 //! The members of a store and the login, as URLs name them.
 
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::io;
 use std::sync::Arc;
 
 use url::Url;
@@ -176,10 +178,25 @@ impl Members {
         #[cfg(feature = "tls")]
         if self.is_encrypted {
             let tls = protocol.into_iter().fold(seams.tls().clone(), Tls::speaking);
-            return tls.wrap(&member.host, stream).await.map_err(NodeError::undialled);
+            return tls.wrap(&member.host, stream).await.map_err(|error| self.untied(error));
         }
         let _ = protocol;
         Ok(stream)
+    }
+
+    /// Returns the error of a TLS handshake. Servers that speak none hang up without a word, as do some that want a certificate.
+    #[cfg(feature = "tls")]
+    fn untied(&self, error: io::Error) -> NodeError {
+        if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
+            return NodeError::undialled(error);
+        }
+        let words = format!(
+            "it ended the TLS handshake: if that port has no TLS, write `{}`, otherwise it may want a client certificate \
+             (--tls-cert)",
+            self.scheme.plain
+        );
+        // Also a member that is being stopped, so it may pass.
+        NodeError::Unreachable { reason: Reason::new(words).because(error) }
     }
 
     /// Returns the user, if there is one. That of the program applies if the URL has none.

@@ -10,14 +10,20 @@ use quorlock_protocol::{FenceHint, FencingToken, NoNumber};
 use super::cluster::{Answer, Cluster, Failure as _, Voter};
 use crate::node::{NodeError, NodeErrorKind, Request, Response};
 
-/// Begins the names of keys of ours that are no places. A lock of such a name is refused.
+/// Begins the names of keys of ours that are no places. A lock of such a name, or whose places are there, is refused.
 pub const RESERVED: &str = "quorlock/";
+
+fn is_reserved(key: &str) -> bool {
+    key.starts_with(RESERVED) || RESERVED.strip_suffix('/') == Some(key)
+}
 
 /// Carries out a request.
 pub(super) async fn execute<V: Voter>(voter: &Arc<V>, request: &Request) -> Result<Response, NodeError> {
     V::Cluster::capabilities().check(request)?;
-    if let Some(key) = request.keys().find(|key| key.starts_with(RESERVED)) {
-        let words = format!("names that begin with `{RESERVED}` are this library's own, and `{key}` is one");
+    if let Some(key) = request.keys().find(|key| is_reserved(key)) {
+        let words = format!(
+            "`quorlock` and names that begin with `{RESERVED}` are this library's own, and `{key}` is one"
+        );
         return Err(failed(NodeErrorKind::Unsupported, words));
     }
     if let Some(ended) = voter.connection().ended() {
@@ -102,6 +108,12 @@ pub fn drawn(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_has_no_place_among_our_own_keys() {
+        assert!(["quorlock", "quorlock/", "quorlock/a"].into_iter().all(is_reserved));
+        assert!(!["quorlock2", "a/quorlock", "quorloc"].into_iter().any(is_reserved));
+    }
 
     #[test]
     fn a_counter_is_read_as_it_was_written() {

@@ -83,9 +83,9 @@ impl<C: Cluster> Worker<C> {
             }
         };
         let mut waiting = vec![first];
-        let mut wait = Duration::ZERO;
         loop {
-            let Some(connected) = self.connect(wait, &mut waiting).await else { return };
+            let mut wait = Duration::ZERO;
+            let Some(connected) = self.connect(&mut waiting).await else { return };
             let failure = match connected {
                 Ok(session) => match self.serve(&session, std::mem::take(&mut waiting)).await {
                     None => return session.leave(true).await,
@@ -93,7 +93,6 @@ impl<C: Cluster> Worker<C> {
                         session.leave(false).await;
                         // The next member may be better off.
                         self.member += 1;
-                        wait = Duration::ZERO;
                         self.cluster.local().notify(Hint::Unsubscribed);
                         failure
                     }
@@ -107,25 +106,30 @@ impl<C: Cluster> Worker<C> {
             self.current.send_replace(None);
             self.observers.notify(ConnectionState::Lost(failure.clone()));
             waiting.drain(..).for_each(|job| self.refuse(job, &failure));
+            if self.pause(wait, &failure).await.is_none() {
+                return;
+            }
         }
     }
 
-    /// Waits, and connects to the first member that can answer. Returns `None` if no handle is left. Requests wait meanwhile
-    /// until the first pause, and are refused in it.
-    async fn connect(
-        &mut self,
-        wait: Duration,
-        waiting: &mut Vec<Job>,
-    ) -> Option<Result<Arc<C::Voter>, NodeError>> {
-        let (cluster, first) = (Arc::clone(&self.cluster), self.member);
-        let mut connected = Box::pin(async move {
-            let local = cluster.local();
-            let end = local.now() + wait;
-            while !wait.is_zero() && local.now() < end {
-                local.clock().sleep_until(end).await;
+    /// Waits before the next connection, and refuses requests meanwhile. Returns `None` if no handle is left.
+    async fn pause(&mut self, wait: Duration, failure: &NodeError) -> Option<()> {
+        let cluster = Arc::clone(&self.cluster);
+        let local = cluster.local();
+        let end = local.now() + wait;
+        while local.now() < end {
+            tokio::select! {
+                job = self.jobs.recv() => self.refuse(job?, failure),
+                () = local.clock().sleep_until(end) => {}
             }
-            open_any(&cluster, first).await
-        });
+        }
+        Some(())
+    }
+
+    /// Connects to the first member that can answer. Returns `None` if no handle is left. Requests wait meanwhile.
+    async fn connect(&mut self, waiting: &mut Vec<Job>) -> Option<Result<Arc<C::Voter>, NodeError>> {
+        let (cluster, first) = (Arc::clone(&self.cluster), self.member);
+        let mut connected = Box::pin(async move { open_any(&cluster, first).await });
         let connected = loop {
             let job = match select(pin!(self.jobs.recv()), connected).await {
                 Either::Left((job, pending)) => {
@@ -150,7 +154,8 @@ impl<C: Cluster> Worker<C> {
     async fn serve(&mut self, session: &Arc<C::Voter>, waiting: Vec<Job>) -> Option<NodeError> {
         let connection = session.connection();
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        *self.shared.facts.lock() = Some(Arc::new(connection.facts.clone()));
+        let max_ttl = self.cluster.local().max_ttl();
+        *self.shared.facts.lock() = Some(Arc::new(Facts { max_ttl, ..connection.facts.clone() }));
         *self.shared.round_trip.lock() = Some(connection.round_trip);
         self.current.send_replace(Some(Arc::clone(session)));
         *self.shared.session.lock() = Arc::downgrade(session);

@@ -9,7 +9,7 @@ use quorlock::protocol::WaiterId;
 use quorlock::runtime::{Clock as _, SystemClock, within};
 use quorlock::{Coordinator, Lease, LossReason, Wait};
 use quorlock_etcd::{EtcdKind, EtcdNode};
-use quorlock_testkit::{Proxy, Way, eventually, patience, until};
+use quorlock_testkit::{ClosedPort, Proxy, Way, eventually, patience, until};
 use serde_json::json;
 
 use crate::ordered::{self, TTL, acquire, answer, claim, identity, renew};
@@ -302,4 +302,19 @@ struct Listener;
 
 impl HintListener for Listener {
     fn on_hint(&self, _: Hint<'_>) {}
+}
+
+/// Also in the pauses between connections.
+#[tokio::test]
+async fn each_member_that_refuses_connections_is_named_to_all_callers() {
+    let ports = [ClosedPort::bind().unwrap(), ClosedPort::bind().unwrap()];
+    let [one, other] = ports.each_ref().map(|port| port.address().unwrap().to_string());
+    let builder = Coordinator::builder().kind(EtcdKind::new()).nodes([format!("etcd://{one},{other}")]);
+    let lock = builder.build().unwrap().lock("a").wait(Wait::UpTo(Duration::from_millis(400)));
+    for _ in 0..5 {
+        let error = lock.acquire().await.unwrap_err().to_string();
+        for words in [&one, &other, "refused", "a majority of them must run"] {
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
-use quorlock_etcd::EtcdKind;
+use quorlock::node::{Node as _, Seams};
+use quorlock_etcd::{EtcdKind, EtcdNode};
 
 use crate::support::newest;
 
@@ -45,4 +46,13 @@ async fn members_and_clients_prove_who_they_are() {
     let _member = Own(etcd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
 
     files.are_demanded(EtcdKind::new(), &here.replace("https", "etcds")).await;
+}
+
+#[tokio::test]
+async fn a_port_without_tls_is_named() {
+    let Some(programs) = newest() else { return };
+    let cluster = programs.start(1).await.unwrap();
+    let node = EtcdNode::new(&format!("etcds://{}", cluster.address(0)), &Seams::default()).unwrap();
+    let error = node.ready().await.unwrap_err();
+    assert!(format!("{error:#}").contains("write `etcd://`") && !error.is_permanent(), "{error:#}");
 }

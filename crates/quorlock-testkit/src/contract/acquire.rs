@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::node::{Expiry, Request, Vote};
-use quorlock::protocol::{Drift, FencingToken, WaiterId};
+use quorlock::protocol::{FencingToken, WaiterId};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, held_forever, is};
 use crate::value::Value;
@@ -12,7 +12,7 @@ pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     is(&bench.acquire(&claim, LONG).await?, &Vote::Granted)?;
     let left = bench.held(&claim, LONG).await?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))
+    bench.is_whole(left)
 }
 
 pub(super) async fn a_held_key_is_refused_with_its_holder_and_its_remaining_time(
@@ -22,7 +22,7 @@ pub(super) async fn a_held_key_is_refused_with_its_holder_and_its_remaining_time
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&first, LONG).await?;
     let left = held_by(&bench.acquire(&second, LONG * 10).await?, first.token(), LONG)?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))?;
+    bench.is_whole(left)?;
     bench.held(&first, LONG).await.map(drop)
 }
 
@@ -51,12 +51,7 @@ pub(super) async fn a_key_expires_and_not_before_its_time(bench: &Bench<'_>) -> 
     let sent = bench.clock.now();
     bench.acquire(&first, bench.short).await?;
     bench.until_granted(&acquisition(&second, LONG, bench.fence_hint())).await?;
-    let lived = bench.clock.now().since(sent);
-    // Servers count whole milliseconds, which the margin allows for.
-    ensure(
-        lived + Drift::MARGIN >= bench.short,
-        format!("a key of {:?} was gone after {lived:?}", bench.short),
-    )
+    bench.has_lived("a key", sent)
 }
 
 pub(super) async fn data_without_expiry_is_held_forever(bench: &Bench<'_>) -> Finding {

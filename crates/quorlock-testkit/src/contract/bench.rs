@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId};
+use quorlock::protocol::{
+    Claim, Drift, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId,
+};
 use quorlock::{
     lock::QueuedWaiter,
     node::{Expiry, Holding, Node, NodeError, Request, Response, Vote, ask},
@@ -30,6 +32,7 @@ pub(super) struct Bench<'a> {
     pub(super) node: &'a dyn Node,
     pub(super) plant: &'a dyn Plant,
     pub(super) clock: &'a dyn Clock,
+    began: Moment,
     /// Collects the node's hints.
     pub(super) ear: &'a HintRecorder,
     /// A TTL that is short enough to wait for: a tenth of a second, or a little more than the least TTL of the node.
@@ -57,6 +60,7 @@ impl<'a> Bench<'a> {
             node,
             plant,
             clock,
+            began: clock.now(),
             ear,
             short,
             impossible: AtomicBool::new(false),
@@ -132,7 +136,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The clause is skipped where the store has no such data, or its other client cannot do this.
-    fn note_impossible<T>(&self, outcome: &io::Result<T>) {
+    pub(super) fn note_impossible<T>(&self, outcome: &io::Result<T>) {
         if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
             self.impossible.store(true, Ordering::Relaxed);
         }
@@ -325,6 +329,27 @@ impl Bench<'_> {
     /// Expects the key to be held by this token, and to expire in at most `most`.
     pub(super) async fn held(&self, claim: &Claim, most: Duration) -> Result<Duration, String> {
         held_by(&self.inspect(claim.key()).await?, claim.token(), most)
+    }
+
+    /// Returns how much of [`LONG`] remains at least of a key that this clause has asked for: what has passed since it began is
+    /// over, and no more than what a node may round.
+    pub(super) fn least(&self) -> Duration {
+        let age = self.node.grant_age(LONG);
+        LONG.saturating_sub(self.clock.now().since(self.began) + Drift::MARGIN + age)
+    }
+
+    /// Expects that nothing but what has passed is missing of [`LONG`].
+    pub(super) fn is_whole(&self, left: Duration) -> Finding {
+        let least = self.least();
+        ensure(left >= least, format!("only {left:?} of {LONG:?} remain, and not {least:?}"))
+    }
+
+    /// Expects that what has ended by now has lived for [`short`](Bench::short) since a moment before it was asked for.
+    pub(super) fn has_lived(&self, what: &str, sent: Moment) -> Finding {
+        let lived = self.clock.now().since(sent);
+        // Servers count whole milliseconds, which the margin allows for.
+        let is_whole = lived + Drift::MARGIN >= self.short;
+        ensure(is_whole, format!("{what} of {:?} was gone after {lived:?}", self.short))
     }
 
     pub(super) async fn free(&self, key: &str) -> Finding {

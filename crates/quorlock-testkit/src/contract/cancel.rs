@@ -59,12 +59,16 @@ pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> 
 }
 
 pub(super) async fn a_tombstone_expires(bench: &Bench<'_>) -> Finding {
-    let (claim, begun) = (bench.claim(&bench.key()), bench.clock.now());
+    let (claim, lasting) = (bench.claim(&bench.key()), bench.claim(&bench.key()));
+    bench.cancel(&lasting, LONG).await?;
+    let begun = bench.clock.now();
     bench.cancel(&claim, bench.short).await?;
     let vote = bench.contend(&claim).await?;
     // On a busy machine it may have expired before.
     if bench.clock.now().since(begun) < bench.short {
         is(&vote, &Vote::Free)?;
     }
-    bench.until_granted(&acquisition(&claim, LONG, bench.fence_hint())).await
+    bench.until_granted(&acquisition(&claim, LONG, bench.contended_draw())).await?;
+    bench.has_lived("a tombstone", begun)?;
+    is(&bench.contend(&lasting).await?, &Vote::Free)
 }

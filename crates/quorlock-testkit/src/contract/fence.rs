@@ -357,7 +357,7 @@ pub(super) async fn a_refused_plain_acquisition_reports_the_holder_and_leaves_no
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
     is(&bench.acquire_plainly(&holder).await?, &Vote::Granted)?;
     let left = held_by(&bench.acquire_plainly(&refused).await?, holder.token(), LONG)?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))?;
+    bench.is_whole(left)?;
     is(&bench.release(&holder).await?, &Vote::Granted)
 }
 

@@ -2,7 +2,7 @@
 
 use quorlock::node::{Expiry, Vote};
 
-use super::bench::{Bench, Finding, LONG, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, held_by, is};
 use crate::value::Value;
 
 pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding {
@@ -10,7 +10,7 @@ pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding
     bench.acquire(&claim, LONG / 10).await?;
     is(&bench.renew(&claim, LONG).await?, &Vote::Granted)?;
     let left = bench.held(&claim, LONG).await?;
-    ensure(left > LONG / 2, format!("only {left:?} remain after a renewal of {LONG:?}"))
+    bench.is_whole(left)
 }
 
 pub(super) async fn a_renewal_never_shortens(bench: &Bench<'_>) -> Finding {
@@ -18,7 +18,7 @@ pub(super) async fn a_renewal_never_shortens(bench: &Bench<'_>) -> Finding {
     bench.acquire(&claim, LONG).await?;
     is(&bench.renew(&claim, bench.short).await?, &Vote::Granted)?;
     let left = bench.held(&claim, LONG).await?;
-    ensure(left > LONG / 2, format!("only {left:?} remain of {LONG:?} after a renewal of {:?}", bench.short))
+    bench.is_whole(left)
 }
 
 pub(super) async fn a_renewal_restores_a_missing_key_and_says_so(bench: &Bench<'_>) -> Finding {
@@ -33,7 +33,7 @@ pub(super) async fn a_renewal_of_a_foreign_key_is_refused_and_changes_nothing(be
     let (holder, other) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&holder, LONG).await?;
     let left = held_by(&bench.renew(&other, LONG * 10).await?, holder.token(), LONG)?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))?;
+    bench.is_whole(left)?;
     bench.held(&holder, LONG).await.map(drop)
 }
 

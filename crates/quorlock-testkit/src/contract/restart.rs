@@ -47,7 +47,9 @@ pub(super) async fn a_restored_backup_is_a_new_history_to_connected_clients_too(
     let claim = bench.claim(&bench.key());
     let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await;
     let before = before.map_err(|error| format!("{error:#}"))?.identity;
-    match bench.plant.restore().await {
+    let restored = bench.plant.restore().await;
+    bench.note_impossible(&restored);
+    match restored {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
         Err(error) => return Err(format!("cannot restore a backup: {error}")),
@@ -82,7 +84,9 @@ async fn restarted(bench: &Bench<'_>) -> Result<Option<Restarted>, String> {
     let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await.map_err(failed)?;
     is(&before.vote, &Vote::Granted)?;
     let stopped = bench.clock.now();
-    match bench.plant.restart().await {
+    let restarted = bench.plant.restart().await;
+    bench.note_impossible(&restarted);
+    match restarted {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
         Err(error) => return Err(format!("cannot restart the server: {error}")),

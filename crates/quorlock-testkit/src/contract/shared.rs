@@ -45,7 +45,7 @@ pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Findin
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
     bench.acquire(&short, bench.short).await?;
-    ends_in(bench, &key, LONG / 2, LONG).await?;
+    ends_in(bench, &key, bench.least(), LONG).await?;
     bench.until_granted(&acquisition(&reader(bench, &key), bench.short, bench.fence_hint())).await?;
     bench.clock.sleep_until(bench.clock.now() + bench.short * 2).await;
     shared_by(bench, &key, &[&long]).await
@@ -82,14 +82,14 @@ pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &
     let ann = reader(bench, &key);
     bench.acquire(&ann, LONG / 4).await?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
-    ends_in(bench, &key, LONG / 2, LONG).await?;
+    ends_in(bench, &key, bench.least(), LONG).await?;
     is(&bench.renew(&ann, bench.short).await?, &Vote::Granted)?;
-    ends_in(bench, &key, LONG / 2, LONG).await?;
+    ends_in(bench, &key, bench.least(), LONG).await?;
     // Also the share itself: the remaining one must outlive the shorter renewal.
     let ben = reader(bench, &key);
     bench.acquire(&ben, LONG / 4).await?;
     is(&bench.release(&ben).await?, &Vote::Granted)?;
-    ends_in(bench, &key, LONG / 2, LONG).await
+    ends_in(bench, &key, bench.least(), LONG).await
 }
 
 pub(super) async fn a_renewal_restores_a_missing_share_and_says_so(bench: &Bench<'_>) -> Finding {
@@ -118,13 +118,13 @@ pub(super) async fn the_renewal_of_a_share_makes_a_reader_of_a_writer(bench: &Be
     bench.acquire(&writer, LONG).await?;
     let shared = Arc::new(Claim::clone(&writer).shared());
     is(&bench.renew(&shared, LONG / 4).await?, &Vote::Granted)?;
-    ends_in(bench, &key, LONG / 2, LONG).await?;
+    ends_in(bench, &key, bench.least(), LONG).await?;
     let ann = reader(bench, &key);
     is(&bench.acquire(&ann, LONG / 4).await?, &Vote::Granted)?;
     shared_by(bench, &key, &[&writer, &ann]).await?;
     held_by(&bench.renew(&writer, LONG).await?, &marker(), LONG)?;
     is(&bench.release(&ann).await?, &Vote::Granted)?;
-    ends_in(bench, &key, LONG / 2, LONG).await?;
+    ends_in(bench, &key, bench.least(), LONG).await?;
     is(&bench.release(&shared).await?, &Vote::Granted)?;
     bench.free(&key).await
 }

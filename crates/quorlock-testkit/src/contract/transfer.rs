@@ -2,7 +2,7 @@
 
 use quorlock::node::Vote;
 
-use super::bench::{Bench, Finding, LONG, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, held_by, is};
 
 pub(super) async fn a_transfer_passes_the_key_on_from_its_holder(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
@@ -42,7 +42,7 @@ pub(super) async fn a_transfer_asked_twice_is_granted_twice(bench: &Bench<'_>) -
     is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Granted)?;
     is(&bench.transfer(&holder, &next, bench.short).await?, &Vote::Granted)?;
     let left = bench.held(&next, LONG).await?;
-    ensure(left > LONG / 2, format!("asked again with {:?}, only {left:?} remain of {LONG:?}", bench.short))
+    bench.is_whole(left)
 }
 
 pub(super) async fn a_transfer_restarts_the_ttl(bench: &Bench<'_>) -> Finding {
@@ -51,7 +51,7 @@ pub(super) async fn a_transfer_restarts_the_ttl(bench: &Bench<'_>) -> Finding {
     bench.acquire(&first, LONG / 10).await?;
     bench.transfer(&first, &second, LONG).await?;
     let left = bench.held(&second, LONG).await?;
-    ensure(left > LONG / 2, format!("only {left:?} remain after a transfer for {LONG:?}"))?;
+    bench.is_whole(left)?;
     bench.transfer(&second, &third, LONG / 10).await?;
     bench.held(&third, LONG / 10).await.map(drop)
 }

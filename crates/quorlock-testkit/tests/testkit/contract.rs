@@ -98,6 +98,62 @@ fn credulous(memory: &MemoryNode) -> WrappedNode {
     })
 }
 
+/// Shortens what a request asks for.
+type Shorten = fn(&mut Request);
+
+fn shortened(memory: &MemoryNode, shorten: Shorten) -> WrappedNode {
+    WrappedNode::new(memory.clone()).on_request(move |request, responder, inner| {
+        let mut request = Request::clone(&request);
+        shorten(&mut request);
+        inner.ask(request.into(), responder);
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_keys_renewals_or_tombstones_end_early_breaks_it() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let memory = MemoryNode::on("memory", Arc::clone(&clock));
+    let rows: [(Shorten, &str); 4] = [
+        (
+            |request| {
+                if let Request::Acquire { ttl, .. } = request {
+                    *ttl = *ttl * 97 / 100;
+                }
+            },
+            "a free key is granted",
+        ),
+        (
+            |request| {
+                if let Request::Renew { ttl, .. } = request {
+                    *ttl = *ttl * 4 / 5;
+                }
+            },
+            "a renewal prolongs the own key",
+        ),
+        (
+            |request| {
+                if let Request::Cancel { linger, .. } = request {
+                    *linger = Duration::from_millis(200);
+                }
+            },
+            "a tombstone expires",
+        ),
+        (
+            |request| {
+                if let Request::Cancel { linger, .. } = request {
+                    *linger /= 2;
+                }
+            },
+            "a tombstone expires",
+        ),
+    ];
+    for (shorten, clause) in rows {
+        let node = shortened(&memory, shorten);
+        let message = check_contract(&node, &memory, &*clock).await.expect_err(clause).to_string();
+        assert!(message.contains(clause), "{message}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_without_tombstones_and_one_that_takes_what_others_hold_break_it() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());

@@ -8,7 +8,7 @@ use quorlock::node::{NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::{Claim, WaiterId};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, LossReason, Wait};
-use quorlock_testkit::{Proxy, Way, patience, until};
+use quorlock_testkit::{ClosedPort, Proxy, Way, patience, until};
 use quorlock_zookeeper::{ZooKeeperKind, ZooKeeperNode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -345,5 +345,21 @@ async fn a_lock_of_a_user_is_for_that_user() {
         let error = ask(&of(login), acquire(&claim("a", 3))).await.unwrap_err();
         let refusal = format!("{error:#}");
         assert!(refusal.contains("log in as a user") && !refusal.contains("secret"), "{login}: {refusal}");
+    }
+}
+
+/// Also in the pauses between connections.
+#[tokio::test]
+async fn each_member_that_refuses_connections_is_named_to_all_callers() {
+    let ports = [ClosedPort::bind().unwrap(), ClosedPort::bind().unwrap()];
+    let [one, other] = ports.each_ref().map(|port| port.address().unwrap().to_string());
+    let builder =
+        Coordinator::builder().kind(ZooKeeperKind::new()).nodes([format!("zookeeper://{one},{other}/x")]);
+    let lock = builder.build().unwrap().lock("a").wait(Wait::UpTo(Duration::from_millis(400)));
+    for _ in 0..5 {
+        let error = lock.acquire().await.unwrap_err().to_string();
+        for words in [&one, &other, "refused", "a majority of them must run"] {
+            assert!(error.contains(words), "{error}");
+        }
     }
 }
