@@ -284,7 +284,9 @@ mod tests {
         assert_eq!([heard(0, "a"), heard(1, "a"), heard(2, "b")], [0, 0, 1]);
         sink.on_hint(Hint::Flushed);
         assert_eq!([heard(0, "a"), heard(1, "a"), heard(2, "b")], [1, 1, 1]);
-        observed.iter().for_each(|queues| queues.stop_observing());
+        for queues in &observed {
+            queues.stop_observing();
+        }
         assert!(root.inside.lock().observers.is_empty(), "none is left of them");
     }
 }
