@@ -16,6 +16,19 @@ fn a_broken_rule_is_shown_step_by_step() {
     assert!(text.lines().count() > 5, "{text}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn results_that_cannot_be_printed_are_an_error() {
+    for options in [&["--list"][..], &["--only", "without_a_quarantine_a_node"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_quorlock-model"));
+        let Output { status, stderr, .. } = program.args(options).stdout(full).output().unwrap();
+        let why = String::from_utf8(stderr).unwrap();
+        let words = "quorlock-model: cannot print the results: ";
+        assert!(status.code() == Some(1) && why.starts_with(words), "{why}");
+    }
+}
+
 #[test]
 fn a_name_that_no_case_has_is_an_error() {
     let (code, text) = run(&["--only", "no_such_case"]);
