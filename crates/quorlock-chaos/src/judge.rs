@@ -110,14 +110,8 @@ fn verdicts(
     );
     // A record that lacks what a process has written breaks no promise, and proves none; nor does one without holds,
     // tokens, writes or keys.
-    let names: BTreeSet<&String> = metadata.files.keys().chain(files.keys()).collect();
-    let changed = names.into_iter().filter_map(|name| {
-        let [has, had] = [files, &metadata.files].map(|files| files.get(name).copied().unwrap_or_default());
-        (has != had).then(|| format!("{name} has {has} of {had} events"))
-    });
-    let changed: Vec<String> = changed.collect();
-    let evidence = if changed.is_empty() { format!("{} files", files.len()) } else { changed.join(", ") };
-    say("the record is complete", changed.is_empty(), evidence);
+    let (is_complete, evidence) = complete(metadata, files);
+    say("the record is complete", is_complete, evidence);
     let of_each = holds_of_each_worker(history, metadata);
     let idle: Vec<_> = (0..).zip(&of_each).filter(|(_, holds)| **holds == 0).collect();
     say(
@@ -151,11 +145,8 @@ fn verdicts(
     }
     say("keys were found on the nodes", seen.keys > 0, format!("{} keys", seen.keys));
     if scenario.locks.fencing {
-        let without =
-            quorlock_history::holds(history).iter().filter(|hold| hold.fencing_token.is_none()).count();
-        let evidence = format!("{without} without, {} writes accepted", seen.accepted);
-        let wrote = seen.accepted > 0 || !scenario.load.writes();
-        say("every hold has a fencing token, and writes with it", without == 0 && wrote, evidence);
+        let (fenced, evidence) = fenced(scenario, history, seen.accepted);
+        say("every hold has a fencing token, and writes with it", fenced, evidence);
     }
     if let Some(share) = expect.success {
         let minority = probes.with_at_most(scenario.minority());
@@ -192,25 +183,51 @@ fn verdicts(
         say(&format!("at least {least} offers by a quorum"), offers >= least, evidence);
     }
     if !scenario.faults.is_empty() {
-        let mut kinds: BTreeMap<&str, usize> = scenario.faults.iter().map(|rule| (rule.kind, 0)).collect();
-        for done in &metadata.faults {
-            *kinds.entry(&done.kind).or_default() += 1;
-        }
-        let left_out = |kind: &str| metadata.left_out.get(kind).copied().unwrap_or_default();
-        let evidence = kinds.iter().map(|(kind, times)| match left_out(kind) {
-            0 => format!("{kind} {times}"),
-            more => format!("{kind} {times} ({more} left out)"),
-        });
-        let evidence = evidence.collect::<Vec<_>>().join(", ");
-        // In a shorter run than the scenario's own, too few of a kind are planned for some to be left out.
-        let is_whole = metadata.quiet.since(metadata.began) >= scenario.duration;
-        let lacks = is_whole && kinds.iter().any(|(kind, times)| *times == 0 && left_out(kind) > 0);
-        say("faults were injected", !lacks && !metadata.faults.is_empty(), evidence);
+        let (injected, evidence) = injected(scenario, metadata);
+        say("faults were injected", injected, evidence);
     }
     let complaints = &metadata.complaints;
     let evidence = if complaints.is_empty() { "none found".to_owned() } else { complaints.join("; ") };
     say("no problems during the run", complaints.is_empty(), evidence);
     verdicts
+}
+
+/// Returns whether each file of the history has as many events as when the run ended, and which have not.
+fn complete(metadata: &RunMetadata, files: &BTreeMap<String, usize>) -> (bool, String) {
+    let names: BTreeSet<&String> = metadata.files.keys().chain(files.keys()).collect();
+    let changed = names.into_iter().filter_map(|name| {
+        let [has, had] = [files, &metadata.files].map(|files| files.get(name).copied().unwrap_or_default());
+        (has != had).then(|| format!("{name} has {has} of {had} events"))
+    });
+    let changed: Vec<String> = changed.collect();
+    let evidence = if changed.is_empty() { format!("{} files", files.len()) } else { changed.join(", ") };
+    (changed.is_empty(), evidence)
+}
+
+/// Returns whether each hold has a fencing token, of which the guarded resource accepted some, and how many lack it.
+fn fenced(scenario: &Scenario, history: &History, accepted: usize) -> (bool, String) {
+    let holds = quorlock_history::holds(history);
+    let without = holds.iter().filter(|hold| hold.fencing_token.is_none()).count();
+    let wrote = accepted > 0 || !scenario.load.writes();
+    (without == 0 && wrote, format!("{without} without, {accepted} writes accepted"))
+}
+
+/// Returns whether faults of each kind were injected, and how many.
+fn injected(scenario: &Scenario, metadata: &RunMetadata) -> (bool, String) {
+    let mut kinds: BTreeMap<&str, usize> = scenario.faults.iter().map(|rule| (rule.kind, 0)).collect();
+    for done in &metadata.faults {
+        *kinds.entry(&done.kind).or_default() += 1;
+    }
+    let left_out = |kind: &str| metadata.left_out.get(kind).copied().unwrap_or_default();
+    let evidence = kinds.iter().map(|(kind, times)| match left_out(kind) {
+        0 => format!("{kind} {times}"),
+        more => format!("{kind} {times} ({more} left out)"),
+    });
+    let evidence = evidence.collect::<Vec<_>>().join(", ");
+    // In a shorter run than the scenario's own, too few of a kind are planned for some to be left out.
+    let is_whole = metadata.quiet.since(metadata.began) >= scenario.duration;
+    let lacks = is_whole && kinds.iter().any(|(kind, times)| *times == 0 && left_out(kind) > 0);
+    (!lacks && !metadata.faults.is_empty(), evidence)
 }
 
 fn broken_locks(report: &Report) -> BTreeMap<Check, BTreeSet<String>> {
