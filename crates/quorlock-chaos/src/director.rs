@@ -1,9 +1,9 @@
 //! Runs one scenario: sets up the environment, injects the scheduled faults, and writes the record.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use crate::proxies::Proxies;
 use crate::record::{Recorder, of, stamp};
 use crate::register::{Checks, Register};
-use crate::run_metadata::{Done, RunMetadata};
+use crate::run_metadata::{self, Done, Record, RunMetadata};
 use crate::scenario::{Scenario, ServerKind, lock_name};
 use crate::schedule::{Event, schedule};
 use crate::worker::Orders;
@@ -44,7 +44,7 @@ pub(crate) struct Run<'a> {
 /// The record of a run, or the reason why this machine cannot run it.
 #[derive(Debug)]
 pub(crate) enum Ran {
-    Done(Box<RunMetadata>),
+    Done(Box<RunMetadata>, Record),
     Skipped(String),
 }
 
@@ -99,10 +99,12 @@ impl Run<'_> {
             self.set_up(masters, &register, recorder, folder).await.map_err(Failure::to("set up the run"))?;
         let played = self.play(&environment, &plan, progress).await;
         let kept = environment.masters.keep_logs(&folder.join("logs")).await;
-        let metadata = played?;
+        let mut metadata = played?;
         kept.map_err(Failure::to("keep the logs of the servers"))?;
+        let record = run_metadata::record(folder)?;
+        metadata.files.clone_from(&record.files);
         metadata.write(folder)?;
-        Ok(Ran::Done(Box::new(metadata)))
+        Ok(Ran::Done(Box::new(metadata), record))
     }
 
     /// Starts the masters, or returns the reason why this machine cannot.
@@ -233,7 +235,7 @@ impl Run<'_> {
             progress,
             done: Mutex::default(),
             complaints: Mutex::default(),
-            left_out: AtomicUsize::new(0),
+            left_out: Mutex::default(),
         };
         progress.begin(&self.scenario.name, self.duration);
         let mut playing: FuturesUnordered<_> = plan.iter().map(|event| injector.inject(event)).collect();
@@ -305,6 +307,7 @@ impl Run<'_> {
             left_out,
             offers: offers.count(),
             left_behind,
+            files: BTreeMap::new(),
         })
     }
 
@@ -381,7 +384,7 @@ struct Injector<'a> {
     done: Mutex<Vec<Done>>,
     complaints: Mutex<Vec<String>>,
     /// Faults left out because an earlier fault was not over in time.
-    left_out: AtomicUsize,
+    left_out: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Injector<'_> {
@@ -397,7 +400,7 @@ impl Injector<'_> {
         clock.sleep_until(self.began + event.from).await;
         let at_most = self.run.scenario.at_most();
         if !nodes.iter().all(|&node| environment.claim(node, at_most)) {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+            *self.left_out.lock().await.entry(rule.kind.to_owned()).or_default() += 1;
             return;
         }
         let (cut_off, unable) = match rule.fault.hinders() {

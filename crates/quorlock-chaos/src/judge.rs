@@ -10,7 +10,7 @@ use quorlock_history::{
 use crate::director::{GRACE, RECOVERY};
 use crate::figures;
 use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
-use crate::run_metadata::RunMetadata;
+use crate::run_metadata::{Record, RunMetadata};
 use crate::scenario::{Scenario, lock_name};
 use crate::workers::worker_name;
 
@@ -27,7 +27,8 @@ const MOST_VIOLATIONS: usize = 50;
 const MOST_ROWS: usize = 10;
 
 /// Checks the record of a run.
-pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &History) -> Outcome {
+pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, record: &Record) -> Outcome {
+    let history = &record.history;
     let expect = Expectations::new()
         .max_ttl(scenario.locks.ttl + scenario.servers.longer())
         .grace(GRACE)
@@ -36,7 +37,7 @@ pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &Histo
     let report = check(history, &expect);
     let probes = Probes::of(history, metadata, scenario.nodes);
     let writes = late_writes(history);
-    let verdicts = verdicts(scenario, metadata, history, &report, &probes);
+    let verdicts = verdicts(scenario, metadata, record, &report, &probes);
     let micros = |at: Stamp| micros(at, metadata);
     let broken = report.violations.iter().map(|violation| Broken {
         check: violation.check(),
@@ -64,6 +65,7 @@ pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &Histo
         violations_in_all: report.violations.len(),
         broken_locks: broken_locks(&report),
         faults: faults(metadata),
+        left_out: metadata.left_out.values().sum(),
         phases: probes.phases(),
         around: probes.around(),
         places: probes.places(),
@@ -81,7 +83,7 @@ pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &Histo
 fn verdicts(
     scenario: &Scenario,
     metadata: &RunMetadata,
-    history: &History,
+    Record { history, files }: &Record,
     report: &Report,
     probes: &Probes<'_>,
 ) -> Vec<Verdict> {
@@ -106,7 +108,10 @@ fn verdicts(
         seen.accepted + seen.refused,
         seen.keys
     );
-    // A record without holds breaks no promise, and proves none.
+    // A record that lacks what a process has written breaks no promise, and proves none; nor does one without holds,
+    // tokens, writes or keys.
+    let (is_complete, evidence) = complete(metadata, files);
+    say("the record is complete", is_complete, evidence);
     let of_each = holds_of_each_worker(history, metadata);
     let idle: Vec<_> = (0..).zip(&of_each).filter(|(_, holds)| **holds == 0).collect();
     say(
@@ -137,6 +142,11 @@ fn verdicts(
     if !is_expected(scenario, Check::Exclusion) {
         let overlaps = metadata.overlaps;
         say("no two tasks of a process hold the same lock", overlaps == 0, format!("overlaps: {overlaps}"));
+    }
+    say("keys were found on the nodes", seen.keys > 0, format!("{} keys", seen.keys));
+    if scenario.locks.fencing {
+        let (fenced, evidence) = fenced(scenario, history, seen.accepted);
+        say("every hold has a fencing token, and writes with it", fenced, evidence);
     }
     if let Some(share) = expect.success {
         let minority = probes.with_at_most(scenario.minority());
@@ -173,18 +183,51 @@ fn verdicts(
         say(&format!("at least {least} offers by a quorum"), offers >= least, evidence);
     }
     if !scenario.faults.is_empty() {
-        let mut kinds: BTreeMap<&str, usize> = scenario.faults.iter().map(|rule| (rule.kind, 0)).collect();
-        for done in &metadata.faults {
-            *kinds.entry(&done.kind).or_default() += 1;
-        }
-        let evidence = kinds.iter().map(|(kind, times)| format!("{kind} {times}")).collect::<Vec<_>>();
-        // On a machine that keeps to the schedule, each kind occurs within the scenario's own duration.
-        say("faults were injected", kinds.values().any(|&times| times > 0), evidence.join(", "));
+        let (injected, evidence) = injected(scenario, metadata);
+        say("faults were injected", injected, evidence);
     }
     let complaints = &metadata.complaints;
     let evidence = if complaints.is_empty() { "none found".to_owned() } else { complaints.join("; ") };
     say("no problems during the run", complaints.is_empty(), evidence);
     verdicts
+}
+
+/// Returns whether each file of the history has as many events as when the run ended, and which have not.
+fn complete(metadata: &RunMetadata, files: &BTreeMap<String, usize>) -> (bool, String) {
+    let names: BTreeSet<&String> = metadata.files.keys().chain(files.keys()).collect();
+    let changed = names.into_iter().filter_map(|name| {
+        let [has, had] = [files, &metadata.files].map(|files| files.get(name).copied().unwrap_or_default());
+        (has != had).then(|| format!("{name} has {has} of {had} events"))
+    });
+    let changed: Vec<String> = changed.collect();
+    let evidence = if changed.is_empty() { format!("{} files", files.len()) } else { changed.join(", ") };
+    (changed.is_empty(), evidence)
+}
+
+/// Returns whether each hold has a fencing token, of which the guarded resource accepted some, and how many lack it.
+fn fenced(scenario: &Scenario, history: &History, accepted: usize) -> (bool, String) {
+    let holds = quorlock_history::holds(history);
+    let without = holds.iter().filter(|hold| hold.fencing_token.is_none()).count();
+    let wrote = accepted > 0 || !scenario.load.writes();
+    (without == 0 && wrote, format!("{without} without, {accepted} writes accepted"))
+}
+
+/// Returns whether faults of each kind were injected, and how many.
+fn injected(scenario: &Scenario, metadata: &RunMetadata) -> (bool, String) {
+    let mut kinds: BTreeMap<&str, usize> = scenario.faults.iter().map(|rule| (rule.kind, 0)).collect();
+    for done in &metadata.faults {
+        *kinds.entry(&done.kind).or_default() += 1;
+    }
+    let left_out = |kind: &str| metadata.left_out.get(kind).copied().unwrap_or_default();
+    let evidence = kinds.iter().map(|(kind, times)| match left_out(kind) {
+        0 => format!("{kind} {times}"),
+        more => format!("{kind} {times} ({more} left out)"),
+    });
+    let evidence = evidence.collect::<Vec<_>>().join(", ");
+    // In a shorter run than the scenario's own, too few of a kind are planned for some to be left out.
+    let is_whole = metadata.quiet.since(metadata.began) >= scenario.duration;
+    let lacks = is_whole && kinds.iter().any(|(kind, times)| *times == 0 && left_out(kind) > 0);
+    (!lacks && !metadata.faults.is_empty(), evidence)
 }
 
 fn broken_locks(report: &Report) -> BTreeMap<Check, BTreeSet<String>> {

@@ -39,6 +39,17 @@ pub(crate) struct Load {
     pub(crate) leading: u32,
 }
 
+impl Load {
+    /// Whether a task writes to the guarded resource: all but those do that only read.
+    pub(crate) fn writes(&self) -> bool {
+        let Load { short, long, only_if_free, cancelled, nested, dropped, trusting, .. } = *self;
+        let Load { downgraded, several, permits, differing, leading, .. } = *self;
+        let writing = [short, long, only_if_free, cancelled, nested, dropped, trusting];
+        let more = [downgraded, several, permits, differing, leading];
+        self.tasks > 0 && writing.iter().chain(&more).any(|weight| *weight > 0)
+    }
+}
+
 impl Default for Load {
     fn default() -> Load {
         Load {

@@ -25,7 +25,7 @@
 
 use std::fs;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
 
 fn list() -> Result<u8, Failure> {
     let scenarios = scenario::names().map(Scenario::find).collect::<Result<Vec<_>, _>>()?;
-    print!("{}", summary::list(&scenarios));
+    print(&summary::list(&scenarios)).map_err(Failure::to("print the scenarios"))?;
     Ok(exit::HELD)
 }
 
@@ -138,7 +138,7 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
     let runtime = runtime.map_err(Failure::to("start the async runtime"))?;
     let several = scenarios.len() > 1;
     let mut all = Outcomes::default();
-    let mut failure = None;
+    let (mut failure, mut printed) = (None, Ok(()));
     for scenario in &scenarios {
         failure = runtime.block_on(unless_interrupted(run_one(scenario, args, &mut all))).err();
         if failure.is_some() {
@@ -148,11 +148,11 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
             && (!several || !outcome.passed)
             && !args.quiet
         {
-            println!("{}", summary::outcome(outcome));
+            printed = printed.and_then(|()| print(&summary::outcome(outcome)));
         }
     }
     if several || all.outcomes.is_empty() || args.quiet {
-        print!("{}", summary::overview(&all.outcomes, &all.skipped));
+        printed = printed.and_then(|()| print(&summary::overview(&all.outcomes, &all.skipped)));
     }
     // Files of an earlier run stay where this one has not come to anything.
     let written = if all.outcomes.is_empty() && failure.is_some() {
@@ -162,6 +162,7 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
     };
     // The outcomes before a failure have been printed and written.
     failure.map_or(written, Err)?;
+    printed.map_err(Failure::to("print the outcome"))?;
     Ok(code(&all.outcomes))
 }
 
@@ -193,9 +194,7 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
             all.skipped.push((scenario.name.clone(), reason));
             return Ok(());
         }
-        Ok(Ran::Done(metadata)) => {
-            run_metadata::history(folder.path()).map(|history| judge::judge(scenario, &metadata, &history))
-        }
+        Ok(Ran::Done(metadata, record)) => Ok(judge::judge(scenario, &metadata, &record)),
         Err(failure) => Err(failure),
     };
     let keep = match &args.keep {
@@ -218,12 +217,21 @@ const FAILED_RUNS: &str = "quorlock-chaos-failed";
 fn judge_again(args: &CheckArgs) -> Result<u8, Failure> {
     let metadata = run_metadata::RunMetadata::read(&args.folder)?;
     let scenario = Scenario::parse(&metadata.scenario, &run_metadata::scenario(&args.folder)?)?;
-    let outcomes = [judge::judge(&scenario, &metadata, &run_metadata::history(&args.folder)?)];
-    for outcome in &outcomes {
-        println!("{}", summary::outcome(outcome));
-    }
+    let outcomes = [judge::judge(&scenario, &metadata, &run_metadata::record(&args.folder)?)];
     write_files(&outcomes, args.json.as_deref(), args.html.as_deref())?;
+    for outcome in &outcomes {
+        print(&summary::outcome(outcome)).map_err(Failure::to("print the outcome"))?;
+    }
     Ok(code(&outcomes))
+}
+
+/// Prints a text. Its reader may be gone: what the exit code and the files say counts.
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(gone) if gone.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }
 
 fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::control::Control;
 use self::fault::Fault;
+use crate::print;
 
 mod control;
 mod fault;
@@ -60,12 +61,12 @@ pub(crate) fn proxy(args: &ProxyArgs) -> io::Result<()> {
         let mut interrupted = signal(SignalKind::interrupt())?;
         let proxy = Proxy::listen(args.listen, args.upstream.as_str()).await.map_err(at(&args.listen))?;
         let control = Control::listen(args.control).await.map_err(at(&args.control))?;
-        println!(
-            "listening on {}, control on {}, in front of {}",
+        print(&format!(
+            "listening on {}, control on {}, in front of {}\n",
             proxy.address(),
             control.address()?,
             args.upstream
-        );
+        ))?;
         tokio::select! {
             never = control.serve(&proxy) => match never {},
             _ = terminated.recv() => Ok(()),
@@ -82,8 +83,7 @@ pub(crate) fn network(args: &NetworkArgs) -> io::Result<()> {
     if let Some(error) = answer.strip_prefix(control::ERROR) {
         return Err(io::Error::other(error.to_owned()));
     }
-    println!("{answer}");
-    Ok(())
+    print(&format!("{answer}\n"))
 }
 
 async fn ask(at: &str, fault: &Fault) -> io::Result<String> {

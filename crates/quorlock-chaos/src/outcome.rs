@@ -42,6 +42,9 @@ pub(crate) struct Outcome {
     #[serde(default)]
     pub(crate) broken_locks: BTreeMap<Check, BTreeSet<String>>,
     pub(crate) faults: Vec<FaultSpan>,
+    /// How many faults were left out because the machine was too slow for the schedule.
+    #[serde(default)]
+    pub(crate) left_out: usize,
     /// Acquisitions of uncontended locks, by the number of faulty nodes.
     pub(crate) phases: Vec<Phase>,
     /// Acquisitions of uncontended locks before, during and after faults of each kind.

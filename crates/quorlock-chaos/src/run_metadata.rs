@@ -1,5 +1,6 @@
 //! The metadata of a run, stored beside its history, so that the record can be checked again.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -29,8 +30,8 @@ pub(crate) struct RunMetadata {
     pub(crate) overlaps: u64,
     /// Problems during the run, such as a fault that could not be injected.
     pub(crate) complaints: Vec<String>,
-    /// How many faults were left out because the machine was too slow for the schedule.
-    pub(crate) left_out: usize,
+    /// How many faults of each kind were left out because the machine was too slow for the schedule.
+    pub(crate) left_out: BTreeMap<String, usize>,
     /// How many locks a quorum of the nodes offered to the next waiter.
     #[serde(default)]
     pub(crate) offers: usize,
@@ -38,6 +39,16 @@ pub(crate) struct RunMetadata {
     /// databases.
     #[serde(default)]
     pub(crate) left_behind: Option<Vec<String>>,
+    /// How many events each file of the history has.
+    pub(crate) files: BTreeMap<String, usize>,
+}
+
+/// The recorded events.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) history: History,
+    /// How many events each file has now.
+    pub(crate) files: BTreeMap<String, usize>,
 }
 
 /// A fault that was injected.
@@ -74,8 +85,8 @@ pub(crate) fn scenario(folder: &Path) -> Result<String, Failure> {
 }
 
 /// Reads all recorded events.
-pub(crate) fn history(folder: &Path) -> Result<History, Failure> {
-    let mut history = History::new();
+pub(crate) fn record(folder: &Path) -> Result<Record, Failure> {
+    let mut record = Record { history: History::new(), files: BTreeMap::new() };
     let files = fs::read_dir(folder.join("history")).map_err(|error| bad(folder, &error.to_string()))?;
     for file in files {
         let path = file.map_err(|error| bad(folder, &error.to_string()))?.path();
@@ -86,9 +97,11 @@ pub(crate) fn history(folder: &Path) -> Result<History, Failure> {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             bad(folder, &format!("{}: {error}: {cause}", path.display()))
         })?;
-        history.extend(part.events().iter().cloned());
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        record.files.insert(name, part.events().len());
+        record.history.extend(part.events().iter().cloned());
     }
-    Ok(history)
+    Ok(record)
 }
 
 fn read(folder: &Path, name: &str) -> Result<String, Failure> {

@@ -22,7 +22,7 @@ macro_rules! built_in {
 
 /// The built-in scenarios, each a file in `scenarios/`.
 const BUILT_IN: &[(&str, &str)] = built_in!(
-    "calm" "kill-masters" "rolling-restart" "freeze-masters" "reset-connections" "slow-network"
+    "calm" "kill-masters" "rolling-restart" "majority-restart" "freeze-masters" "reset-connections" "slow-network"
     "one-way-loss" "partition" "outage" "flush-one" "flush-quorum" "too-many-clients" "out-of-memory"
     "clock-steps" "clock-rates" "stop-workers" "kill-workers" "cancellations" "readers" "several"
     "semaphore" "election" "offers" "without-fencing" "three-zones" "three-regions" "five-continents"

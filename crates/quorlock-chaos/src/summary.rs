@@ -58,7 +58,7 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         lines.extend([String::new(), format!("  replay: {}", outcome.replay)]);
     }
     // A record may be another's, with names that its programs chose.
-    lines.iter().map(|line| printable(line).to_string()).collect::<Vec<_>>().join("\n")
+    lines.iter().map(|line| printable(line).to_string() + "\n").collect()
 }
 
 /// Lists all outcomes, one line each.
@@ -79,7 +79,10 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
             outcome.seen.holds.to_string(),
             outcome.seen.lost.to_string(),
             outcome.seen.refused.to_string(),
-            outcome.faults.len().to_string(),
+            match outcome.left_out {
+                0 => outcome.faults.len().to_string(),
+                more => format!("{}, {more} left out", outcome.faults.len()),
+            },
             violations,
             share(&minority),
             span(minority.p99_micros),

@@ -106,6 +106,11 @@ impl Attempt {
 }
 
 impl Attempt {
+    /// Whether it returned a lease, or that there is none.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.lease.is_some() || self.not_acquired.is_some()
+    }
+
     /// When the attempt and its lease had ended and the client knew it.
     pub(crate) fn over(&self) -> Option<Stamp> {
         let lease = self.lease.as_ref();
@@ -243,8 +248,7 @@ impl Attempts {
     /// Returns an attempt that has not returned yet.
     fn open(&mut self, token: &Token) -> Result<&mut Attempt, (Token, Flaw)> {
         let attempt = self.known(token)?;
-        let returned = attempt.lease.is_some() || attempt.not_acquired.is_some();
-        if returned { Err((token.clone(), Flaw::Twice)) } else { Ok(attempt) }
+        if attempt.has_returned() { Err((token.clone(), Flaw::Twice)) } else { Ok(attempt) }
     }
 
     fn lease(&mut self, token: &Token) -> Result<&mut Lease, (Token, Flaw)> {

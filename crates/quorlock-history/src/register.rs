@@ -1,4 +1,4 @@
-//! What a guarded resource relies on: fencing tokens never decrease, belong to one attempt each,
+//! What a guarded resource relies on: fencing tokens never decrease, belong to one attempt each, which shows its own,
 //! follow the order in which attempts succeeded, and never cause a current holder to be refused.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,6 +20,7 @@ pub(crate) fn check(
 ) -> Vec<Violation> {
     let mut found = accepted_in_order(writes);
     found.extend(one_attempt_each(holds, writes));
+    found.extend(of_others(writes, attempts));
     found.extend(in_real_time_order(holds, epsilon));
     found.extend(fenced_wrongly(writes, attempts, epsilon));
     found
@@ -104,6 +105,16 @@ fn in_real_time_order(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// The token of a write is that of its attempt, unless the client crashed before it recorded which that was.
+fn of_others(writes: &[Write], attempts: &Attempts) -> Vec<Violation> {
+    let of_another = |write: &Write| {
+        let attempt = attempts.get(&write.attempt).filter(|attempt| attempt.has_returned())?;
+        let own = attempt.lease.as_ref().and_then(|lease| lease.fencing_token);
+        (own != Some(write.fencing_token)).then(|| Violation::TokenOfAnother { write: write.clone(), own })
+    };
+    writes.iter().filter_map(of_another).collect()
 }
 
 /// A stale holder is rightly refused; one that certainly holds the lock must not be.

@@ -37,6 +37,8 @@ pub enum Violation {
     TokenFell { before: Write, after: Write },
     /// Two attempts had the same fencing token.
     TokenShared { fencing_token: u64, first: Token, second: Token },
+    /// A write had a fencing token that its attempt never got: `own` is what it got, if any.
+    TokenOfAnother { write: Write, own: Option<u64> },
     /// The later attempt began after the earlier one had returned, but has a smaller token.
     TokenOrder { earlier: Hold, later: Hold },
     /// A write was refused although its client certainly held the lock.
@@ -176,6 +178,7 @@ impl Violation {
             Violation::OtherToken { at, leader, .. } => (Check::Observers, Some(*at), Some(&leader.resource)),
             Violation::TokenFell { after, .. } => (Check::Register, Some(after.at), None),
             Violation::TokenShared { .. } => (Check::Register, None, None),
+            Violation::TokenOfAnother { write, .. } => (Check::Register, Some(write.at), None),
             Violation::TokenOrder { later, .. } => acquired(Check::Register, later),
             Violation::FencedWrongly { hold, write } => {
                 (Check::Register, Some(write.at), Some(&hold.resource))
@@ -235,6 +238,10 @@ impl fmt::Display for Violation {
             Violation::TokenShared { fencing_token, first, second } => {
                 write!(f, "fencing token {fencing_token} belongs to {first} and to {second}")
             }
+            Violation::TokenOfAnother { write, own: Some(own) } => {
+                write!(f, "{write}, although its own is {own}")
+            }
+            Violation::TokenOfAnother { write, own: None } => write!(f, "{write}, although it got none"),
             Violation::TokenOrder { earlier, later } => write!(
                 f,
                 "`{}` was acquired with a smaller fencing token by {later}, which began at {}, than earlier by {earlier}",

@@ -1,5 +1,6 @@
 //! `quorlock-model`: runs the cases and prints the results.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -32,25 +33,35 @@ struct Args {
     steps: bool,
 }
 
-/// The exit code if a case had an unexpected result.
+/// The exit code if a case had an unexpected result, or one that cannot be printed.
 const UNEXPECTED: u8 = 1;
 
 /// The exit code if no case has the name, as for an invalid option.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    check(&Args::parse()).unwrap_or_else(|error| {
+        // The reader of the output may be gone.
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            eprintln!("quorlock-model: cannot print the results: {error}");
+        }
+        ExitCode::from(UNEXPECTED)
+    })
+}
+
+fn check(args: &Args) -> io::Result<ExitCode> {
+    let mut out = io::stdout();
     let mut cases = cases();
     cases.retain(|case| (case.size <= args.which || args.list) && case.name.contains(&args.only));
     if cases.is_empty() {
         eprintln!("no case of this size has {:?} in its name: `quorlock-model --list` shows all", args.only);
-        return ExitCode::from(USAGE);
+        return Ok(ExitCode::from(USAGE));
     }
     if args.list {
         for case in &cases {
-            println!("{:<8} {}", size(case), case.name);
+            writeln!(out, "{:<8} {}", size(case), case.name)?;
         }
-        return ExitCode::SUCCESS;
+        return Ok(ExitCode::SUCCESS);
     }
     let seed = args.seed.unwrap_or_else(|| SystemEntropy::default().next_u64());
     let mut unexpected = 0;
@@ -59,10 +70,10 @@ fn main() -> ExitCode {
         if !case.is_as_expected(&report) {
             unexpected += 1;
         }
-        print(case, &report, args.steps);
+        print(&mut out, case, &report, args.steps)?;
     }
-    println!("{} of {} cases as expected, seed {seed}", cases.len() - unexpected, cases.len());
-    if unexpected == 0 { ExitCode::SUCCESS } else { ExitCode::from(UNEXPECTED) }
+    writeln!(out, "{} of {} cases as expected, seed {seed}", cases.len() - unexpected, cases.len())?;
+    Ok(if unexpected == 0 { ExitCode::SUCCESS } else { ExitCode::from(UNEXPECTED) })
 }
 
 fn size(case: &Case) -> &'static str {
@@ -72,7 +83,7 @@ fn size(case: &Case) -> &'static str {
     }
 }
 
-fn print(case: &Case, report: &Report, steps: bool) {
+fn print(out: &mut impl io::Write, case: &Case, report: &Report, steps: bool) -> io::Result<()> {
     let is_as_expected = case.is_as_expected(report);
     let verdict = match (&report.broken, report.missing.as_slice()) {
         (Some(_), _) => "violated",
@@ -81,13 +92,14 @@ fn print(case: &Case, report: &Report, steps: bool) {
     };
     let judgement = if is_as_expected { "ok" } else { "UNEXPECTED" };
     let seconds = report.took.as_secs_f64();
-    println!("{judgement:<10} {verdict:<8} {seconds:7.1} s  {:<76} {}", case.name, report.seen);
+    writeln!(out, "{judgement:<10} {verdict:<8} {seconds:7.1} s  {:<76} {}", case.name, report.seen)?;
     if let Some(story) = report.broken.as_ref().filter(|_| steps || case.expected == Expected::Holds) {
-        println!("{story}");
+        writeln!(out, "{story}")?;
     }
     if case.expected == Expected::Holds {
         for property in &report.missing {
-            println!("never met: {property}");
+            writeln!(out, "never met: {property}")?;
         }
     }
+    Ok(())
 }

@@ -1,6 +1,8 @@
 //! The program, as a user runs it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::process::{Command, Output};
 
 fn run(options: &[&str]) -> (Option<i32>, String) {
@@ -15,6 +17,19 @@ fn a_broken_rule_is_shown_step_by_step() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("violated") && text.contains("1 of 1 cases as expected"), "{text}");
     assert!(text.lines().count() > 5, "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn results_that_cannot_be_printed_are_an_error() {
+    for options in [&["--list"][..], &["--only", "without_a_quarantine_a_node"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_quorlock-model"));
+        let Output { status, stderr, .. } = program.args(options).stdout(full).output().unwrap();
+        let why = String::from_utf8(stderr).unwrap();
+        let words = "quorlock-model: cannot print the results: ";
+        assert!(status.code() == Some(1) && why.starts_with(words), "{why}");
+    }
 }
 
 #[test]

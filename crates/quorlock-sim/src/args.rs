@@ -1,6 +1,7 @@
 //! The command line.
 
-use std::ops::Range;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -14,10 +15,10 @@ use quorlock_sim::{Kind, Options, Subject, Twist, name_of};
 pub(crate) struct Args {
     /// The seeds to run: FROM..TO, or a single one.
     #[arg(long, default_value = "0..100", value_parser = seeds)]
-    pub(crate) seeds: Range<u64>,
+    pub(crate) seeds: RangeInclusive<u64>,
 
     /// How many simulated minutes of faults each run has.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1", value_parser = minutes)]
     minutes: f64,
 
     /// The kinds of faults, or `none`. Default: every kind the library is designed to tolerate.
@@ -34,7 +35,7 @@ pub(crate) struct Args {
 
     /// The maximum number of clients.
     #[arg(long, value_name = "N")]
-    clients: Option<usize>,
+    clients: Option<NonZeroUsize>,
 
     /// Keep only these entries of the fault schedule.
     #[arg(long, value_parser = entries, value_name = "N,…")]
@@ -69,7 +70,7 @@ impl Args {
             options.faults = faults.to_vec();
         }
         if let Some(clients) = self.clients {
-            options.most_clients = clients;
+            options.most_clients = clients.get();
         }
         options
     }
@@ -103,14 +104,20 @@ pub(crate) fn command(seed: u64, options: &Options) -> String {
     command
 }
 
-fn seeds(text: &str) -> Result<Range<u64>, String> {
+fn minutes(text: &str) -> Result<f64, String> {
+    let finite = text.parse::<f64>().ok().filter(|minutes| minutes.is_finite() && *minutes >= 0.0);
+    finite.ok_or_else(|| "write a number such as 0.5".to_owned())
+}
+
+fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| "write FROM..TO, such as 0..1000".to_owned());
     match text.split_once("..") {
         Some((from, to)) => {
-            let seeds = number(from)?..number(to)?;
-            if seeds.is_empty() { Err(format!("no seed is in {text}")) } else { Ok(seeds) }
+            let (from, to) = (number(from)?, number(to)?);
+            let last = to.checked_sub(1).filter(|last| from <= *last);
+            last.map(|last| from..=last).ok_or_else(|| format!("no seed is in {text}"))
         }
-        None => number(text).map(|seed| seed..seed + 1),
+        None => number(text).map(|seed| seed..=seed),
     }
 }
 
@@ -136,9 +143,10 @@ mod tests {
 
     #[test]
     fn seeds_that_would_simulate_nothing_are_refused() {
-        assert_eq!(seeds("7"), Ok(7..8));
-        assert_eq!(seeds("0..100"), Ok(0..100));
-        for nothing in ["5..5", "100..0"] {
+        assert_eq!(seeds("7"), Ok(7..=7));
+        assert_eq!(seeds("0..100"), Ok(0..=99));
+        assert_eq!(seeds(&u64::MAX.to_string()), Ok(u64::MAX..=u64::MAX));
+        for nothing in ["5..5", "100..0", "0..0"] {
             assert!(seeds(nothing).is_err_and(|error| error.contains(nothing)), "{nothing}");
         }
     }

@@ -14,20 +14,33 @@ use crate::args::Args;
 mod args;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    simulate(&Args::parse()).unwrap_or_else(|error| {
+        // The reader of the output may be gone.
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            eprintln!("quorlock-sim: no verdict: {error}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+fn simulate(args: &Args) -> io::Result<ExitCode> {
     let options = args.options();
+    let mut out = io::stdout();
     let mut totals = Totals::default();
     let mut failed = 0;
     for seed in args.seeds.clone() {
         let outcome = run(seed, &options);
         totals.add(&outcome);
         if options.trace {
-            println!("seed {seed}: trace {:016x}", outcome.trace);
+            writeln!(out, "seed {seed}: trace {:016x}", outcome.trace)?;
+        }
+        if outcome.entries == 0 && options.kept.as_ref().is_some_and(|kept| !kept.is_empty()) {
+            return Err(io::Error::other(format!("no entry of --keep is in the schedule of seed {seed}")));
         }
         if outcome.finding.is_some() {
             failed += 1;
             clear_progress();
-            report(seed, &options, outcome, !args.no_shrink);
+            report(seed, &options, outcome, !args.no_shrink)?;
             if failed >= args.most_failures {
                 break;
             }
@@ -35,31 +48,33 @@ fn main() -> ExitCode {
         totals.show_progress(seed);
     }
     clear_progress();
-    println!("{}", totals.summary());
+    writeln!(out, "{}", totals.summary())?;
     if failed == 0 {
-        println!("no violations");
-        ExitCode::SUCCESS
+        writeln!(out, "no violations")?;
+        Ok(ExitCode::SUCCESS)
     } else {
-        println!("{failed} of {} seeds found a violation", totals.seeds);
-        ExitCode::FAILURE
+        writeln!(out, "{failed} of {} seeds found a violation", totals.seeds)?;
+        Ok(ExitCode::FAILURE)
     }
 }
 
-fn report(seed: u64, options: &Options, outcome: Outcome, wants_less: bool) {
+fn report(seed: u64, options: &Options, outcome: Outcome, wants_less: bool) -> io::Result<()> {
     let print = |options: &Options, outcome: &Outcome| {
+        let mut out = io::stdout();
         if let Some(finding) = &outcome.finding {
-            println!("  {finding}");
+            writeln!(out, "  {finding}")?;
         }
-        println!("  replay: {}", args::command(seed, options));
+        writeln!(out, "  replay: {}", args::command(seed, options))
     };
-    println!("seed {seed}:");
-    print(options, &outcome);
+    writeln!(io::stdout(), "seed {seed}:")?;
+    print(options, &outcome)?;
     if wants_less {
         let (smaller, outcome) = shrink(seed, options, outcome);
         let faults = smaller.kept.as_ref().map_or(outcome.entries, Vec::len);
-        println!("  shrunk to {} clients and {faults} faults:", outcome.clients);
-        print(&smaller, &outcome);
+        writeln!(io::stdout(), "  shrunk to {} clients and {faults} faults:", outcome.clients)?;
+        print(&smaller, &outcome)?;
     }
+    Ok(())
 }
 
 /// The sum over all runs.

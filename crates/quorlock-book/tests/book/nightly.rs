@@ -24,6 +24,10 @@ on_request
 check six 100 0.1s 'the sixth' 'found' cat never
 on_request
 check seven 100 10m 'the seventh' 'found' bash -c 'echo no such server here; exit 69'
+on_request
+check eight 0 10m 'the eighth' 'found' printf 'skipped: no server\ntest result: ok. 1 passed; 0 failed\n'
+on_request
+check nine 0 10m 'the ninth' 'found' echo 'test result: ok. 0 passed; 0 failed'
 ";
 
 struct Project {
@@ -177,4 +181,10 @@ fn a_check_that_fails_or_is_not_over_in_time_makes_the_nightly_fail_until_it_suc
         "{}",
         project.record()
     );
+    let (code, output, _) = project.runs("eight");
+    assert_eq!(code, Some(0), "{output}");
+    assert!(project.record().contains("| eight | the eighth | ok, 1 skipped, "), "{}", project.record());
+    let (code, output, _) = project.runs("nine");
+    assert_eq!(code, Some(1), "{output}");
+    assert!(project.record().contains("| nine | the ninth | FAILED: no test ran, "), "{}", project.record());
 }

@@ -49,6 +49,7 @@ pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
         violations: Vec::new(),
         violations_in_all: 0,
         broken_locks: BTreeMap::new(),
+        left_out: 0,
         around: vec![Around {
             kind: "freeze".to_owned(),
             faults: 2,

@@ -131,6 +131,17 @@ fn killed_masters_keep_every_guarantee() {
     let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
     assert_eq!(again.status.code(), Some(0), "{}", text(&again));
     assert!(fs::read_to_string(folder.path().join("out.html")).unwrap().contains("kills"));
+
+    // As on a machine that is too slow for the schedule of one kind, in a run of the scenario's own duration.
+    fs::write(kept.join("scenario.toml"), format!("duration = '1s'\n{KILLS}")).unwrap();
+    let mut metadata: serde_json::Value =
+        serde_json::from_slice(&fs::read(kept.join("run.json")).unwrap()).unwrap();
+    metadata["faults"].as_array_mut().unwrap().retain(|fault| fault["kind"] != "kill");
+    metadata["left_out"] = serde_json::json!({ "kill": 3 });
+    fs::write(kept.join("run.json"), metadata.to_string()).unwrap();
+    let again = chaos(&["check", "kept/kills"], folder.path());
+    let words = "FAILED  faults were injected: kill 0 (3 left out), stop-worker ";
+    assert!(again.status.code() == Some(1) && text(&again).contains(words), "{}", text(&again));
 }
 
 #[test]
@@ -242,15 +253,77 @@ fn a_record_with_too_little_to_judge_is_not_passed() {
         assert_eq!(again.status.code(), Some(1), "{}", text(&again));
         text(&again)
     };
-    fs::remove_file(history.join("worker-2.jsonl")).unwrap();
+    let files = ["director.jsonl", "worker-1.jsonl", "worker-2.jsonl"].map(|name| history.join(name));
+    let whole = files.each_ref().map(|path| fs::read_to_string(path).unwrap());
+    // Rewrites the lines of all files.
+    let forge = |rewrite: fn(&str) -> Option<String>| {
+        for (path, text) in files.iter().zip(&whole) {
+            let lines = text.lines().filter_map(rewrite).map(|line| line + "\n");
+            fs::write(path, lines.collect::<String>()).unwrap();
+        }
+    };
+
+    forge(|line| (!line.contains("\"wrote\"")).then(|| line.replace("\"fencing_token\"", "\"ignored\"")));
+    let verdicts = judged();
+    assert!(verdicts.contains("FAILED  every hold has a fencing token, and writes with it: "), "{verdicts}");
+    assert!(verdicts.contains(" without, 0 writes accepted\n"), "{verdicts}");
+    forge(|line| (!line.contains("\"key\"")).then(|| line.to_owned()));
+    let verdicts = judged();
+    assert!(verdicts.contains("FAILED  keys were found on the nodes: 0 keys\n"), "{verdicts}");
+    forge(|line| Some(line.to_owned()));
+
+    fs::remove_file(&files[0]).unwrap();
+    let (verdicts, events) = (judged(), whole[0].lines().count());
+    let missing = format!("FAILED  the record is complete: director.jsonl has 0 of {events} events\n");
+    assert!(verdicts.contains(&missing), "{verdicts}");
+    fs::remove_file(&files[2]).unwrap();
     let verdicts = judged();
     assert!(verdicts.contains("FAILED  every worker held locks: none by worker-2\n"), "{verdicts}");
-    for file in fs::read_dir(history).unwrap() {
-        fs::remove_file(file.unwrap().path()).unwrap();
-    }
+    fs::remove_file(&files[1]).unwrap();
     let verdicts = judged();
     assert!(verdicts.contains("FAILED  every worker held locks: none by worker-1, worker-2\n"), "{verdicts}");
-    assert_eq!(verdicts.matches("FAILED  ").count(), 1, "an empty record breaks no promise: {verdicts}");
+    assert!(
+        verdicts.contains("ok      no violation: 0 holds"),
+        "an empty record breaks no promise: {verdicts}"
+    );
+}
+
+/// The scenario that fails if restarted masters vote immediately.
+const RESTARTS: &str = include_str!("../../scenarios/majority-restart.toml");
+
+#[test]
+fn masters_that_vote_immediately_after_a_restart_are_detected() {
+    let folder = folder();
+    let unguarded = RESTARTS.replace("[locks]", "[locks]\nrestart-guard = false");
+    let unguarded = scenario(&folder, "unguarded", &unguarded);
+    let run = chaos(&["--scenario", &unguarded, "--seed", "1"], folder.path());
+    let output = text(&run);
+    assert_eq!(run.status.code(), Some(1), "{output}");
+    let found = output.lines().find(|line| line.contains("FAILED  no violation: ")).unwrap_or_default();
+    assert!(found.contains("exclusion: ") || found.contains("register: "), "{output}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_printed_is_an_error_and_the_files_are_written() {
+    let folder = folder();
+    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
+    let to = |arguments: &[&str], stdout: fs::File| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"));
+        run.args(arguments).current_dir(&folder).stdout(stdout).output().unwrap()
+    };
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = ["--scenario", &calm, "--duration", "1s", "--keep", "kept", "--json", "out.json"];
+    for arguments in [&["--list"][..], &run, &["check", "kept/calm", "--html", "out.html"]] {
+        let output = to(arguments, full());
+        assert_eq!(output.status.code(), Some(125), "{}", text(&output));
+        assert!(text(&output).contains("quorlock-chaos: cannot print the "), "{}", text(&output));
+    }
+    assert!(folder.path().join("out.json").exists() && folder.path().join("out.html").exists());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = to(&["--list"], fs::File::from(std::os::fd::OwnedFd::from(writer)));
+    assert!(output.status.success() && text(&output).is_empty(), "{}", text(&output));
 }
 
 #[test]

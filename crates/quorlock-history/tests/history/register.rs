@@ -51,7 +51,19 @@ fn a_token_shown_by_an_attempt_that_never_had_it_is_found() {
     script.fenced(0, "ann1", 7).released(100, "ann1").invoked(0, "bob1").not_acquired(20, "bob1");
     script.wrote(50, "bob1", 7, Accepted);
     let found = script.found(Check::Register);
-    assert!(matches!(&found[..], [Violation::TokenShared { .. }]), "{found:?}");
+    let [Violation::TokenShared { .. }, Violation::TokenOfAnother { own: None, .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
+}
+
+#[test]
+fn a_write_with_a_token_that_its_holder_never_got_is_found() {
+    let mut script = Script::default();
+    script.fenced(0, "ann1", 7).released(200, "ann1");
+    script.wrote(50, "ann1", 7, Accepted).wrote(100, "ann1", 8, Accepted);
+    let found = script.found(Check::Register);
+    let [Violation::TokenOfAnother { write, own: Some(7) }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(write.fencing_token, 8);
 }
 
 #[test]

@@ -4,4 +4,5 @@
 
 mod canaries;
 mod determinism;
+mod program;
 mod seeds;
