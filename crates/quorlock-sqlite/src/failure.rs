@@ -91,8 +91,8 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
         }
         Some(ErrorCode::SystemIoFailure) if !committing && place::is_cut_off(path) => {
             let words = format!(
-                "`{shown}` was deleted or moved while programs have it open: end them (`fuser {shown}-shm` names them), and delete \
-                 `{shown}-wal` and `{shown}-shm`"
+                "`{shown}` was deleted or moved while programs have it open: end them (`fuser {shown}-shm` names \
+                 them), and delete `{shown}-wal` and `{shown}-shm`"
             );
             failed(NodeErrorKind::Busy, words, error)
         }

@@ -41,8 +41,8 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
     Ok(path)
 }
 
-/// Where the data are: the files that have them, each by what a copy or a restored one does not have: the inode, and when
-/// that was made. One that is not there is an empty text.
+/// Where the data are: the files that have them, each by what a copy or a restored one does not have: the
+/// inode, and when that was made. One that is not there is an empty text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// The database.
@@ -59,8 +59,8 @@ impl Place {
         format!("{} {}", self.file, self.log)
     }
 
-    /// Whether the data may lack what was written where `noted` says. `is_in_use`: whether a program had the database open
-    /// since, so that SQLite did not delete its log.
+    /// Whether the data may lack what was written where `noted` says. `is_in_use`: whether a program had the
+    /// database open since, so that SQLite did not delete its log.
     pub(crate) fn may_lack(&self, noted: &str, is_in_use: impl FnOnce() -> bool) -> bool {
         let (file, log) = noted.split_once(' ').unwrap_or((noted, ""));
         self.file != file || (self.log != log && is_in_use())

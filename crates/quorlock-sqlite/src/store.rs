@@ -92,15 +92,15 @@ struct About {
 pub(crate) type History = (String, Duration);
 
 impl Store {
-    /// Opens the database, creating it if there is none. `again`: whether this process has had it open, so that locks may be
-    /// held which a database that is elsewhere now does not have.
+    /// Opens the database, creating it if there is none. `again`: whether this process has had it open, so that
+    /// locks may be held which a database that is elsewhere now does not have.
     pub(crate) fn open(path: &Path, boot: &str, again: bool, seams: &Seams) -> Result<Store, NodeError> {
         let path = place::found(path)?;
         open(&path, boot, again, seams).map_err(|failure| failure.explain(&path, false))
     }
 
-    /// Whether it must be opened anew: a file that has its data was replaced or deleted, or it has more names; or a program has
-    /// opened it that nothing was to change.
+    /// Whether it must be opened anew: a file that has its data was replaced or deleted, or it has more names; or
+    /// a program has opened it that nothing was to change.
     pub(crate) fn was_replaced(&self) -> bool {
         let has_changed = self.reads.is_some_and(|reads| reads.is_still && !reading::is_still(&self.path));
         has_changed || place::place_of(&self.path).ok().as_ref() != Some(&self.place)

@@ -492,12 +492,13 @@ fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
         let (counted_by, cure) = match facts.software.as_ref().map(|software| software.name) {
             Some("postgresql") => (
                 "asynchronous ones in pg_stat_replication",
-                "leave the restart guard on, which treats a promotion like a restart; or name them in `synchronous_standby_names`",
+                "leave the restart guard on, which treats a promotion like a restart; or name them in \
+                 `synchronous_standby_names`",
             ),
             Some("mariadb" | "mysql") => (
                 "connected",
-                "leave the restart guard on, which treats a promotion like a restart, and let nothing lead the address back to the \
-                 old primary",
+                "leave the restart guard on, which treats a promotion like a restart, and let nothing lead the \
+                 address back to the old primary",
             ),
             Some(_) | None => ("connected_slaves", Check::Replicas.cure()),
         };

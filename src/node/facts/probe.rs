@@ -83,12 +83,12 @@ fn cure_of(kind: NodeErrorKind) -> Option<&'static str> {
             None
         }
         NodeErrorKind::TimedOut => Some(
-            "look at its process, which is running: is it stopped, swapping, or waiting for its disk, a standby or another \
-             transaction? Restart it if it does not recover",
+            "look at its process, which is running: is it stopped, swapping, or waiting for its disk, a standby or \
+             another transaction? Restart it if it does not recover",
         ),
         NodeErrorKind::Login => Some(
-            "do what the error says; user and password are in the address, or --username and --password-file or QUORLOCK_PASSWORD, \
-             `Builder::username` and `Builder::password`",
+            "do what the error says; user and password are in the address, or --username and --password-file or \
+             QUORLOCK_PASSWORD, `Builder::username` and `Builder::password`",
         ),
         NodeErrorKind::HostRefused
         | NodeErrorKind::PermissionDenied(_)
