@@ -222,7 +222,7 @@ matters! {
         "grant the permission named in the evidence"
     LockFails "lock-fails"
         "A test lock could not be acquired and released."
-        "see the error of the server; usual causes are `CONFIG`, scripts and permissions"
+        "do what the error says; of Redis, usual causes are `CONFIG`, scripts and permissions"
     Store "store"
         "The store says of itself what matters for locks; the evidence names it."
         "do what the finding says"

@@ -161,7 +161,7 @@ fn ends_the_connection(code: u16) -> bool {
 
 fn kind_of(code: u16) -> NodeErrorKind {
     match code {
-        1045 | 1698 | 1251 | 1862 | 3118 | 4151 => NodeErrorKind::Login,
+        1045 | 1698 | 1251 | 1820 | 1862 | 3118 | 4151 => NodeErrorKind::Login,
         1129 | 1130 => NodeErrorKind::HostRefused,
         1044 | 1142 | 1143 | 1370 => NodeErrorKind::PermissionDenied(Access::Key),
         1227 => NodeErrorKind::PermissionDenied(Access::Operation),
@@ -177,9 +177,8 @@ fn kind_of(code: u16) -> NodeErrorKind {
 /// Returns the message, with the remedy if there is one.
 fn words(code: u16) -> &'static str {
     match code {
-        1045 | 1698 | 1251 | 1862 | 3118 | 4151 => {
-            "the login was refused: check user and password in the URL"
-        }
+        1045 | 1698 | 1251 | 3118 | 4151 => "the login was refused: check user and password",
+        1820 | 1862 => "the password has expired: set another one by `ALTER USER … IDENTIFIED BY`",
         1129 | 1130 => {
             "it accepts no clients from this host: grant the user access from here, as in `'locks'@'%'`"
         }
@@ -189,15 +188,19 @@ fn words(code: u16) -> &'static str {
         }
         1227 => "the user lacks a privilege",
         1290 | 1792 | 1836 => "it is read-only: name the primary, not a replica",
-        1040 | 1203 | 1226 => {
+        1040 | 1203 => {
             "it has reached its limit of connections: raise `max_connections`, or the limit of the user"
         }
+        1226 => "the user has reached the limit that the error names: raise it by `ALTER USER … WITH`",
         1205 => {
             "another transaction keeps the row locked: end it, and do not use the lock tables in long transactions"
         }
         DEADLOCK | CHECKREAD => "its transaction conflicted with another one and was rolled back",
         1317 => "the statement was interrupted by another client",
-        1969 | 3024 => "the statement took too long and was rolled back",
+        1969 | 3024 => {
+            "the statement took too long and was rolled back: another transaction, or a backup, may keep the \
+             row or the table locked"
+        }
         1021 | 1114 | 3675 => "its disk is full: free space",
         1037 | 1038 | 1041 => "it is out of memory",
         1049 => "there is no such database: create it with `CREATE DATABASE`, or name another one in the URL",
@@ -229,6 +232,8 @@ mod tests {
             (1969, NodeErrorKind::TimedOut),
             (1114, NodeErrorKind::OutOfSpace),
             (1142, NodeErrorKind::PermissionDenied(Access::Key)),
+            (1820, NodeErrorKind::Login),
+            (1226, NodeErrorKind::Busy),
             (1146, NodeErrorKind::Misconfigured),
             (1064, NodeErrorKind::Other),
         ] {
@@ -239,6 +244,7 @@ mod tests {
             );
             assert_eq!(error.kind(), kind, "{code}");
         }
+        assert!(server_error(1226).into_node_error().to_string().contains("the limit that the error names"));
         assert!(matches!(server_error(1290).into_node_error(), NodeError::Unfit { .. }));
         assert!(server_error(DURING_COMMIT).into_node_error().may_have_acted());
         // The server is shutting down, or has killed the connection.

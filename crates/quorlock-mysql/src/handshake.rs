@@ -29,6 +29,8 @@ pub(crate) struct Ready {
     pub(crate) shedlock: Option<Table>,
 }
 
+/// The default node timeout.
+const NODE_LIMIT: Duration = Duration::from_secs(1);
 /// The default connect timeout.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The timeout of a packet of statements, unless the node timeout is longer.
@@ -75,13 +77,13 @@ async fn introduce(
     let mut server = introduce_server(connection).await?;
     let answered = clock.now();
     let round_trip = answered.since(sent);
-    limit_statements(connection, &server).await?;
     server.replicates_from = replication_source(connection, &server).await?;
     let mut facts = facts(&server);
     facts.clock = Some(server.reading(wall, round_trip));
     facts.user = Some(server.user.as_str().into());
     server.check()?;
     if let Some(name) = database.shedlock() {
+        limit_statements(connection, &server, seams).await?;
         let introducing =
             shedlock::introduce(connection, name, &server, (seams, sent), predecessor, &mut facts);
         let (table, identity) = Box::pin(introducing).await?;
@@ -91,6 +93,7 @@ async fn introduce(
         return Ok(Introduced { identity, known, facts, round_trip, shedlock: Some(table) });
     }
     create_tables(connection, &server, database).await?;
+    limit_statements(connection, &server, seams).await?;
     check_rights(connection).await?;
     let (note, known) = note_history(connection, &server, seams).await?;
     let identity = Identity::new(note.history.clone(), sent, note.age(&server));
@@ -99,11 +102,13 @@ async fn introduce(
     Ok(Introduced { identity, known, facts, round_trip, shedlock: None })
 }
 
-/// Session settings that both servers support: UTC, row locks only, and lock waits shorter than the packet
-/// timeout.
+/// Session settings that both servers support: UTC, row locks only, lock waits shorter than the packet
+/// timeout, and nothing that the server's settings take from a session: rows, writes, or the connection
+/// between two heartbeats.
 async fn prepare_session(connection: &mut Connection) -> Result<(), NodeError> {
-    let statements = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+    let statements = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
                       SET SESSION autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
+                      sql_select_limit = 18446744073709551615, sql_big_selects = 1, wait_timeout = 28800, \
                       sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'";
     connection.run(statements.to_owned()).await.map(drop).map_err(Failure::before_anything_changed)
 }
@@ -132,13 +137,22 @@ async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeErr
     }
 }
 
-/// Sets MariaDB's timeouts for statements and for transactions left open by their client.
-async fn limit_statements(connection: &mut Connection, server: &Server) -> Result<(), NodeError> {
+/// Sets MariaDB's timeouts for statements and for transactions left open by their client. That of statements
+/// is shorter than the client's, so that the error arrives that says why.
+async fn limit_statements(
+    connection: &mut Connection,
+    server: &Server,
+    seams: &Seams,
+) -> Result<(), NodeError> {
     if !server.is_mariadb() {
         return Ok(());
     }
-    let statement = "SET SESSION max_statement_time = 1.5, idle_transaction_timeout = 2";
-    connection.run(statement.to_owned()).await.map(drop).map_err(Failure::before_anything_changed)
+    let limit = seams.node_timeout().unwrap_or(NODE_LIMIT) * 3 / 4;
+    let statement = format!(
+        "SET SESSION max_statement_time = {}, idle_transaction_timeout = 2",
+        limit.as_secs_f64().max(0.01)
+    );
+    connection.run(statement).await.map(drop).map_err(Failure::before_anything_changed)
 }
 
 /// Returns the server from which this one replicates, if it does.

@@ -93,7 +93,8 @@ pub(crate) async fn read(
     let are_known =
         |about: &Row| number(about, 1) == Some(known.mark) && bytes(about, 2) == Some(known.value.as_bytes());
     if about.as_ref().is_some_and(|about| !are_known(about)) {
-        let words = "its lock tables were emptied, restored or moved, or it follows another server, since the connection was made";
+        let words = "its lock tables were emptied, restored or moved, or their files got another owner, mode or \
+                     link, or it follows another server, since the connection was made";
         return Err(Failure::Lost(Reason::new(words)));
     }
     let now = about.and_then(|about| number(&about, 9));

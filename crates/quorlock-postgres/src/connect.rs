@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use quorlock::{
-    node::{NodeError, Seams},
+    node::{NodeError, Reason, Seams},
     redis::Endpoint,
     transport::Stream,
 };
@@ -42,7 +42,11 @@ pub(crate) async fn open(
 ) -> Result<Opened, NodeError> {
     let endpoint = url.endpoint();
     let address = endpoint.clone().into();
-    let stream = seams.dial().dial(&address).await.map_err(NodeError::undialled)?;
+    let stream = seams.dial().dial(&address).await.map_err(|error| {
+        let Endpoint::Unix { path } = &endpoint else { return NodeError::undialled(error) };
+        let words = format!("cannot connect to the socket `{}`", path.display());
+        NodeError::Unreachable { reason: Reason::new(words).because(error) }
+    })?;
     logging_in.store(true, Ordering::Relaxed);
     let stream = if url.encrypted { encrypt(stream, &endpoint, seams).await? } else { stream };
     let pid = Arc::new(AtomicI32::new(0));

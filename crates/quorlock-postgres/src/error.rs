@@ -19,6 +19,10 @@ const SHAPE: &str = "the schema `quorlock` is not the one that this program crea
 const RIGHTS: &str = "the user may not use the lock tables: as their owner, run `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
                       SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with the user's name";
 
+/// What to do about a policy on a table.
+const POLICIES: &str = "row-level security may hide rows of the table from the user: as its owner, run `ALTER \
+                        TABLE … DISABLE ROW LEVEL SECURITY`";
+
 /// The error of the server or of the connection, as text: `Display` of a `tokio-postgres` error shows
 /// neither.
 #[derive(Debug)]
@@ -85,7 +89,10 @@ pub(crate) fn of_statement(error: Error) -> NodeError {
             reason: Reason::new("the server ended the connection").because(ErrorText::of(&error)),
         };
     }
-    let (kind, words) = meaning(server_error.code());
+    let (kind, mut words) = meaning(server_error.code());
+    if server_error.routine() == Some("check_enable_rls") {
+        words = POLICIES;
+    }
     let reason = Reason::new(words).because(ErrorText::of(&error));
     if kind == NodeErrorKind::ReadOnly {
         return NodeError::Unfit { kind, reason };
@@ -182,7 +189,21 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     } else if is(&[SqlState::CANNOT_CONNECT_NOW]) {
         (NodeErrorKind::Busy, "it is starting or shutting down")
     } else if is(&[SqlState::TOO_MANY_CONNECTIONS]) {
-        (NodeErrorKind::Busy, "it has no connection left: raise max_connections")
+        (
+            NodeErrorKind::Busy,
+            "it has no connection left: raise `max_connections`, or the connection limit of the role or of the \
+             database, as it says",
+        )
+    } else if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) {
+        (
+            NodeErrorKind::PermissionDenied(Access::Operation),
+            "the user may not connect to the database: run `GRANT CONNECT ON DATABASE \"…\" TO \"…\"`",
+        )
+    } else if is(&[SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE]) {
+        (
+            NodeErrorKind::Misconfigured,
+            "the database takes no connections: run `ALTER DATABASE \"…\" ALLOW_CONNECTIONS true`",
+        )
     } else if is(&[SqlState::PROTOCOL_VIOLATION, SqlState::FEATURE_NOT_SUPPORTED]) {
         (
             NodeErrorKind::WrongServer,

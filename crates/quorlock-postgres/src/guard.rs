@@ -38,6 +38,8 @@ const LONGEST_SHORT: usize = 64 << 10;
 const HEAVIEST: usize = 4 << 20;
 /// The maximum weight of all notices and reported parameters.
 const MOST_REPORTS: usize = 1 << 20;
+/// The kinds of messages up to the end of a login.
+const LOGIN: &[u8] = b"RESNKZv";
 /// What a message weighs beyond its bytes.
 const MESSAGE: usize = 128;
 
@@ -172,15 +174,20 @@ impl Messages {
     fn begin(&mut self, kind: u8, length: u32) -> Result<(), Refusal> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let unsolicited = matches!(kind, b'A' | b'N' | b'S');
+        if !self.is_ready && !LOGIN.contains(&kind) {
+            return Err(not_ours(
+                "it does not speak PostgreSQL's protocol: is it another server?".to_owned(),
+            ));
+        }
         let most = if !self.is_ready || unsolicited || kind == b'E' { LONGEST_SHORT } else { LONGEST };
         if length > most {
-            return Err(too_much(format!(
+            return Err(not_ours(format!(
                 "it announced a message of {length} bytes, and the maximum is {most}"
             )));
         }
         self.missing = length
             .checked_sub(4)
-            .ok_or_else(|| too_much(format!("it announced a message of {length} bytes")))?;
+            .ok_or_else(|| not_ours(format!("it announced a message of {length} bytes")))?;
         (self.kind, self.body) = (kind, Vec::new());
         let weight = length + MESSAGE;
         match kind {
@@ -188,7 +195,7 @@ impl Messages {
             b'N' | b'S' => {
                 self.reports += weight;
                 if self.reports > MOST_REPORTS {
-                    return Err(too_much(format!(
+                    return Err(not_ours(format!(
                         "it sent more than {MOST_REPORTS} bytes of notices and parameters"
                     )));
                 }
@@ -196,7 +203,7 @@ impl Messages {
             _ => {
                 self.answer += weight;
                 if self.answer > HEAVIEST {
-                    return Err(too_much(format!("it sent more than {HEAVIEST} bytes for one question")));
+                    return Err(not_ours(format!("it sent more than {HEAVIEST} bytes for one question")));
                 }
             }
         }
@@ -257,12 +264,12 @@ fn check_types(types: Vec<u32>) -> Result<(), Refusal> {
     match types.into_iter().find(|oid| Type::from_oid(*oid).is_none()) {
         None => Ok(()),
         Some(oid) => {
-            Err(too_much(format!("it answered with a type of its own ({oid}), which is not used here")))
+            Err(not_ours(format!("it answered with a type of its own ({oid}), which is not used here")))
         }
     }
 }
 
-fn too_much(words: String) -> Refusal {
+fn not_ours(words: String) -> Refusal {
     Refusal { kind: NodeErrorKind::WrongServer, words }
 }
 

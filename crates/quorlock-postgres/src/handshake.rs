@@ -160,13 +160,14 @@ async fn introduce(
     let parameters: [&(dyn ToSql + Sync); 2] = [&place, &fresh];
     // Random, so that no one else can send to it.
     let channel = format!("quorlock_{:032x}", settings.seams.entropy().next_u128());
-    let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
+    let listen = format!("LISTEN quorlock; LISTEN {channel}");
     let asked = format!("SELECT {NOTE}");
-    let (begun, history, statements, listening) = futures::join!(
+    let (begun, history, statements, listening, swept) = futures::join!(
         client.query_one("SELECT quorlock.known_since($1, $2), quorlock.clock()", &parameters),
         client.query_one(&asked, &[]),
         Statements::prepare(client, channel),
-        client.batch_execute(&listen)
+        client.batch_execute(&listen),
+        client.batch_execute("SELECT quorlock.sweep(100)")
     );
     let begun = begun.map_err(before)?;
     let statements = statements.map_err(before)?;
@@ -175,6 +176,12 @@ async fn introduce(
         return Err(NodeError::Unreachable { reason: "its lock tables were restored just now".into() });
     };
     listening.map_err(before)?;
+    // Rows that are deleted later hinder no lock; a right that is missing would.
+    if let Err(error) = swept.map_err(before)
+        && error.is_permanent()
+    {
+        return Err(error);
+    }
     let since: i64 = begun.try_get(0).map_err(before)?;
     let now: i64 = begun.try_get(1).map_err(before)?;
     let age = Duration::from_micros(u64::try_from(now.saturating_sub(since)).unwrap_or_default());
@@ -223,7 +230,8 @@ async fn introduce_shedlock(
 
 /// Session settings. The server's timeouts are shorter than the client's, so that a row locked by another
 /// transaction does not block all later requests. Every lookup is by key: a plan with a sequential or a
-/// bitmap scan would read every dead row version again and again.
+/// bitmap scan would read every dead row version again and again. Rows that a policy hides are an error: locks
+/// would seem free.
 fn setting_up(limit: Duration) -> String {
     let lock = (limit / LOCK_PART).as_millis().max(1);
     let statement = (limit * 3 / 4).as_millis().max(1);
@@ -233,7 +241,9 @@ fn setting_up(limit: Duration) -> String {
          SET default_transaction_deferrable = off; SET client_min_messages = error; SET plan_cache_mode = force_generic_plan;
          SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
          SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog; SET quote_all_identifiers = off;
-         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+         SET row_security = off;
+         SELECT set_config('synchronous_commit', 'on', false)
+            WHERE current_setting('synchronous_commit') <> 'remote_apply';
          SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
         limit.as_millis().max(1)
     )

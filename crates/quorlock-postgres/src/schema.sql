@@ -99,10 +99,11 @@ CREATE TABLE quorlock.max_ttls (
 
 -- One row: the schema version, and where the last sweep for expired rows stopped.
 CREATE TABLE quorlock.meta (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version int NOT NULL,
     swept bytea NOT NULL
 );
-INSERT INTO quorlock.meta VALUES (1, '');
+INSERT INTO quorlock.meta (version, swept) VALUES (1, '');
 
 -- For administrators: the locks that are held.
 CREATE VIEW quorlock.held AS

@@ -89,6 +89,13 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
             );
             unfit(NodeErrorKind::WrongServer, words, error)
         }
+        Some(ErrorCode::SystemIoFailure) if !committing && place::is_cut_off(path) => {
+            let words = format!(
+                "`{shown}` was deleted or moved while programs have it open: end them (`fuser {shown}-shm` names \
+                 them), and delete `{shown}-wal` and `{shown}-shm`"
+            );
+            failed(NodeErrorKind::Busy, words, error)
+        }
         Some(_) | None if committing => {
             NodeError::Disconnected { reason: Reason::new("the disk failed").because(error) }
         }
@@ -98,4 +105,28 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
 
 fn unfit(kind: NodeErrorKind, words: String, error: rusqlite::Error) -> NodeError {
     NodeError::Unfit { kind, reason: Reason::new(words).because(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only another process hears it: SQLite knows the files that its own has open.
+    #[test]
+    fn a_database_deleted_under_programs_is_named_as_the_cause() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
+        std::fs::write(&path, "").unwrap();
+        let failed = || {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+            Failure::Database(rusqlite::Error::SqliteFailure(code, None)).explain(&path, false)
+        };
+        assert_eq!(failed().kind(), NodeErrorKind::Unreachable);
+        std::fs::write(directory.path().join("locks.db-wal"), "").unwrap();
+        let error = failed();
+        assert!(
+            error.kind() == NodeErrorKind::Busy && error.to_string().contains("was deleted or moved"),
+            "{error:#}"
+        );
+    }
 }

@@ -41,13 +41,39 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
     Ok(path)
 }
 
-/// Returns where the data are, by what a copy or a restored file does not have: the inode, and when that was made.
+/// Where the data are: the files that have them, each by what a copy or a restored one does not have: the
+/// inode, and when that was made. One that is not there is an empty text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The database.
+    file: String,
+    /// Its log. SQLite deletes it only when the last program closes the database, and first copies all of it there.
+    log: String,
+    /// The index of the log, which is made anew from it; two of them do not exclude each other's programs.
+    index: String,
+}
+
+impl Place {
+    /// What is noted in the database.
+    pub(crate) fn noted(&self) -> String {
+        format!("{} {}", self.file, self.log)
+    }
+
+    /// Whether the data may lack what was written where `noted` says. `is_in_use`: whether a program had the
+    /// database open since, so that SQLite did not delete its log.
+    pub(crate) fn may_lack(&self, noted: &str, is_in_use: impl FnOnce() -> bool) -> bool {
+        let (file, log) = noted.split_once(' ').unwrap_or((noted, ""));
+        self.file != file || (self.log != log && is_in_use())
+    }
+}
+
+/// Returns where the data are.
 ///
 /// # Errors
 ///
 /// If there is no file, or it has several names: the files next to it have names of their own for each, so that
 /// programs that use different ones do not exclude each other.
-pub(crate) fn place_of(path: &Path) -> Result<String, NodeError> {
+pub(crate) fn place_of(path: &Path) -> Result<Place, NodeError> {
     let found = fs::metadata(path).map_err(|_| unopened(path))?;
     if found.nlink() > 1 {
         let shown = path.display();
@@ -58,8 +84,14 @@ pub(crate) fn place_of(path: &Path) -> Result<String, NodeError> {
         );
         return Err(NodeError::Unfit { kind: NodeErrorKind::Misconfigured, reason: Reason::new(words) });
     }
+    let next =
+        |what| fs::symlink_metadata(beside(path, what)).map(|found| name_of(&found)).unwrap_or_default();
+    Ok(Place { file: name_of(&found), log: next("wal"), index: next("shm") })
+}
+
+fn name_of(found: &fs::Metadata) -> String {
     let born = found.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    Ok(format!("{}:{}", found.ino(), born.as_nanos()))
+    format!("{}:{}", found.ino(), born.as_nanos())
 }
 
 /// Creates an empty file for this user alone, or for the group of a directory that passes its group on (setgid): who
@@ -175,6 +207,11 @@ pub(crate) fn beside(path: &Path, what: &str) -> PathBuf {
     name.push("-");
     name.push(what);
     name.into()
+}
+
+/// Whether an empty database is beside the log of another one.
+pub(crate) fn is_cut_off(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.len() == 0) && beside(path, "wal").exists()
 }
 
 /// Returns the name of this boot of the kernel. Every process that could hold a lock of an earlier boot is

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::failure::Failure;
 use crate::mark::{self, Mark, Marks};
-use crate::place;
+use crate::place::{self, Place};
 use crate::table::Table;
 
 mod reading;
@@ -68,8 +68,8 @@ pub(crate) struct Store {
     database: Connection,
     /// The path of the database.
     path: PathBuf,
-    /// Where the file is.
-    place: String,
+    /// Where the data are.
+    place: Place,
     marks: Marks,
     mark: Option<Mark>,
     about: About,
@@ -92,14 +92,15 @@ struct About {
 pub(crate) type History = (String, Duration);
 
 impl Store {
-    /// Opens the database, creating it if there is none.
-    pub(crate) fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, NodeError> {
+    /// Opens the database, creating it if there is none. `again`: whether this process has had it open, so that
+    /// locks may be held which a database that is elsewhere now does not have.
+    pub(crate) fn open(path: &Path, boot: &str, again: bool, seams: &Seams) -> Result<Store, NodeError> {
         let path = place::found(path)?;
-        open(&path, boot, seams).map_err(|failure| failure.explain(&path, false))
+        open(&path, boot, again, seams).map_err(|failure| failure.explain(&path, false))
     }
 
-    /// Whether it must be opened anew: the file at the path was replaced or deleted, or has more names; or a program has
-    /// opened it that nothing was to change.
+    /// Whether it must be opened anew: a file that has its data was replaced or deleted, or it has more names; or
+    /// a program has opened it that nothing was to change.
     pub(crate) fn was_replaced(&self) -> bool {
         let has_changed = self.reads.is_some_and(|reads| reads.is_still && !reading::is_still(&self.path));
         has_changed || place::place_of(&self.path).ok().as_ref() != Some(&self.place)
@@ -230,7 +231,7 @@ impl Store {
     }
 }
 
-fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
+fn open(path: &Path, boot: &str, again: bool, seams: &Seams) -> Result<Store, Failure> {
     place::make(path);
     place::check_owners(path)?;
     // The path has no symbolic links, and one that appears now was not put there by us.
@@ -249,14 +250,17 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     }
     set_durable(&database, false)?;
     database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
-    let place = place::place_of(path).map_err(Failure::Node)?;
     let marks = open_marks(path)?;
+    // Only holders make marks, and have the database open.
+    let is_in_use = || again || marks.are_any();
     if is_new(&database, path)? {
-        create(&database, path, (boot, &place), &marks, seams)?;
+        create(&database, path, boot, is_in_use, seams)?;
     }
     let mut about = read_about(&database)?;
-    if about.boot != boot || about.place != place {
-        about = begin(&database, (boot, &place), &marks, seams)?;
+    // What has been read now has a log.
+    let place = place::place_of(path).map_err(Failure::Node)?;
+    if about.boot != boot || about.place != place.noted() {
+        about = begin(&database, (boot, &place), &marks, is_in_use, seams)?;
     }
     let (path, mark, reads, seams) = (path.to_owned(), None, None, seams.clone());
     Ok(Store { database, path, place, marks, mark, about, reads, seams })
@@ -299,8 +303,8 @@ fn unfit(kind: NodeErrorKind, words: String) -> Failure {
 fn create(
     database: &Connection,
     path: &Path,
-    (boot, place): (&str, &str),
-    marks: &Marks,
+    boot: &str,
+    is_in_use: impl FnOnce() -> bool,
     seams: &Seams,
 ) -> Result<(), Failure> {
     let _turn = turn(path)?;
@@ -310,10 +314,10 @@ fn create(
     database.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
     transaction.execute_batch(SCHEMA)?;
-    // Only holders make marks: if there are marks but no locks yet, their database was deleted, and locks may be
-    // lost.
-    let counted_from = marks.are_any().then(|| since_boot(seams.clock().now()));
+    // If it is in use but has no locks yet, a database was deleted, and locks may be lost.
+    let counted_from = is_in_use().then(|| since_boot(seams.clock().now()));
     let id = format!("{:032x}", seams.entropy().next_u128());
+    let place = place::place_of(path).map_err(Failure::Node)?.noted();
     let insert = "INSERT INTO about VALUES (1, ?1, ?2, ?3, ?4, 0, 0)";
     transaction.execute(insert, params![id, boot, place, counted_from])?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
@@ -322,11 +326,12 @@ fn create(
 }
 
 /// Begins a new history: deletes all locks if they are of an earlier boot and therefore void, or notes that those of
-/// this boot may be missing if the file was restored or copied.
+/// this boot may be missing if the file was restored or copied, or its log deleted.
 fn begin(
     database: &Connection,
-    (boot, place): (&str, &str),
+    (boot, place): (&str, &Place),
     marks: &Marks,
+    is_in_use: impl FnOnce() -> bool,
     seams: &Seams,
 ) -> Result<About, Failure> {
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
@@ -341,11 +346,13 @@ fn begin(
         let sql = "UPDATE about SET boot = ?1, counted_from = NULL, floor = reserve";
         transaction.execute(sql, [boot])?;
     }
-    if noted.place != place {
-        let id = format!("{:032x}", seams.entropy().next_u128());
-        let from = since_boot(seams.clock().now());
-        transaction
-            .execute("UPDATE about SET id = ?1, place = ?2, counted_from = ?3", params![id, place, from])?;
+    if noted.place != place.noted() {
+        transaction.execute("UPDATE about SET place = ?1", [place.noted()])?;
+        if place.may_lack(&noted.place, is_in_use) {
+            let id = format!("{:032x}", seams.entropy().next_u128());
+            let from = since_boot(seams.clock().now());
+            transaction.execute("UPDATE about SET id = ?1, counted_from = ?2", params![id, from])?;
+        }
     }
     let about = read_about(&transaction)?;
     transaction.commit()?;

@@ -55,6 +55,8 @@ pub(crate) struct Worker {
     /// Replaces the boot name of this system, in tests.
     boot: Option<String>,
     store: Option<Store>,
+    /// Whether the database was ever open.
+    was_open: bool,
     /// The marks of closed databases: locks that name them may still be held.
     marks: Vec<Mark>,
     watch: Watch,
@@ -69,6 +71,7 @@ impl Worker {
             seams,
             boot,
             store: None,
+            was_open: false,
             marks: Vec::new(),
             watch: Watch::default(),
             listeners: Vec::new(),
@@ -161,6 +164,7 @@ impl Worker {
             match self.open(access) {
                 Ok(mut store) => {
                     store.go_on(&mut self.marks);
+                    self.was_open = true;
                     self.store = Some(store);
                 }
                 Err(error) => {
@@ -178,7 +182,7 @@ impl Worker {
 
     fn open(&self, access: Access) -> Result<Store, NodeError> {
         let boot = self.boot.clone().map_or_else(place::boot, Ok)?;
-        Store::open(&self.path, &boot, &self.seams).or_else(|error| {
+        Store::open(&self.path, &boot, self.was_open, &self.seams).or_else(|error| {
             let is_of_rights =
                 matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::PermissionDenied(_));
             if !is_of_rights || access == Access::Writes {

@@ -492,13 +492,21 @@ fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
         return;
     }
     if let (Some(count @ 1..), Some(Role::Master)) = (facts.replicas, facts.role) {
-        let counted_by = match &facts.software {
-            Some(software) if software.name == "postgresql" => "asynchronous ones in pg_stat_replication",
-            Some(software) if software.name == "mariadb" || software.name == "mysql" => "connected",
-            Some(_) | None => "connected_slaves",
+        let (counted_by, cure) = match facts.software.as_ref().map(|software| software.name) {
+            Some("postgresql") => (
+                "asynchronous ones in pg_stat_replication",
+                "leave the restart guard on, which treats a promotion like a restart; or name them in \
+                 `synchronous_standby_names`",
+            ),
+            Some("mariadb" | "mysql") => (
+                "connected",
+                "leave the restart guard on, which treats a promotion like a restart, and let nothing lead the \
+                 address back to the old primary",
+            ),
+            Some(_) | None => ("connected_slaves", Check::Replicas.cure()),
         };
         let evidence = format!("has replicas ({counted_by}:{count}): one that is promoted may lack locks");
-        sheet.note(Severity::Warning, Check::Replicas, evidence);
+        sheet.cured(Severity::Warning, Check::Replicas, evidence, cure);
     }
 }
 
@@ -584,6 +592,13 @@ fn untold(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     ];
     let missing: Vec<_> = missing.into_iter().filter_map(|(untold, what)| untold.then_some(what)).collect();
     if !missing.is_empty() {
-        sheet.note(Severity::Unknown, Check::Untold, format!("does not report {}", missing.join(", ")));
+        let is_postgres = facts.software.as_ref().is_some_and(|software| software.name == "postgresql");
+        let cure = if is_postgres { "grant the user the role `pg_monitor`" } else { Check::Untold.cure() };
+        sheet.cured(
+            Severity::Unknown,
+            Check::Untold,
+            format!("does not report {}", missing.join(", ")),
+            cure,
+        );
     }
 }

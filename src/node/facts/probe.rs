@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ConnectFailure, Facts};
-use crate::node::{Node, NodeError, Request, Seams, ask};
+use crate::node::{Node, NodeError, NodeErrorKind, Request, Seams, ask};
 use crate::runtime::within;
 use quorlock_protocol::{Claim, FenceHint, Token};
 
@@ -44,7 +44,11 @@ impl Facts {
     ) {
         let probed = within(&**seams.clock(), limit, self.use_node(node, seams, key, lock)).await;
         let probed = probed.unwrap_or(Err(NodeError::Unanswered { waited: limit }));
-        self.failure = probed.err().map(ConnectFailure::new);
+        self.failure = probed.err().map(|error| {
+            let cure = cure_of(error.kind());
+            let failure = ConnectFailure::new(error);
+            if let Some(cure) = cure { failure.cured_by(cure) } else { failure }
+        });
     }
 
     async fn use_node(
@@ -69,6 +73,32 @@ impl Facts {
         }
         self.lock = Some(carry_a_lock(node, seams, key, lock).await);
         Ok(())
+    }
+}
+
+/// Returns the fix, where that of the finding is for a server of Redis: the error of any other store names its own.
+fn cure_of(kind: NodeErrorKind) -> Option<&'static str> {
+    match kind {
+        NodeErrorKind::Unreachable | NodeErrorKind::Tls | NodeErrorKind::Busy | NodeErrorKind::OutOfSpace => {
+            None
+        }
+        NodeErrorKind::TimedOut => Some(
+            "look at its process, which is running: is it stopped, swapping, or waiting for its disk, a standby or \
+             another transaction? Restart it if it does not recover",
+        ),
+        NodeErrorKind::Login => Some(
+            "do what the error says; user and password are in the address, or --username and --password-file or \
+             QUORLOCK_PASSWORD, `Builder::username` and `Builder::password`",
+        ),
+        NodeErrorKind::HostRefused
+        | NodeErrorKind::PermissionDenied(_)
+        | NodeErrorKind::ReadOnly
+        | NodeErrorKind::WrongData
+        | NodeErrorKind::WrongServer
+        | NodeErrorKind::Unsupported
+        | NodeErrorKind::Misconfigured
+        | NodeErrorKind::Other
+        | _ => Some("do what the error says"),
     }
 }
 

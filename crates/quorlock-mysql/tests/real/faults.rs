@@ -7,10 +7,11 @@ use futures::future::join_all;
 use mysql_async::prelude::Queryable as _;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
+    Coordinator, RestartGuard,
     node::{Node, NodeError, NodeErrorKind, Request, Response, Seams, Vote, ask},
     runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
 };
-use quorlock_mysql::MysqlNode;
+use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::{Proxy, until};
 
 use crate::server::Server;
@@ -179,6 +180,16 @@ async fn a_row_locked_by_another_transaction_is_a_failure() {
         let is_refused = matches!(error.kind(), NodeErrorKind::Busy | NodeErrorKind::TimedOut);
         assert!(is_refused, "{error:#}");
         assert!(!error.may_have_acted() && !error.is_permanent(), "{error:#}");
+    }
+    if !server.is_mysql() {
+        // Before the coordinator has stopped listening.
+        let coordinator = Coordinator::builder().kind(MysqlKind::new()).nodes([server.url()]);
+        let coordinator = coordinator.restart_guard(RestartGuard::Off).build().unwrap();
+        until("the error says why", async || {
+            let error = coordinator.lock("a").try_acquire().await.unwrap_err();
+            format!("{error:#}").contains("another transaction")
+        })
+        .await;
     }
     other.query_drop("COMMIT").await.unwrap();
     assert_eq!(inspect(&node, "a").await, Vote::Free);

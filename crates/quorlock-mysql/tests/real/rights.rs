@@ -63,7 +63,7 @@ async fn a_wrong_login_or_database_is_named() {
     let error = refusal(&server.url().replace("locks:secret", "locks:secretly")).await;
     assert_eq!(
         (error.kind(), error.to_string().as_str()),
-        (NodeErrorKind::Login, "the login was refused: check user and password in the URL")
+        (NodeErrorKind::Login, "the login was refused: check user and password")
     );
     server.sql("GRANT ALL ON *.* TO 'locks'@'%'").await;
     let [ours, others] = ["locks", "locks_of_others"].map(|name| format!(":{}/{name}", server.port()));
@@ -117,6 +117,28 @@ async fn a_read_only_server_does_not_vote() {
     assert!(facts.failure.is_some(), "{facts:?}");
     server.sql("SET GLOBAL read_only = OFF").await;
     until("it votes again", async || acquire(&node, &claim("c")).await.is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_the_server_for_its_sessions_are_not_those_of_a_node() {
+    let Some(server) = Server::start(&[]).await else { return };
+    for restriction in ["TRANSACTION READ ONLY", "sql_select_limit = 1, max_join_size = 1, wait_timeout = 1"]
+    {
+        server.sql(format!("SET GLOBAL {restriction}")).await;
+    }
+    let node = node(&server);
+    acquire(&node, &claim("a")).await.unwrap();
+    server.sql("SET GLOBAL sql_select_limit = DEFAULT, max_join_size = DEFAULT").await;
+    let connection = async || -> u64 {
+        let asked = "SELECT id FROM information_schema.PROCESSLIST WHERE user = 'locks'";
+        mysql_async::from_row(server.sql(asked).await.remove(0))
+    };
+    let before = connection().await;
+    for _ in 0..2 {
+        server.outlives_a_second().await;
+    }
+    acquire(&node, &claim("b")).await.unwrap();
+    assert_eq!(connection().await, before, "a quiet connection stays");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,11 +47,20 @@ const COLUMNS: &str = "counters.counter:bigint counters.key:bytea history.name:t
                        intents.waiter:bytea locks.buried:bigint locks.expires:bigint locks.key:bytea \
                        locks.number:bigint locks.queued:boolean locks.released:bigint locks.token:bytea \
                        locks.told:bigint locks.wanted:smallint max_ttls.expires:bigint \
-                       max_ttls.millis:bigint max_ttls.prefix:bytea meta.swept:bytea meta.version:integer \
+                       max_ttls.millis:bigint max_ttls.prefix:bytea meta.one:boolean meta.swept:bytea \
+                       meta.version:integer \
                        readers.attempt:bytea readers.expires:bigint readers.key:bytea readers.token:bytea \
                        tombstones.attempt:bytea tombstones.expires:bigint tombstones.key:bytea \
                        waiters.channel:text waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
                        waiters.turn_key:bytea waiters.waiter:bytea";
+
+/// The digest of the functions that the script creates, which are the rules of locks: what [`DIGEST`] returns.
+const FUNCTIONS: &str = "815fe5d774d3acb4b8cc64023cb6519ca7eeaf6941e8ae837e9428b1b0c53b05";
+/// Computes the digest of the functions that are there. An editor may have changed the ends of lines.
+const DIGEST: &str = "
+    SELECT encode(sha256(convert_to(
+        string_agg(proname || ' ' || replace(prosrc, chr(13), ''), ' ' ORDER BY proname COLLATE \"C\"), 'UTF8')), 'hex')
+    FROM pg_proc WHERE pronamespace = to_regnamespace('quorlock')";
 
 /// Returns what would run with this user's rights although it belongs to someone else, the most general first:
 /// the schema, what is in it, what was attached to its tables (a trigger needs no more than the privilege
@@ -139,10 +148,11 @@ pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
         &[],
     );
     let version = client.query_opt("SELECT version FROM quorlock.meta", &[]);
-    let (columns, version) = futures::join!(columns, version);
+    let (columns, version, functions) = futures::join!(columns, version, client.query_one(DIGEST, &[]));
     let columns = columns.map_err(before)?;
     let (found, logged): (Option<String>, bool) =
         (columns.try_get(0).map_err(before)?, columns.try_get(1).map_err(before)?);
+    let functions: Option<String> = functions.and_then(|row| row.try_get(0)).map_err(before)?;
     let fixed: bool = columns.try_get(2).map_err(before)?;
     let version: Option<i32> = match version {
         Ok(row) => row.map(|row| row.try_get(0)).transpose().map_err(before)?,
@@ -162,7 +172,8 @@ pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
         );
         return Err(failed(NodeErrorKind::Unsupported, words));
     }
-    if version != Some(VERSION) || found.as_deref() != Some(COLUMNS) || !fixed {
+    let is_ours = found.as_deref() == Some(COLUMNS) && functions.as_deref() == Some(FUNCTIONS);
+    if version != Some(VERSION) || !is_ours || !fixed {
         let words = "the schema `quorlock` is not the one that this program creates: rename it, or drop it while no \
                      lock is held, and it is created again on the next use";
         return Err(failed(NodeErrorKind::Misconfigured, words));

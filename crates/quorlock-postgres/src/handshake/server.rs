@@ -31,8 +31,10 @@ pub(super) const SERVER_FACTS: &str = "
         current_user::text,
         current_database()::text,
         (SELECT oid || ' ' || current_setting('port') FROM pg_database WHERE datname = current_database()),
-        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'sync'
-            AND sync_state IS DISTINCT FROM 'quorum'),
+        (SELECT CASE WHEN current_setting('synchronous_standby_names') = '' THEN count(*)
+            WHEN bool_or(sync_state IS NULL) THEN NULL
+            ELSE count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')) END
+            FROM pg_stat_replication),
         a.pid, a.usesysid, (extract(epoch FROM a.backend_start) * 1000000)::int8
     FROM pg_stat_get_activity(pg_backend_pid()) a";
 
@@ -52,7 +54,8 @@ pub(super) struct Server {
     pub(super) database: String,
     /// The OID of the database, and the server's port.
     pub(super) spot: String,
-    pub(super) replicas: i64,
+    /// The number of asynchronous standbys; `None` if the user may not know which are.
+    pub(super) replicas: Option<i64>,
 }
 
 impl Server {
@@ -132,7 +135,7 @@ impl Server {
         facts.role = Some(if self.in_recovery { Role::Replica } else { Role::Master });
         facts.append_only = Some(true);
         facts.fsync = Some(if self.durable { Fsync::Always } else { Fsync::Never });
-        facts.replicas = u64::try_from(self.replicas).ok();
+        facts.replicas = self.replicas.and_then(|count| u64::try_from(count).ok());
         facts.memory = Some(Memory::new(0, None, "noeviction"));
         facts.hints = Some(true);
         facts.user = Some(self.user.as_str().into());
@@ -168,7 +171,7 @@ pub(super) mod tests {
             user: "app".into(),
             database: "orders".into(),
             spot: "16384 5432".into(),
-            replicas: 0,
+            replicas: Some(0),
         }
     }
 

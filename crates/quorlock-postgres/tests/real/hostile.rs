@@ -69,7 +69,7 @@ fn on_the_login() -> Vec<Attack> {
             .then(vec![0; 65_536]),
         attack("a message of 1 MB", "announced a message of 1048576 bytes", header(b'R', 1 << 20))
             .then(vec![0; 65_536]),
-        attack("zeros", "announced a message of 0 bytes", Vec::new()).then(vec![0; 4096]),
+        attack("zeros", "does not speak PostgreSQL's protocol", Vec::new()).then(vec![0; 4096]),
         attack("parameters without end", "bytes of notices and parameters", accepted())
             .then(parameter.repeat(16)),
         attack("notices without end", "bytes of notices and parameters", accepted()).then(notice.repeat(16)),

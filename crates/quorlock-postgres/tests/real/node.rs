@@ -277,7 +277,18 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     let missing = server.url("").replace("/postgres?", "/nowhere?");
     assert_error(&refused(&missing).await, NodeErrorKind::Misconfigured, &["create it"]);
     let nowhere = "postgres://postgres@/postgres?host=/nowhere";
-    assert_error(&refused(nowhere).await, NodeErrorKind::Unreachable, &[]);
+    assert_error(&refused(nowhere).await, NodeErrorKind::Unreachable, &["`/nowhere/.s.PGSQL.5432`"]);
+    client.batch_execute("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC").await.unwrap();
+    assert_error(&refused(&as_app).await, right, &["`GRANT CONNECT ON DATABASE"]);
+    client
+        .batch_execute("GRANT CONNECT ON DATABASE postgres TO app; ALTER USER app CONNECTION LIMIT 0")
+        .await
+        .unwrap();
+    assert_error(&refused(&as_app).await, NodeErrorKind::Busy, &["the connection limit of the role"]);
+    client.batch_execute("ALTER USER app CONNECTION LIMIT -1").await.unwrap();
+    client.batch_execute("CREATE DATABASE closed ALLOW_CONNECTIONS false").await.unwrap();
+    let closed = server.url("").replace("/postgres?", "/closed?");
+    assert_error(&refused(&closed).await, NodeErrorKind::Misconfigured, &["ALLOW_CONNECTIONS true"]);
 
     // The schema is created by another user, and the privileges in SECURITY.md suffice.
     inspect(&*server.node(), "a").await.unwrap();
@@ -289,6 +300,14 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     client.batch_execute(grant).await.unwrap();
     excludes(std::slice::from_ref(&as_app)).await;
 
+    // As for logical replication: it wants a key of each table that is updated.
+    client.batch_execute("CREATE PUBLICATION everything FOR ALL TABLES").await.unwrap();
+    excludes(std::slice::from_ref(&as_app)).await;
+
+    client.batch_execute("ALTER TABLE quorlock.locks ENABLE ROW LEVEL SECURITY").await.unwrap();
+    assert_error(&refused(&as_app).await, right, &["DISABLE ROW LEVEL SECURITY", "\"locks\""]);
+    client.batch_execute("ALTER TABLE quorlock.locks DISABLE ROW LEVEL SECURITY").await.unwrap();
+
     client.batch_execute("UPDATE quorlock.meta SET version = 2").await.unwrap();
     assert_error(&refused(&as_app).await, NodeErrorKind::Unsupported, &["version 2", "update this program"]);
     client
@@ -297,8 +316,15 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
         .unwrap();
     assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["unlogged", "SET LOGGED"]);
     client.batch_execute("ALTER TABLE quorlock.locks SET LOGGED").await.unwrap();
-    client.batch_execute("ALTER TABLE quorlock.locks RENAME token TO owner").await.unwrap();
+    // As in the schema of an older program.
+    let change = "UPDATE pg_proc SET prosrc = replace(prosrc, 'expires > t', 'expires >= t')
+        WHERE proname = 'is_cancelled'";
+    assert_eq!(client.execute(change, &[]).await.unwrap(), 1);
     assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+    client.batch_execute("DROP SCHEMA quorlock CASCADE").await.unwrap();
+    inspect(&*server.node(), "a").await.unwrap();
+    client.batch_execute("ALTER TABLE quorlock.locks RENAME token TO owner").await.unwrap();
+    assert_error(&refused(&server.url("")).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
     client.batch_execute("DROP SCHEMA quorlock CASCADE; CREATE SCHEMA quorlock").await.unwrap();
     assert_error(&refused(&server.url("")).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
 }
@@ -331,6 +357,55 @@ async fn synchronous_commit_is_enabled_where_it_is_off() {
         assert!(is_held_by(&after, &holder), "granted, and forgotten: {after:?}");
         ask(&*node, Request::Release { claim: holder }).await.unwrap();
     }
+}
+
+async fn set(client: &tokio_postgres::Client, setting: &str) {
+    client.batch_execute(&format!("ALTER SYSTEM SET {setting}")).await.unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_waits_for_a_synchronous_standby_also_where_others_do_not() {
+    if server().is_none() {
+        return;
+    }
+    let server = Server::start(&["synchronous_commit=local"]);
+    let (node, client) = (server.node(), server.client().await);
+    node.ready().await.unwrap();
+    set(&client, "synchronous_standby_names = '*'").await;
+    // The setting reaches the processes some time later, and each grant waits until it is taken back.
+    let waits = "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let waited = async {
+        until("a grant waits for the standby, which is missing", async || {
+            !client.query(waits, &[]).await.unwrap().is_empty()
+        })
+        .await;
+    };
+    let granting = async {
+        for round in 0.. {
+            drop(acquire(&*node, &claim(&format!("{round}"))).await);
+        }
+    };
+    futures::future::select(Box::pin(waited), Box::pin(granting)).await;
+}
+
+#[tokio::test]
+async fn standbys_that_may_be_synchronous_are_not_counted_as_others() {
+    let Some(server) = server() else { return };
+    let client = server.client().await;
+    server.node().ready().await.unwrap();
+    let user = "CREATE USER app; GRANT USAGE ON SCHEMA quorlock TO app;
+        GRANT ALL ON ALL TABLES IN SCHEMA quorlock TO app";
+    client.batch_execute(user).await.unwrap();
+    let _standby = server.standby();
+    let replicas = async |user: &str| {
+        let node = node(&server.url("").replace("postgres@", &format!("{user}@")));
+        node.examine("doctor".into()).await.unwrap().replicas
+    };
+    until("the standby follows", async || replicas("app").await == Some(1)).await;
+    set(&client, "synchronous_standby_names = '*'").await;
+    until("it is synchronous", async || replicas("postgres").await == Some(0)).await;
+    assert_eq!(replicas("app").await, None, "this user may not know");
 }
 
 #[tokio::test]

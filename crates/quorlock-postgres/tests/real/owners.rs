@@ -59,9 +59,13 @@ async fn a_schema_of_another_user_is_refused_and_none_of_it_runs() {
     // A new owner of the schema alone does not make the rest of it trustworthy.
     client.batch_execute("ALTER SCHEMA quorlock OWNER TO postgres").await.unwrap();
     refused(&server, &client, "the function \"quorlock.").await;
-    // Mallory itself may use what it has made.
+    // Mallory itself may use what it has made, if it is what the script makes.
     client.batch_execute("ALTER SCHEMA quorlock OWNER TO mallory").await.unwrap();
-    node(&server.url("").replace("postgres@", "mallory@")).ready().await.unwrap();
+    let mallory = || node(&server.url("").replace("postgres@", "mallory@"));
+    let error = mallory().ready().await.unwrap_err();
+    assert!(error.to_string().contains("is not the one that this program creates"), "{error:#}");
+    by_mallory(&client, &format!("DROP SCHEMA quorlock CASCADE; {SCHEMA}")).await;
+    mallory().ready().await.unwrap();
 }
 
 #[tokio::test]

@@ -36,10 +36,11 @@ fn doctor_names_only_the_faults_of_a_database() {
     assert!(output.contains("fsync or full_page_writes off"), "{output}");
     let standby = server.standby();
     let (_, output) = program().run(&[standby.url("")], &["doctor"]);
-    assert!(output.contains("the address of the primary"), "{output}");
+    assert!(output.contains("the address of the primary") && !output.contains("Redis server"), "{output}");
     // Once the standby has connected.
     let doctor = || program().run(&[server.url("")], &["doctor"]).1;
     assert!((0..30).any(|_| doctor().contains("has replicas")), "{}", doctor());
+    assert!(!doctor().contains("REPLICAOF"), "{}", doctor());
 }
 
 #[test]

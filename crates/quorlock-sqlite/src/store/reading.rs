@@ -55,10 +55,10 @@ fn open_to_read(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure
     if is_void {
         about = About { boot: boot.to_owned(), counted_from: None, floor: about.reserve, ..about };
     }
-    if about.place != place {
+    if place.may_lack(&about.place, || marks.are_any()) {
         let id = format!("{:032x}", seams.entropy().next_u128());
         let counted_from = Some(since_boot(seams.clock().now()));
-        about = About { id, place: place.clone(), counted_from, ..about };
+        about = About { id, counted_from, ..about };
     }
     let (path, mark, reads, seams) =
         (path.to_owned(), None, Some(Reads { is_still, is_void }), seams.clone());
@@ -88,7 +88,7 @@ mod tests {
         let path = folder.join("locks.db");
         let claim = Arc::new(Claim::new("job".into(), Token::new(1, "import")));
         let acquire = Request::Acquire { claim, ttl: Duration::from_secs(600), fence_hint: None };
-        let mut store = Store::open(&path, BOOT, &Seams::default()).unwrap();
+        let mut store = Store::open(&path, BOOT, false, &Seams::default()).unwrap();
         assert_eq!(store.execute(&acquire).unwrap().0, Vote::Granted);
         path
     }
@@ -134,7 +134,7 @@ mod tests {
         let_it_be_still(&path);
         let store = Store::open_to_read(&path, BOOT, &Seams::default()).unwrap();
         assert!(store.only_reads() && !store.was_replaced());
-        let _writer = Store::open(&path, BOOT, &Seams::default()).unwrap();
+        let _writer = Store::open(&path, BOOT, false, &Seams::default()).unwrap();
         assert!(store.was_replaced());
     }
 }

@@ -17,7 +17,7 @@ use quorlock::{
     runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
-use quorlock_testkit::{Disk, eventually};
+use quorlock_testkit::{Disk, eventually, until};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -118,12 +118,65 @@ async fn a_database_replaced_during_use_has_a_new_identity() {
     let path = directory.path().join("locks.db");
     let node = node(&path);
     let first = acquire(&node, &claim("a")).await.unwrap();
-    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+    for file in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db-alive"] {
         fs::remove_file(directory.path().join(file)).unwrap();
     }
     let second = acquire(&node, &claim("a")).await.unwrap();
     assert_eq!(second.vote, Vote::Granted);
     assert_ne!(second.identity.id, first.identity.id);
+    assert!(second.identity.age < TTL, "the lock may still be held: {second:?}");
+}
+
+/// As by someone who takes the files for leftovers. SQLite itself goes on with those that it has open.
+#[tokio::test]
+async fn a_log_deleted_under_a_holder_is_noticed_and_begins_a_new_history() {
+    for is_in_the_database in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
+        let node = node(&path);
+        let first = acquire(&node, &claim("a")).await.unwrap();
+        if is_in_the_database {
+            let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+            Connection::open(&path).unwrap().query_row(checkpoint, [], |_| Ok(())).unwrap();
+            acquire(&node, &claim("b")).await.unwrap();
+        }
+        for file in ["locks.db-wal", "locks.db-shm"] {
+            fs::remove_file(directory.path().join(file)).unwrap();
+        }
+        let second = acquire(&node, &claim("b")).await.unwrap();
+        assert_eq!(second.vote, Vote::Granted, "what was not in the database is gone");
+        assert!(second.identity.id != first.identity.id && second.identity.age < TTL, "{second:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_deleted_under_a_holder_is_made_anew_from_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let node = node(&path);
+    let first = acquire(&node, &claim("a")).await.unwrap();
+    fs::remove_file(directory.path().join("locks.db-shm")).unwrap();
+    let second = acquire(&node, &claim("a")).await.unwrap();
+    assert!(matches!(second.vote, Vote::Held(_)) && second.identity.id == first.identity.id, "{second:?}");
+    assert!(directory.path().join("locks.db-shm").exists(), "others see what it writes");
+}
+
+/// Its last program copies the log into it, and deletes it.
+#[tokio::test]
+async fn a_log_that_sqlite_has_deleted_begins_no_new_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let earlier = node(&path);
+    let first = acquire(&earlier, &claim("a")).await.unwrap();
+    drop(earlier);
+    // The node's thread ends some time after it is dropped.
+    until("the log is deleted", async || {
+        Connection::open(&path).unwrap().query_row("SELECT count(*) FROM locks", [], |_| Ok(())).unwrap();
+        !directory.path().join("locks.db-wal").exists()
+    })
+    .await;
+    let second = acquire(&node(&path), &claim("a")).await.unwrap();
+    assert!(matches!(second.vote, Vote::Held(_)) && second.identity.id == first.identity.id, "{second:?}");
 }
 
 #[tokio::test]
