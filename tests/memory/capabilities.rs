@@ -177,9 +177,9 @@ async fn a_ttl_a_node_cannot_store_is_refused_by_its_name() {
     let error = short.acquire().await.unwrap_err();
     let expected = ConfigError::TtlTooShortForNode { ttl: TTL / 10, least, node: "node-3".into() };
     assert_eq!(error, AcquireError::Config(expected), "{error}");
-    let lease = client.lock("r").ttl(least).acquire().await.unwrap();
+    let held = client.lock("r").ttl(least).acquire().await.unwrap();
     *limits.lock().unwrap() = NodeLimits::default().least_ttl(TTL * 2);
-    lease.renew().await.expect("it is held already");
+    held.renew().await.expect("it is held already");
     assert!(matches!(build(), Err(ConfigError::TtlTooShortForNode { .. })), "known when it is built");
 }
 

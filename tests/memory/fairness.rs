@@ -248,7 +248,9 @@ fn client_of_a_liar(bench: &Bench, lie: Lie) -> Coordinator {
                         for _ in 0..5 {
                             clock.sleep_until(clock.now() + MS).await;
                             let heard_by = heard_by.lock().clone();
-                            heard_by.iter().for_each(|by| by.on_hint(Hint::Invalidated(turn_key.as_bytes())));
+                            for by in &heard_by {
+                                by.on_hint(Hint::Invalidated(turn_key.as_bytes()));
+                            }
                         }
                     });
                     return inner.ask(request, responder);

@@ -1,8 +1,6 @@
 //! The program, as a user runs it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::process::{Command, Output};
 
 fn run(options: &[&str]) -> (Option<i32>, String) {
