@@ -117,8 +117,10 @@ async fn i53_by_the_operators_word_a_node_votes_right_after_a_new_connection() {
     // As of another client that has met the process in the same moment.
     let key = gate("").replace("reign", "start");
     let note = server.command(&["GET", &key]).await.unwrap().to_string();
-    let (process, began) = note.split_once(' ').unwrap();
-    let another = format!("{process} {}", began.parse::<u64>().unwrap() + 1);
+    let mut words = note.split(' ');
+    let process = words.next().unwrap();
+    let later: Vec<String> = words.map(|time| (time.parse::<u64>().unwrap() + 1).to_string()).collect();
+    let another = format!("{process} {}", later.join(" "));
     server.command(&["SET", &key, &another]).await.unwrap();
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
     let granted = async || client.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_some());

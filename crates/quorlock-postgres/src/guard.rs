@@ -390,9 +390,12 @@ mod tests {
 
     #[test]
     fn types_that_the_driver_would_ask_about_are_refused() {
-        let parameters = |oid: u32| message(b't', &[&[0, 2, 0, 0, 0, 17], &oid.to_be_bytes()[..]].concat());
+        let ready = message(b'Z', b"I");
+        let after_login = |kind, body: &[u8]| [&ready[..], &message(kind, body)].concat();
+        let parameters =
+            |oid: u32| after_login(b't', &[&[0, 2, 0, 0, 0, 17], &oid.to_be_bytes()[..]].concat());
         let column = |oid: u32| [b"name\0\0\0\0\0\0\0", &oid.to_be_bytes()[..], &[0; 8]].concat();
-        let columns = |oid| message(b'T', &[vec![0, 2], column(20), column(oid)].concat());
+        let columns = |oid| after_login(b'T', &[vec![0, 2], column(20), column(oid)].concat());
         for (oid, refused) in [(25, false), (2278, false), (16_384, true), (0, true)] {
             assert_eq!(read(Way::Private, &parameters(oid)).is_err(), refused, "a parameter of {oid}");
             assert_eq!(read(Way::Private, &columns(oid)).is_err(), refused, "a column of {oid}");

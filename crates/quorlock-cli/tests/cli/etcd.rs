@@ -49,7 +49,7 @@ async fn every_verb_works_there_beside_etcdctl() {
     let is_expected = |line: &str| !line.starts_with("unsafe") || line.contains("may revoke a lease");
     assert!(ended.stdout.lines().all(is_expected), "{ended:#?}");
     let guarded = |words: &[&str]| quorlock(&cluster, words).env("QUORLOCK_RESTART_GUARD", "on");
-    guarded(&["run", "-n", "--max-ttl", "50s", "jobs/a", "--", "true"]).end().await.expect(69);
+    guarded(&["run", "-n", "--max-ttl", "50s", "jobs/b", "--", "true"]).end().await.expect(69);
     let ended = guarded(&["doctor", "--max-ttl", "40s"]).end().await;
     let finds = ended.stdout.contains("max_ttl is 40s here, and another client has 50s");
     assert!(finds && ended.stdout.contains("`quorlock/max-ttl`"), "{ended:#?}");
