@@ -243,8 +243,9 @@ fn a_run_that_cannot_begin_says_why_and_keeps_its_logs_and_the_outcomes_before()
 #[test]
 fn a_record_with_too_little_to_judge_is_not_passed() {
     let folder = folder();
-    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
-    let run = chaos(&["--scenario", &calm, "--duration", "1s", "--keep", "kept"], folder.path());
+    let text_of_calm = "summary = 'nothing goes wrong'\nduration = '1s'\n[load]\nworkers = 2";
+    let calm = scenario(&folder, "calm", text_of_calm);
+    let run = chaos(&["--scenario", &calm, "--keep", "kept"], folder.path());
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
     assert!(text(&run).contains("every worker held locks: each at least "), "{}", text(&run));
     let history = folder.path().join("kept/calm/history");
