@@ -30,6 +30,9 @@ def connect(**settings):
 def aio_connect(**settings):
     from quorlock import aio
     return aio.connect(sys.argv[1:], restart_guard=False, **settings)
+def sleep_until_a_signal():
+    # Python acts on a signal that comes just before a sleep only when that has ended.
+    while True: time.sleep(0.1)
 """
 
 

@@ -494,7 +494,7 @@ q = connect()
 kept = q.lock("kept until it is terminated").acquire(keep=True)
 with q.lock("terminated"):
     print("held")
-    time.sleep(600)
+    sleep_until_a_signal()
 """,
     )
     assert program.stdout
