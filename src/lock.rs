@@ -145,7 +145,7 @@ impl<F> Lock<Single, F> {
     /// done, such as a migration. By the time it returns, another client may hold the lock again.
     ///
     /// It does not poll: the nodes notify it of changes, as they do an [`Observer`](crate::Observer). A lock that was
-    /// [retained](Lease::retain) is not free, and neither is one that readers hold. While so many nodes have restarted too
+    /// [retained](Lease::retain) is not free, and neither is one that readers hold. While enough nodes have restarted too
     /// recently to vote that a holder may be among what they have lost, it waits for them.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ async fn children(subject: &Running, work: &str, count: usize) -> Vec<[f64; 2]> 
     join_all(children.into_iter().map(read)).await
 }
 
-/// Starts processes that want one lock and hold it for a time in seconds, each with so many tasks, which pass it on so
+/// Starts processes that want one lock and hold it for a time in seconds, each with this number of tasks, which pass it on that
 /// often within their process.
 async fn contenders(
     subject: &Running,

@@ -51,7 +51,7 @@ impl Finding {
             Finding::Free => match report.holder() {
                 None => "is free".to_owned(),
                 Some(Holder { nodes, .. }) if report.is_taken() => format!(
-                    "is held by no client, and no node can grant it yet: no token is stored on more than {nodes} of {} \
+                    "is held by no client, and too few nodes are free to grant it: no token is stored on more than {nodes} of {} \
                      nodes, fewer than the {} needed; it is being acquired or passed on, or they are leftovers that will \
                      expire",
                     quorum.nodes(),

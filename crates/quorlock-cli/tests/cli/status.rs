@@ -138,3 +138,14 @@ async fn commands_that_take_no_lock_leave_no_note_of_their_settings() {
         assert_eq!(notes, Resp::List(Vec::new()));
     }
 }
+
+#[tokio::test]
+async fn a_lock_that_no_client_holds_and_none_can_acquire_is_waited_for_and_said_to_be_passed_on() {
+    let Some(servers) = servers(3).await else { return };
+    for (server, token) in servers.iter().zip(["1", "2", "3"]) {
+        server.command(&["SET", "split", token, "PX", "600000"]).await.unwrap();
+    }
+    let ended = Quorlock::new(["status", "split"]).on(&servers).end().await;
+    assert!(ended.stdout.contains("too few nodes are free to grant it"), "{ended:?}");
+    Quorlock::new(["wait", "--wait", "0", "split"]).on(&servers).end().await.expect(75);
+}
