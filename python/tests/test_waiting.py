@@ -259,11 +259,14 @@ def work():
     for _ in range(20):
         with lock:
             pass
+def sum_of(metric):
+    return sum(map(float, re.findall(rf"^quorlock_{{metric}}.* ([0-9.]+)$", quorlock.metrics.text(), re.MULTILINE)))
 threads = [threading.Thread(target=work) for _ in range(4)]
-for thread in threads: thread.start()
+with lock:
+    for thread in threads: thread.start()
+    while sum_of("waiters") < 4: time.sleep(0.001)
 for thread in threads: thread.join()
-counts = re.findall(r"^quorlock_handoffs_total.* ([0-9.]+)$", quorlock.metrics.text(), re.MULTILINE)
-print(sum(map(float, counts)))
+print(sum_of("handoffs_total"))
 """
 
 

@@ -273,7 +273,9 @@ fn set_durable(database: &Connection, durable: bool) -> Result<(), Failure> {
 
 /// Whether the database is still empty. Fails if it belongs to another program.
 fn is_new(database: &Connection, path: &Path) -> Result<bool, Failure> {
-    let number = |pragma| database.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    // All of one moment, as another process may be creating the tables.
+    let transaction = database.unchecked_transaction()?;
+    let number = |pragma| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let (application, tables) = (number("application_id")?, number("user_version")?);
     let shown = path.display();
     if application == APPLICATION {
@@ -287,7 +289,7 @@ fn is_new(database: &Connection, path: &Path) -> Result<bool, Failure> {
         return Err(unfit(NodeErrorKind::Unsupported, words));
     }
     let sql = "SELECT count(*) FROM sqlite_schema";
-    let empty = database.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0;
+    let empty = transaction.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0;
     if application == 0 && tables == 0 && empty {
         return Ok(true);
     }

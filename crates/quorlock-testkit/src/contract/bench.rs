@@ -331,16 +331,11 @@ impl Bench<'_> {
         held_by(&self.inspect(claim.key()).await?, claim.token(), most)
     }
 
-    /// Returns how much of [`LONG`] remains at least of a key that this clause has asked for: what has passed since it began is
-    /// over, and no more than what a node may round.
-    pub(super) fn least(&self) -> Duration {
-        let age = self.node.grant_age(LONG);
-        LONG.saturating_sub(self.clock.now().since(self.began) + Drift::MARGIN + age)
-    }
-
-    /// Expects that nothing but what has passed is missing of [`LONG`].
+    /// Expects that of the [`LONG`] for which this clause has asked nothing is missing but what has passed since it began, and
+    /// what a node may round.
     pub(super) fn is_whole(&self, left: Duration) -> Finding {
-        let least = self.least();
+        let passed = self.clock.now().since(self.began);
+        let least = LONG.saturating_sub(passed + Drift::MARGIN + self.node.grant_age(LONG));
         ensure(left >= least, format!("only {left:?} of {LONG:?} remain, and not {least:?}"))
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Findin
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
     bench.acquire(&short, bench.short).await?;
-    ends_in(bench, &key, bench.least(), LONG).await?;
+    ends_whole(bench, &key).await?;
     bench.until_granted(&acquisition(&reader(bench, &key), bench.short, bench.fence_hint())).await?;
     bench.clock.sleep_until(bench.clock.now() + bench.short * 2).await;
     shared_by(bench, &key, &[&long]).await
@@ -82,14 +82,14 @@ pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &
     let ann = reader(bench, &key);
     bench.acquire(&ann, LONG / 4).await?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
-    ends_in(bench, &key, bench.least(), LONG).await?;
+    ends_whole(bench, &key).await?;
     is(&bench.renew(&ann, bench.short).await?, &Vote::Granted)?;
-    ends_in(bench, &key, bench.least(), LONG).await?;
+    ends_whole(bench, &key).await?;
     // Also the share itself: the remaining one must outlive the shorter renewal.
     let ben = reader(bench, &key);
     bench.acquire(&ben, LONG / 4).await?;
     is(&bench.release(&ben).await?, &Vote::Granted)?;
-    ends_in(bench, &key, bench.least(), LONG).await
+    ends_whole(bench, &key).await
 }
 
 pub(super) async fn a_renewal_restores_a_missing_share_and_says_so(bench: &Bench<'_>) -> Finding {
@@ -118,13 +118,13 @@ pub(super) async fn the_renewal_of_a_share_makes_a_reader_of_a_writer(bench: &Be
     bench.acquire(&writer, LONG).await?;
     let shared = Arc::new(Claim::clone(&writer).shared());
     is(&bench.renew(&shared, LONG / 4).await?, &Vote::Granted)?;
-    ends_in(bench, &key, bench.least(), LONG).await?;
+    ends_whole(bench, &key).await?;
     let ann = reader(bench, &key);
     is(&bench.acquire(&ann, LONG / 4).await?, &Vote::Granted)?;
     shared_by(bench, &key, &[&writer, &ann]).await?;
     held_by(&bench.renew(&writer, LONG).await?, &marker(), LONG)?;
     is(&bench.release(&ann).await?, &Vote::Granted)?;
-    ends_in(bench, &key, bench.least(), LONG).await?;
+    ends_whole(bench, &key).await?;
     is(&bench.release(&shared).await?, &Vote::Granted)?;
     bench.free(&key).await
 }
@@ -299,10 +299,23 @@ async fn shared_by(bench: &Bench<'_>, key: &str, wanted: &[&Arc<Claim>]) -> Find
 
 /// Expects the marker to expire between `least` and `most` from now.
 async fn ends_in(bench: &Bench<'_>, key: &str, least: Duration, most: Duration) -> Finding {
-    let Expiry::In(left) = holding(bench, key).await?.expiry else {
-        return Err("it never expires".to_owned());
-    };
+    let left = left(bench, key).await?;
     ensure(left >= least && left <= most, format!("{left:?} remain, not {least:?} to {most:?}"))
+}
+
+/// Expects that nothing but what has passed is missing of the marker's [`LONG`].
+async fn ends_whole(bench: &Bench<'_>, key: &str) -> Finding {
+    let left = left(bench, key).await?;
+    bench.is_whole(left)?;
+    ensure(left <= LONG, format!("{left:?} of {LONG:?} remain"))
+}
+
+/// Returns in what time the marker expires.
+async fn left(bench: &Bench<'_>, key: &str) -> Result<Duration, String> {
+    match holding(bench, key).await?.expiry {
+        Expiry::In(left) => Ok(left),
+        Expiry::Never => Err("it never expires".to_owned()),
+    }
 }
 
 /// Returns the holding of the key, which readers hold.
