@@ -34,8 +34,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Asks the nodes. `seen` is the largest fencing token seen so far for this lock, and `place` the waiter whose places
-    /// in the queue may be taken.
+    /// Asks the nodes. `seen` is the largest fencing token seen so far for this lock, which most likely all grant if it
+    /// `is_turn`, and `place` the waiter whose places in the queue may be taken.
     ///
     /// # Panics
     ///
@@ -44,10 +44,12 @@ impl Attempt {
         engine: &Arc<EngineContext>,
         acquisition: &Arc<AcquireRequest>,
         order: AskOrder,
-        (seen, place): (Option<FencingToken>, Option<WaiterId>),
+        (seen, is_turn): (Option<FencingToken>, bool),
+        place: Option<WaiterId>,
     ) -> Attempt {
         let runtime = Handle::current();
         let fence_hint = engine.fence_hint(acquisition, seen);
+        let fence_hint = fence_hint.map(|hint| if is_turn { hint.in_turn() } else { hint });
         let claim = new_claim(engine, acquisition, fence_hint);
         let claim = match place {
             Some(waiter) => Arc::new(Claim::clone(&claim).in_place_of(waiter)),

@@ -245,14 +245,15 @@ impl Contender {
         if offered.is_some() {
             return offered;
         }
-        if self.contest.takes_its_turn() || self.keep_pace(subscription).await {
+        let is_turn = self.contest.takes_its_turn();
+        if is_turn || self.keep_pace(subscription).await {
             self.keep_pace_of_turns(subscription).await;
         }
         if self.queue.has_offers() {
             return None;
         }
         subscription.clear_hints();
-        Some(Attempt::start(&self.engine, acquisition, order, (self.contest.seen(), self.place())))
+        Some(Attempt::start(&self.engine, acquisition, order, (self.contest.seen(), is_turn), self.place()))
     }
 
     /// Records a holder that is not in the queue: the lock must then be free for a moment between

@@ -34,7 +34,7 @@ pub(super) async fn follow(engine: &Arc<EngineContext>, key: &Arc<str>) {
 
 /// Makes one attempt. Returns the waiter if it must keep waiting.
 async fn try_to_enter(engine: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
-    let mut attempt = Attempt::start(engine, &waiter.acquisition, AskOrder::AllAtOnce, (None, None));
+    let mut attempt = Attempt::start(engine, &waiter.acquisition, AskOrder::AllAtOnce, (None, false), None);
     let verdict = tokio::select! {
         biased;
         verdict = attempt.verdict() => verdict,

@@ -51,7 +51,7 @@ pub(crate) enum Step {
 impl Step {
     /// Returns the first step. `wall` is the time of the server, if such commands may be used.
     ///
-    /// For a contended lock a script is better: it returns the holder, and leaves the counter unchanged.
+    /// For a contended lock a script is better: if it refuses, it returns the holder, and leaves the counter unchanged.
     pub(crate) fn first(request: &Request, supported: SupportedCommands, wall: Option<Duration>) -> Step {
         let alone = |claim: &Claim| claim.mode() == Mode::Exclusive && !claim.is_several();
         if !request.claim().is_some_and(alone) {
@@ -264,10 +264,16 @@ mod tests {
         let none = SupportedCommands::default();
         let release = Request::Release { claim: claim() };
         let shared = Arc::new(Claim::clone(&claim()).shared());
+        let contended = acquire(Some(WALL), Some(FencingToken::ZERO));
+        let mut in_turn = contended.clone();
+        if let Request::Acquire { fence_hint: Some(hint), .. } = &mut in_turn {
+            *hint = hint.in_turn();
+        }
         for (what, request, supported, wall, step) in [
             ("fenced", acquire(Some(WALL), None), all, Some(WALL), Step::Numbered),
             ("without a clock of the server", acquire(Some(WALL), None), all, None, Step::Script),
-            ("contended", acquire(Some(WALL), Some(FencingToken::ZERO)), all, Some(WALL), Step::Script),
+            ("contended", contended, all, Some(WALL), Step::Script),
+            ("contended, in its turn", in_turn, all, Some(WALL), Step::Numbered),
             ("too far ahead", acquire(Some(WALL + LONG * 2), None), all, Some(WALL), Step::Script),
             ("unfenced", acquire(None, None), all, Some(WALL), Step::Plain),
             ("unfenced, and late requests", acquire(None, None), none, Some(WALL), Step::Script),

@@ -121,6 +121,24 @@ async fn the_next_contest_starts_with_known_contention() {
     }
 }
 
+/// In its turn it has no competition.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_asks_in_its_turn_as_for_a_free_lock() {
+    let bench = bench(5);
+    let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let nodes = bench.nodes.iter().cloned().map(|node| noting(node, noted.clone()));
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let held = bench.lock().acquire().await.unwrap();
+    // It is offered nothing, since it does not renew.
+    let lock = client.lock("r").ttl(TTL).wait(Wait::Forever).renewal(Renewal::Manual);
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap().release().await });
+    bench.pass(100 * MS).await;
+    noted.lock().unwrap().clear();
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert_eq!(*noted.lock().unwrap(), [false; 5]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_thousand_cancelled_waiters_leave_no_key_place_or_task() {
     for seed in 0..5 {

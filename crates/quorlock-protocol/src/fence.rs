@@ -113,8 +113,8 @@ pub struct FenceHint {
     /// The most that a hint may be ahead of a node's own clock: otherwise one client with a wrong
     /// clock would advance the counters for all clients.
     pub lead: Duration,
-    /// Whether others want the lock as well: a node is then asked in the form that is cheapest if
-    /// it refuses, otherwise in the one that is cheapest if it grants.
+    /// Whether others want the lock as well, and it is not this client's turn: a node is then asked in
+    /// the form that is cheapest if it refuses, otherwise in the one that is cheapest if it grants.
     pub contended: bool,
 }
 
@@ -127,6 +127,13 @@ impl FenceHint {
         let hint = FencingToken::capped(wall.as_micros()).max(seen.unwrap_or(FencingToken::ZERO));
         let contended = seen.is_some();
         FenceHint { hint: hint.min(FencingToken(FencingToken::MAX.0 - 1)), lead, contended }
+    }
+
+    /// Returns the same for an attempt that all nodes most likely grant: others want the lock, and it is this client's turn.
+    #[must_use]
+    #[inline]
+    pub fn in_turn(self) -> FenceHint {
+        FenceHint { contended: false, ..self }
     }
 
     /// Returns the number drawn by every node whose counter is not ahead of the hint, and whose
