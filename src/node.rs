@@ -193,7 +193,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// twice; one that comes or goes meanwhile may be. Unless overridden, the only page is an error that says that the
     /// node cannot list its keys.
     ///
-    /// Auxiliary keys of locks ([`is_auxiliary_key`](crate::protocol::is_auxiliary_key)) are not listed.
+    /// Auxiliary keys of locks ([`is_auxiliary_key`](crate::protocol::is_auxiliary_key)) may be listed, and are dropped
+    /// by the library.
     fn list_keys(&self, prefix: Arc<str>, which: ListedKeys) -> KeyPages {
         drop((prefix, which));
         KeyPages::unfold((), |()| async {

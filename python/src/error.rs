@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quorlock::votes::VoteReport;
-use quorlock::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, Resource, RetainError};
+use quorlock::{AcquireError, ConfigError, LossReason, PermitError, RenewError, Resource, RetainError};
 
 use crate::kept::{self, ERRORS};
 use crate::keywords::for_python;
@@ -135,10 +135,11 @@ pub(crate) fn closed(py: Python<'_>) -> PyErr {
     make(py, "Closed", &AcquireError::Closed.to_string(), |_| Ok(()))
 }
 
-pub(crate) fn of_lost(py: Python<'_>, lost: &Lost) -> PyErr {
-    make(py, "Lost", &lost.to_string(), |arguments| {
-        arguments.set_item("resource", lost.resource.as_str())?;
-        arguments.set_item("reason", reason(lost.reason))
+pub(crate) fn of_lost(py: Python<'_>, resource: &str, why: LossReason) -> PyErr {
+    let message = format!("the lease of `{}` is over: {why}", printable(resource));
+    make(py, "Lost", &message, |arguments| {
+        arguments.set_item("resource", resource)?;
+        arguments.set_item("reason", reason(why))
     })
 }
 
@@ -154,7 +155,7 @@ pub(crate) fn forked(py: Python<'_>, resource: &str) -> PyErr {
 
 pub(crate) fn of_renewal(py: Python<'_>, error: &RenewError) -> PyErr {
     match error {
-        RenewError::Lost(lost) => of_lost(py, lost),
+        RenewError::Lost(lost) => of_lost(py, lost.resource.as_str(), lost.reason),
         RenewError::Refused(refusal) => of_config(py, refusal),
         RenewError::Unconfirmed { resource, report } => {
             unconfirmed(py, &error.to_string(), resource.as_str(), report)
@@ -165,7 +166,7 @@ pub(crate) fn of_renewal(py: Python<'_>, error: &RenewError) -> PyErr {
 
 pub(crate) fn of_retaining(py: Python<'_>, error: &RetainError) -> PyErr {
     match error {
-        RetainError::Lost(lost) => of_lost(py, lost),
+        RetainError::Lost(lost) => of_lost(py, lost.resource.as_str(), lost.reason),
         RetainError::Unconfirmed { resource, report } => {
             unconfirmed(py, &error.to_string(), resource.as_str(), report)
         }

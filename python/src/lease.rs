@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use futures::channel::oneshot;
 use futures::future::join_all;
 use futures::lock::Mutex;
 use pyo3::exceptions::PyResourceWarning;
@@ -18,6 +19,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Fencing, LossReason, Lost, RenewError, RetainError};
 use rustix::process::{Signal, getpid, kill_process};
+use tokio::sync::watch;
 
 type LeaseWatch = quorlock::LeaseWatch<Fencing>;
 
@@ -75,13 +77,94 @@ pub(crate) struct Lease {
 }
 
 struct Lasting {
-    /// Empty once it is released. A renewal holds the lock, and a release waits for it.
-    slot: Arc<Mutex<Option<Held>>>,
-    watch: LeaseWatch,
+    hold: Hold,
     background: Background,
     since: Moment,
     /// Whether it was asked to end.
     ended: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Hold {
+    /// Empty once it is released. A renewal holds the lock, and a release waits for it.
+    slot: Arc<Mutex<Option<Held>>>,
+    watch: LeaseWatch,
+    /// Whether it was released while its owner has further leases, which `watch` does not tell apart.
+    left: watch::Sender<bool>,
+}
+
+impl Hold {
+    /// Why the lease is over.
+    fn over(&self) -> Option<LossReason> {
+        if *self.left.borrow() { Some(LossReason::Released) } else { Some(self.watch.check().err()?.reason) }
+    }
+
+    /// Waits until the lease is over.
+    async fn lost(&self) -> LossReason {
+        let mut left = self.left.subscribe();
+        tokio::select! {
+            lost = self.watch.lost() => lost.reason,
+            // It lasts as long as `self`.
+            _ = left.wait_for(|left| *left) => LossReason::Released,
+        }
+    }
+
+    fn check(&self) -> Result<(), Failed> {
+        self.over().map_or(Ok(()), |reason| Err(self.failed(reason)))
+    }
+
+    /// What an empty slot means, also while its release is under way.
+    fn gone(&self) -> Failed {
+        self.failed(self.over().unwrap_or(LossReason::Released))
+    }
+
+    fn failed(&self, reason: LossReason) -> Failed {
+        Failed::Over(self.watch.resource().as_str().to_owned(), reason)
+    }
+}
+
+/// Notes at its end that the lease was released, if its owner has further ones.
+struct Leaving(Hold);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if self.0.watch.check().is_ok() {
+            self.0.left.send_replace(true);
+        }
+    }
+}
+
+/// Why a call of a lease failed.
+enum Failed {
+    Over(String, LossReason),
+    Renewal(RenewError),
+    Retaining(RetainError),
+    Refused(String),
+}
+
+impl From<Lost> for Failed {
+    fn from(lost: Lost) -> Failed {
+        Failed::Over(lost.resource.as_str().to_owned(), lost.reason)
+    }
+}
+
+impl Failed {
+    fn raised(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Failed::Over(resource, reason) => error::of_lost(py, resource, *reason),
+            Failed::Renewal(error) => error::of_renewal(py, error),
+            Failed::Retaining(error) => error::of_retaining(py, error),
+            Failed::Refused(reason) => error::config(py, reason),
+        }
+    }
+}
+
+/// What Python gets.
+fn outcome(result: Result<(), Failed>) -> impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send {
+    move |py| match result {
+        Ok(()) => Ok(py.None()),
+        Err(failed) => Err(failed.raised(py)),
+    }
 }
 
 impl Lease {
@@ -99,8 +182,7 @@ impl Lease {
             store_revision: watch.store_revision(),
             token: watch.token().as_bytes().to_vec(),
             held: Own::new(Lasting {
-                slot: Arc::new(Mutex::new(Some(held))),
-                watch,
+                hold: Hold { slot: Arc::new(Mutex::new(Some(held))), watch, left: watch::Sender::new(false) },
                 background,
                 since: SystemClock::default().now(),
                 ended: AtomicBool::new(false),
@@ -139,7 +221,7 @@ impl Drop for Lease {
     /// Says that the lock is given back though no one has asked for that.
     fn drop(&mut self) {
         let Some(held) = self.held.get() else { return };
-        if held.ended.load(Ordering::Relaxed) || held.watch.check().is_err() {
+        if held.ended.load(Ordering::Relaxed) || held.hold.over().is_some() {
             return;
         }
         let age = SystemClock::default().now().since(held.since);
@@ -169,30 +251,31 @@ impl Lease {
     pub(crate) fn give_back(&self) {
         let Some(held) = self.held.get() else { return };
         held.ended.store(true, Ordering::Relaxed);
-        if let Some(mut slot) = held.slot.try_lock() {
+        let leaving = Leaving(held.hold.clone());
+        if let Some(mut slot) = held.hold.slot.try_lock() {
             drop(slot.take());
             return;
         }
-        let slot = held.slot.clone();
-        held.background.spawn(async move { drop(slot.lock().await.take()) });
+        held.background.spawn(async move { drop(leaving.0.slot.lock().await.take()) });
     }
 
     /// Raises `Lost` once the lease is over.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.lasting(py)?.watch.check().map_err(|lost| error::of_lost(py, &lost))
+        self.lasting(py)?.hold.check().map_err(|failed| failed.raised(py))
     }
 
     /// The remaining validity in seconds; 0 once it is over.
     #[getter]
     fn remaining(&self) -> f64 {
-        self.held.get().map_or(0.0, |held| held.watch.remaining().as_secs_f64())
+        let lasting = self.held.get().filter(|held| held.hold.over().is_none());
+        lasting.map_or(0.0, |held| held.hold.watch.remaining().as_secs_f64())
     }
 
     /// Why the lease is over; `None` while it lasts.
     #[getter]
     fn loss(&self) -> Option<&'static str> {
         match self.held.get() {
-            Some(held) => held.watch.check().err().map(|lost| error::reason(lost.reason)),
+            Some(held) => held.hold.over().map(error::reason),
             None => Some(error::FORKED),
         }
     }
@@ -200,13 +283,13 @@ impl Lease {
     /// What the nodes said to a release that no quorum has confirmed.
     #[getter]
     fn unconfirmed_release(&self) -> Option<String> {
-        let votes = self.held.get()?.watch.unconfirmed_release()?;
+        let votes = self.held.get()?.hold.watch.unconfirmed_release()?;
         Some(for_python(votes.to_string()))
     }
 
     #[getter]
     fn shared(&self) -> bool {
-        self.held.get().is_some_and(|held| held.watch.mode() == quorlock::protocol::Mode::Shared)
+        self.held.get().is_some_and(|held| held.hold.watch.mode() == quorlock::protocol::Mode::Shared)
     }
 
     /// Waits until the lease is over, for at most `timeout` seconds. Returns the reason, or `None`.
@@ -218,14 +301,14 @@ impl Lease {
         reactor: Option<&Reactor>,
     ) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
-        let (watch, longest) = (held.watch.clone(), duration("timeout", timeout)?);
+        let (hold, longest) = (held.hold.clone(), duration("timeout", timeout)?);
         let background = held.background.clone();
         dispatch(py, &held.background, reactor, async move {
             let lost = match longest {
-                Some(longest) => background.within(longest, watch.lost()).await,
-                None => Some(watch.lost().await),
+                Some(longest) => background.within(longest, hold.lost()).await,
+                None => Some(hold.lost().await),
             };
-            let word = lost.map(|lost| error::reason(lost.reason));
+            let word = lost.map(error::reason);
             move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())
         })
     }
@@ -233,14 +316,14 @@ impl Lease {
     /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed. A release is not reported.
     fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<u64> {
         let held = self.lasting(py)?;
-        let watch = held.watch.clone();
+        let hold = held.hold.clone();
         let notice = duration("notice", Some(notice))?.unwrap_or_default();
         reactor.add(async move {
-            let lost = until_notice(&watch, notice).await;
-            if lost.as_ref().is_some_and(|lost| lost.reason == LossReason::Released) {
+            let lost = until_notice(&hold, notice).await;
+            if lost == Some(LossReason::Released) {
                 return None;
             }
-            let word = lost.map(|lost| error::reason(lost.reason));
+            let word = lost.map(error::reason);
             Some(Box::new(move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())) as Outcome)
         })
     }
@@ -250,12 +333,12 @@ impl Lease {
     #[pyo3(signature = (number, exit_code=None))]
     fn notify_lost(&self, py: Python<'_>, number: u64, exit_code: Option<i32>) -> PyResult<()> {
         let held = self.lasting(py)?;
-        let watch = held.watch.clone();
+        let hold = held.hold.clone();
         held.background.spawn(async move {
-            let lost = watch.lost().await;
-            Process::here().called.push(Called::Lost(number, error::reason(lost.reason)));
+            let lost = hold.lost().await;
+            Process::here().called.push(Called::Lost(number, error::reason(lost)));
             if let Some(code) = exit_code
-                && !matches!(lost.reason, LossReason::Released | LossReason::Closed)
+                && !matches!(lost, LossReason::Released | LossReason::Closed)
             {
                 end_process(code).await;
             }
@@ -267,16 +350,12 @@ impl Lease {
     #[pyo3(signature = (ttl, reactor=None))]
     fn renew(&self, py: Python<'_>, ttl: Option<f64>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (held, ttl) = (self.lasting(py)?, duration("ttl", ttl)?);
-        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        let hold = held.hold.clone();
         dispatch(py, &held.background, reactor, async move {
-            let renewed = match &*slot.lock().await {
-                Some(held) => held.renew(ttl).await,
-                None => watch.check().map_err(RenewError::Lost),
-            };
-            move |py: Python<'_>| match renewed {
-                Ok(()) => Ok(py.None()),
-                Err(error) => Err(error::of_renewal(py, &error)),
-            }
+            outcome(match &*hold.slot.lock().await {
+                Some(held) => held.renew(ttl).await.map_err(Failed::Renewal),
+                None => Err(hold.gone()),
+            })
         })
     }
 
@@ -284,17 +363,14 @@ impl Lease {
     #[pyo3(signature = (reactor=None))]
     fn release(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.ending(py)?;
-        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        let hold = held.hold.clone();
         let released = dispatch(py, &held.background, reactor, async move {
-            let taken = slot.lock().await.take();
-            let released = match taken {
-                Some(held) => held.release().await,
-                None => watch.check(),
-            };
-            move |py: Python<'_>| match released {
-                Ok(()) => Ok(py.None()),
-                Err(lost) => Err(error::of_lost(py, &lost)),
-            }
+            let taken = hold.slot.lock().await.take();
+            let leaving = Leaving(hold);
+            outcome(match taken {
+                Some(held) => held.release().await.map_err(Failed::from),
+                None => Err(leaving.0.gone()),
+            })
         });
         // The handler of a signal may have ended the wait before it began to release.
         released.inspect_err(|_| self.give_back())
@@ -311,22 +387,20 @@ impl Lease {
     ) -> PyResult<Py<PyAny>> {
         let time = duration("seconds", Some(seconds))?.unwrap_or_default();
         let held = self.ending(py)?;
-        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        let hold = held.hold.clone();
         let retained = dispatch(py, &held.background, reactor, async move {
-            let taken = slot.lock().await.take();
-            let retained = match taken {
-                Some(Held::One(lease)) => lease.retain(time, &note).await,
+            let taken = hold.slot.lock().await.take();
+            let leaving = Leaving(hold);
+            outcome(match taken {
+                Some(Held::One(lease)) => lease.retain(time, &note).await.map_err(Failed::Retaining),
                 Some(Held::Several(lease)) => {
                     let resource = lease.resource().clone();
                     drop(lease.release().await);
-                    Err(RetainError::Unsupported { resource, reason: "it is of several resources" })
+                    let reason = "it is of several resources";
+                    Err(Failed::Retaining(RetainError::Unsupported { resource, reason }))
                 }
-                None => watch.check().map_err(RetainError::Lost),
-            };
-            move |py: Python<'_>| match retained {
-                Ok(()) => Ok(py.None()),
-                Err(error) => Err(error::of_retaining(py, &error)),
-            }
+                None => Err(leaving.0.gone()),
+            })
         });
         retained.inspect_err(|_| self.give_back())
     }
@@ -335,14 +409,12 @@ impl Lease {
     #[pyo3(signature = (reactor=None))]
     fn downgrade(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
-        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        let (hold, after) = (held.hold.clone(), held.hold.clone());
+        let (sender, done) = oneshot::channel();
+        // It goes on if the handler of a signal ends the wait: cut off, it would release the lock.
+        held.background.spawn(async move { drop(sender.send(downgrade(&hold).await)) });
         dispatch(py, &held.background, reactor, async move {
-            let downgraded = downgrade(&slot, &watch).await;
-            move |py: Python<'_>| match downgraded {
-                Ok(()) => Ok(py.None()),
-                Err(Refused::Lost(lost)) => Err(error::of_lost(py, &lost)),
-                Err(Refused::Unsupported(reason)) => Err(error::config(py, &reason)),
-            }
+            outcome(done.await.unwrap_or_else(|_| Err(after.gone())))
         })
     }
 }
@@ -379,13 +451,15 @@ pub(crate) fn keep(py: Python<'_>, lease: Py<Lease>) {
 pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + use<> {
     let kept = mem::take(&mut *Process::here().kept.lock());
     let held = kept.iter().filter_map(|lease| lease.bind(py).cast::<Lease>().ok()?.get().held.get());
-    let slots = held.map(|held| {
+    let holds = held.map(|held| {
         held.ended.store(true, Ordering::Relaxed);
-        held.slot.clone()
+        held.hold.clone()
     });
-    let releases: Vec<_> = slots
-        .map(|slot| async move {
-            if let Some(held) = slot.lock().await.take() {
+    let releases: Vec<_> = holds
+        .map(|hold| async move {
+            let taken = hold.slot.lock().await.take();
+            let _leaving = Leaving(hold);
+            if let Some(held) = taken {
                 drop(held.release().await);
             }
         })
@@ -395,15 +469,10 @@ pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + 
     }
 }
 
-enum Refused {
-    Lost(Lost),
-    Unsupported(String),
-}
-
-async fn downgrade(slot: &Mutex<Option<Held>>, watch: &LeaseWatch) -> Result<(), Refused> {
+async fn downgrade(hold: &Hold) -> Result<(), Failed> {
     use quorlock::DowngradeError::{HeldAgain, Lost, Unsupported};
 
-    let mut slot = slot.lock().await;
+    let mut slot = hold.slot.lock().await;
     let error = match slot.take() {
         Some(Held::One(lease)) => match lease.downgrade().await {
             Ok(lease) => {
@@ -414,29 +483,29 @@ async fn downgrade(slot: &Mutex<Option<Held>>, watch: &LeaseWatch) -> Result<(),
         },
         several @ Some(Held::Several(_)) => {
             *slot = several;
-            return Err(Refused::Unsupported("a lock of several names cannot be downgraded".to_owned()));
+            return Err(Failed::Refused("a lock of several names cannot be downgraded".to_owned()));
         }
-        None => return watch.check().map_err(Refused::Lost),
+        None => return Err(hold.gone()),
     };
     let reason = error.to_string();
     match error {
-        Lost(lost) => Err(Refused::Lost(lost)),
+        Lost(lost) => Err(lost.into()),
         HeldAgain { lease, .. } | Unsupported { lease, .. } => {
             *slot = Some(Held::One(lease));
-            Err(Refused::Unsupported(reason))
+            Err(Failed::Refused(reason))
         }
-        _ => Err(Refused::Unsupported(reason)),
+        _ => Err(Failed::Refused(reason)),
     }
 }
 
 /// Waits until the lease is over, or its remaining validity is `notice` or less: `None` then.
-async fn until_notice(watch: &LeaseWatch, notice: Duration) -> Option<Lost> {
+async fn until_notice(hold: &Hold, notice: Duration) -> Option<LossReason> {
     let clock = SystemClock::default();
     // A lease from an offer begins with a second, and has its TTL after a round trip.
-    let mut notice_for_now = notice.min(watch.remaining() / 2);
+    let mut notice_for_now = notice.min(hold.watch.remaining() / 2);
     loop {
-        let left = watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
-        if let Err(lost) = watch.check() {
+        let left = hold.watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
+        if let Some(lost) = hold.over() {
             return Some(lost);
         }
         if left.is_zero() {
@@ -444,7 +513,7 @@ async fn until_notice(watch: &LeaseWatch, notice: Duration) -> Option<Lost> {
         }
         // A renewal in the meantime makes the remaining validity longer.
         tokio::select! {
-            lost = watch.lost() => return Some(lost),
+            lost = hold.lost() => return Some(lost),
             () = clock.sleep_until(clock.now() + left) => {}
         }
     }

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import queue
+import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import quorlock
 import quorlock.aio
-from programs import SOON, eventually, run
-from quorlock.testing import Servers
+from programs import SOON, Face, eventually, run
+from quorlock.testing import Servers, servers
 
 #: What makes what can be waited for, and what acquires it.
 KINDS: dict[str, Callable[[Any, str, dict[str, Any]], Any]] = {
@@ -157,6 +159,62 @@ def test_an_owner_acquires_again_what_it_holds(q: quorlock.Coordinator, nodes: S
         lock = make(owner=me)
         with lock as first, lock as second:
             assert first.token == second.token
+
+
+@contextlib.contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """Raises in the main thread after this time, as the time limit of a task does."""
+
+    def limit(*_: object) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, limit)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_lease_that_its_owner_has_released_is_over_though_it_holds_the_lock_once_more(face: Face) -> None:
+    q, done = face
+    me = quorlock.Owner()
+    for over in [lambda lease: done(lease.release()), lambda lease: done(lease.retain(60))]:
+        released, kept = (done(q.lock("owned once more", owner=me).acquire()) for _ in range(2))
+        heard: list[str] = []
+        released.on_lost(heard.append)
+        with contextlib.suppress(quorlock.ConfigError):
+            # Its owner may not retain what it still holds: this lease is released.
+            over(released)
+        assert (released.lost.is_set(), released.lost.reason, released.remaining) == (True, "released", 0)
+        assert done(released.lost.wait())
+        for call in ["release", "renew", "downgrade"]:
+            with pytest.raises(quorlock.Lost, match="it was released"):
+                done(getattr(released, call)())
+        with pytest.raises(quorlock.Lost):
+            released.check()
+        with pytest.raises(quorlock.Lost):
+            done(released.retain(60))
+        kept.check()
+        assert not kept.shared
+        assert eventually("the loss to be heard of", lambda heard=heard: heard) == ["released"]
+        done(kept.release())
+    assert done(q.lock("owned once more").inspect()).holder is None
+
+
+def test_a_downgrade_goes_on_if_the_handler_of_a_signal_raises() -> None:
+    with servers(3) as nodes, nodes.connect() as q, q.lock("let in") as lease:
+        for index in range(2):
+            nodes.freeze(index)
+        with interrupted(0.2), pytest.raises(InterruptedError):
+            lease.downgrade()
+        for index in range(2):
+            nodes.thaw(index)
+        lease.check()
+        eventually("the lease to be shared", lambda: lease.shared)
+        with nodes.connect() as other:
+            assert other.lock("let in").try_acquire() is None
 
 
 def test_an_owner_acquires_again_on_an_event_loop(nodes: Servers) -> None:

@@ -8,6 +8,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll, Stream, once, try_unfold};
 
+use quorlock_protocol::is_auxiliary_key;
+
 use crate::engine::context::EngineContext;
 use crate::node::{KeyPages, ListedKeys, NodeError, NodeErrorKind};
 
@@ -84,10 +86,11 @@ pub(crate) fn list(engine: &EngineContext, prefix: &str, which: ListedKeys) -> L
     }
 }
 
-/// Ends the pages of a node that lists more than a program can keep.
+/// Drops what is stored beside locks, and ends the pages of a node that lists more than a program can keep.
 fn bounded(pages: KeyPages) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> {
     try_unfold((pages, MOST), |(mut pages, room)| async move {
-        let Some(keys) = pages.next().await.transpose()? else { return Ok(None) };
+        let Some(mut keys) = pages.next().await.transpose()? else { return Ok(None) };
+        keys.retain(|key| !is_auxiliary_key(key));
         let size = keys.iter().map(|key| key.len() + EACH).sum();
         let left = room.checked_sub(size).ok_or_else(|| {
             let reason = format!(

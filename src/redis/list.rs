@@ -12,7 +12,7 @@ use super::scripts;
 use super::settings::Settings;
 use crate::address::{Address, Layout};
 use crate::node::{KeyPages, ListedKeys};
-use quorlock_protocol::{Moment, is_auxiliary_key, lock_of_queue};
+use quorlock_protocol::{Moment, lock_of_queue};
 
 /// The number of keys that a server looks at for one page, while it does nothing else: 260 µs where a key takes 2.6 µs,
 /// as it did on a slow processor that had none of a million keys in its cache.
@@ -70,7 +70,7 @@ pub(in crate::redis) fn keys(
 /// Returns the key of the lock that a listed key belongs to, if it begins with `prefix`.
 fn lock_of(listed: &str, which: ListedKeys, prefix: &str) -> Option<Arc<str>> {
     let key = match which {
-        ListedKeys::Locks => Some(listed).filter(|key| !is_auxiliary_key(key)),
+        ListedKeys::Locks => Some(listed),
         ListedKeys::Queues => lock_of_queue(listed),
     };
     key.filter(|key| key.starts_with(prefix)).map(Arc::from)

@@ -80,7 +80,8 @@ async fn list(nodes: Vec<Option<Vec<&'static str>>>, prefix: &str) -> (BTreeSet<
 }
 
 fn keys() -> Vec<&'static str> {
-    vec!["p:a", "p:b", "other"]
+    // With what is stored beside a semaphore's permits.
+    vec!["p:a", "p:b", "other", "p:a::quorlock:semaphore:limit"]
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
