@@ -189,7 +189,8 @@ impl Semaphore {
             let limit = limit::claim(&format!("{}{name}", engine.key_prefix), permits);
             let limited =
                 |node: Arc<dyn Node>| Arc::new(Limited { node, limit: limit.clone() }) as Arc<dyn Node>;
-            engine.over(engine.nodes.each(limited))
+            let key = |number| engine.key(&slot_name(&name, number).into());
+            engine.over(engine.nodes.each(limited), (0..permits.min(MOST_PERMITS)).map(key))
         });
         let lock = Lock::new(engine.clone(), &name);
         Semaphore { lock, name, permits, wait: Wait::default(), engine }
@@ -418,7 +419,7 @@ impl<F> Semaphore<F> {
     }
 
     fn slot(&self, number: usize) -> Lock<Single, F> {
-        self.lock.renamed(&format!("{}#{number}", self.name))
+        self.lock.renamed(&slot_name(&self.name, number))
     }
 
     /// Whether this process holds the permit, or has a waiter for it.
@@ -498,6 +499,11 @@ impl<F> Semaphore<F> {
             Err(error) => ConfigError::from(error).into(),
         }
     }
+}
+
+/// The name of the lock that is this permit.
+fn slot_name(name: &str, number: usize) -> String {
+    format!("{name}#{number}")
 }
 
 /// The number of permits that the nodes store for the semaphore called `name`.

@@ -92,6 +92,10 @@ impl Observed {
     pub(crate) fn of(report: VoteReport) -> Observed {
         let count = Count::of(&report);
         match report.holder() {
+            // Data under this name says nothing about the leader.
+            Some(holder) if count.leads() && holder.remaining == Expiry::Never => {
+                Observed::Unknown(Box::new(report))
+            }
             // Neither do readers of a shared lock of that name lead, nor does a lock that was left taken.
             Some(holder) if count.leads() && !holder.token.is_marker() && !holder.token.is_retained() => {
                 Observed::Leader(Leader {

@@ -34,6 +34,8 @@ pub(crate) enum Event {
     Hint,
     /// Responses have made the verdict on the renewal in flight certain. A node may be reporting it.
     Decided,
+    /// A renewal has found after its verdict that too many nodes have no key. A node may be reporting it.
+    Lost,
     /// The last answer of a round has arrived. A node may be reporting it.
     Settled,
     /// This runtime, which is driven, has its timer from now on.
@@ -45,7 +47,7 @@ pub(crate) enum Event {
 impl Event {
     /// Whether a node reports it, on the runtime of its connection.
     pub(crate) fn is_of_a_node(&self) -> bool {
-        matches!(self, Event::Hint | Event::Decided | Event::Settled)
+        matches!(self, Event::Hint | Event::Decided | Event::Lost | Event::Settled)
     }
 }
 

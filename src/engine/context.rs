@@ -1,5 +1,6 @@
 //! What all locks of a coordinator share.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -70,21 +71,20 @@ impl EngineContext {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the same context over other nodes. It has its own wait queues, which receive the
-    /// same hints.
-    pub(crate) fn over(&self, nodes: Nodes) -> Arc<EngineContext> {
-        Arc::new(EngineContext { nodes: Arc::new(nodes), ..self.branch() })
+    /// Returns the same context over other nodes. It has its own wait queues, which receive the same hints about these
+    /// keys. Readers are in none of them.
+    pub(crate) fn over(&self, nodes: Nodes, keys: impl Iterator<Item = Arc<str>>) -> Arc<EngineContext> {
+        Arc::new(EngineContext { nodes: Arc::new(nodes), ..self.branch(keys) })
     }
 
-    /// Returns the same context with its own wait queues, which receive the same hints.
+    /// Returns the same context with its own wait queues, which are named by several keys, and receive no hints.
     pub(crate) fn aside(&self) -> Arc<EngineContext> {
-        Arc::new(self.branch())
+        Arc::new(self.branch(iter::empty()))
     }
 
-    fn branch(&self) -> EngineContext {
-        let number = EngineContext::next_number();
-        let (queues, readers) = (self.queues.branch(), self.readers.branch());
-        EngineContext { number, queues, readers, offers: None, ..self.clone() }
+    fn branch(&self, keys: impl Iterator<Item = Arc<str>>) -> EngineContext {
+        let (number, queues) = (EngineContext::next_number(), self.queues.branch(keys));
+        EngineContext { number, queues, offers: None, ..self.clone() }
     }
 
     /// The wait queues of this mode.

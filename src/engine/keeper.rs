@@ -21,6 +21,7 @@
 //! | the lease is from an offer | Its first renewal, which takes the offer up, is planned for soon (`renewing`); a thread sends it and reads the answers if the runtime is blocked (`take_up`). |
 //! | a renewal is due | Asks all nodes for a full TTL, unless many other renewals are in flight (`renewing`). |
 //! | verdict on a renewal, by the response that makes it certain, or by a task where nodes are silent (`renewing`) | Confirmed: the deadline moves, counted from before the renewal was sent. Not confirmed: nothing changes, and the renewal is retried. Too many nodes without the key: the lease is lost. |
+//! | an answer to a renewal, after its verdict or when the next one is in flight, completes as many nodes without the key as another client needs | The lease is lost. |
 //! | all nodes have answered in the latest round | What it left is kept, and the round dropped. A repair is planned, if it won the lock for no more than a quorum. |
 //! | a node says that a key has changed | The next renewal is due now (`machine::Keep` decides); a task sets the timer, since the node may be reporting it, on the runtime that it has. |
 //! | a repair is due | Asks the nodes again that have not granted, while no more than a quorum holds the key (`renewing`; which nodes, `machine::Keep` decides). |
@@ -331,6 +332,10 @@ impl LeaseKeeper for Keeper {
                 if self.keep.handle_hint(&*self.engine.nodes, now) {
                     self.set_timer_in_task();
                 }
+                return None;
+            }
+            Event::Lost => {
+                self.lose_in_task(LossReason::QuorumLost);
                 return None;
             }
             Event::Decided | Event::Settled => {

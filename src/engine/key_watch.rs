@@ -106,9 +106,3 @@ impl KeyWatch {
         report
     }
 }
-
-impl Drop for KeyWatch {
-    fn drop(&mut self) {
-        self.queues.stop_observing();
-    }
-}

@@ -332,6 +332,10 @@ impl Listener for LeaseState {
         self.handle(Event::Decided);
     }
 
+    fn lost(self: Arc<Self>) {
+        self.handle(Event::Lost);
+    }
+
     fn settled(self: Arc<Self>) {
         self.handle(Event::Settled);
     }

@@ -5,7 +5,6 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::num::NonZeroU64;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -31,17 +30,12 @@ pub(crate) use waiter::{HoldReceiver, Joined, Place, Waiter};
 #[derive(Default)]
 pub(crate) struct WaitQueues {
     inside: Mutex<Inner>,
-    /// The queues that forward hints to these. Kept alive by their branches when their coordinator
-    /// is gone.
-    parent: Option<Arc<WaitQueues>>,
+    /// What makes these queues a branch of those of the coordinator.
+    branch: Option<Branch>,
     /// Whether there was ever a branch.
     branched: AtomicBool,
     /// Whether any caller ever waited here or in a branch.
     used: AtomicBool,
-    /// The key that these only watch, for an observer.
-    observes: Option<Arc<str>>,
-    /// Whether there was ever an observer.
-    observed: AtomicBool,
     /// Whether other clients ever wanted a lock of these.
     contended: AtomicBool,
 }
@@ -54,14 +48,13 @@ struct Inner {
     cooldowns: HashMap<Arc<str>, Moment>,
     /// Keys that others wanted a moment ago.
     contended: Contended,
+    // What follows is only in the queues of the coordinator, to which the nodes hint.
     /// The nodes that send hints.
     hearing: NodeSet,
-    /// Other wait queues that receive the same hints …
-    branches: Vec<Weak<WaitQueues>>,
-    /// … and those that receive the hints of one key, ordered as above. There may be one for each of many keys.
-    observers: BTreeMap<Arc<str>, Vec<Weak<WaitQueues>>>,
-    /// The keys by which nodes notify us of our turn, and the lock of each.
-    turns: HashMap<Arc<str>, Arc<str>>,
+    /// The branches, by the keys of which they hear, ordered as above.
+    branches: BTreeMap<Arc<str>, Vec<Weak<WaitQueues>>>,
+    /// The keys by which nodes notify us of our turn, with the queues and the lock of each.
+    turns: HashMap<Arc<str>, (Weak<WaitQueues>, Arc<str>)>,
     /// The leases that were renewed, by their keys: each is to hear of a change of them (rule I-52).
     leases: HashMap<Arc<str>, Weak<LeaseState>>,
 }
@@ -74,25 +67,34 @@ impl Default for Inner {
             cooldowns: HashMap::new(),
             contended: Contended::default(),
             hearing: NodeSet::default(),
-            branches: Vec::new(),
-            observers: BTreeMap::new(),
+            branches: BTreeMap::new(),
             turns: HashMap::new(),
             leases: HashMap::new(),
         }
     }
 }
 
-impl Inner {
-    /// Returns the other queues to which a hint of these keys matters.
-    fn branches_for<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Vec<Arc<WaitQueues>> {
-        let observers = keys.filter_map(|key| self.observers.get(key)).flatten();
-        self.branches.iter().chain(observers).filter_map(Weak::upgrade).collect()
-    }
+/// Wait queues of their own, which receive the same hints about some keys.
+struct Branch {
+    /// The queues of the coordinator. Kept alive by their branches when that is gone.
+    root: Arc<WaitQueues>,
+    /// The keys of which it hears.
+    keys: Vec<Arc<str>>,
+    /// Whether it only watches them, and also learns when this process acquires one.
+    observes: bool,
+}
 
-    /// Returns all other queues.
-    fn all_branches(&self) -> Vec<Arc<WaitQueues>> {
-        let observers = self.observers.values().flatten();
-        self.branches.iter().chain(observers).filter_map(Weak::upgrade).collect()
+impl Drop for Branch {
+    fn drop(&mut self) {
+        let mut inside = self.root.inside.lock();
+        for key in &self.keys {
+            let Some(known) = inside.branches.get_mut(key) else { continue };
+            // No one has the queues of this branch any more.
+            known.retain(|known| known.strong_count() > 0);
+            if known.is_empty() {
+                inside.branches.remove(key);
+            }
+        }
     }
 }
 
@@ -143,48 +145,30 @@ impl WaitQueue {
 }
 
 impl WaitQueues {
-    /// Creates queues of their own that receive the same hints, for callers which only watch or
-    /// want more than the key, and so do not queue with the others.
-    pub(crate) fn branch(self: &Arc<Self>) -> Arc<WaitQueues> {
-        self.branch_for(None)
+    /// Creates queues of their own that receive the same hints about these keys, for callers which want more than the
+    /// key, and so do not queue with the others.
+    pub(crate) fn branch(self: &Arc<Self>, keys: impl Iterator<Item = Arc<str>>) -> Arc<WaitQueues> {
+        self.branch_for(keys.collect(), false)
     }
 
-    /// The same for an observer of `key`, which also learns when this process acquires it.
+    /// The same for an observer of `key`, which only watches, and also learns when this process acquires it.
     pub(crate) fn observe(self: &Arc<Self>, key: &Arc<str>) -> Arc<WaitQueues> {
-        let branch = self.branch_for(Some(key));
+        let branch = self.branch_for(vec![key.clone()], true);
         branch.watch(key);
-        self.root().observed.store(true, Ordering::Relaxed);
         branch
     }
 
-    /// Ends that, for the observer with these queues.
-    pub(crate) fn stop_observing(&self) {
-        let (Some(parent), Some(key)) = (&self.parent, &self.observes) else { return };
-        let mut inside = parent.inside.lock();
-        let Some(observers) = inside.observers.get_mut(key) else { return };
-        observers.retain(|known| !ptr::eq(known.as_ptr(), self));
-        if observers.is_empty() {
-            inside.observers.remove(key);
+    fn branch_for(self: &Arc<Self>, keys: Vec<Arc<str>>, observes: bool) -> Arc<WaitQueues> {
+        let root = self.branch.as_ref().map_or(self, |branch| &branch.root).clone();
+        let of_keys = Branch { root: root.clone(), keys: keys.clone(), observes };
+        let branch = Arc::new(WaitQueues { branch: Some(of_keys), ..WaitQueues::default() });
+        let mut inside = root.inside.lock();
+        for key in keys {
+            inside.branches.entry(key).or_default().push(Arc::downgrade(&branch));
         }
-    }
-
-    fn branch_for(self: &Arc<Self>, observes: Option<&Arc<str>>) -> Arc<WaitQueues> {
-        let (parent, observes_key) = (Some(self.clone()), observes.cloned());
-        let branch = Arc::new(WaitQueues { parent, observes: observes_key, ..WaitQueues::default() });
-        let mut inside = self.inside.lock();
-        branch.inside.lock().hearing = inside.hearing;
-        let known = match observes {
-            Some(key) => inside.observers.entry(key.clone()).or_default(),
-            None => &mut inside.branches,
-        };
-        // Those that have gone, before it would grow for them.
-        if known.len() == known.capacity() {
-            known.retain(|known| known.strong_count() > 0);
-        }
-        known.push(Arc::downgrade(&branch));
         drop(inside);
-        self.branched.store(true, Ordering::Relaxed);
-        self.used.store(true, Ordering::Relaxed);
+        root.branched.store(true, Ordering::Relaxed);
+        root.used.store(true, Ordering::Relaxed);
         branch
     }
 

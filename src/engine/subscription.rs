@@ -27,7 +27,7 @@ impl Subscription {
         if !keys.are_several() {
             return Subscription { queues: queues.clone(), keys, bell: None, turn_keys: Mutex::default() };
         }
-        let (queues, bell) = (queues.branch(), Arc::<Notify>::default());
+        let (queues, bell) = (queues.branch(keys.iter().cloned()), Arc::<Notify>::default());
         for key in keys.iter() {
             queues.watch(key);
             queues.ring(key, &bell);

@@ -9,7 +9,7 @@
 //!
 //! | event | effect |
 //! |---|---|
-//! | response or error of a node | [`Driven::answered`]: recorded. If it is news, the waiting tasks are woken. The [`Listener`] is notified of the verdict, if no task waits for that, and of the last response. |
+//! | response or error of a node | [`Driven::answered`]: recorded. If it is news, the waiting tasks are woken. The [`Listener`] is notified of the verdict, if no task waits for that, of a loss found after it, and of the last response. |
 //! | vote without a request | [`Driven::offered`]: the same, for the votes of an offer. |
 //! | timeout of a node | The waiting task wakes by its timer, lets the tasks that read sockets run (I-46), and then counts the silent node as unknown. |
 //! | [`Driven::abandon`] | Requests that a node has not sent yet need not be sent. Responses are recorded as before. |
@@ -76,6 +76,9 @@ struct Inner<M> {
 pub(crate) trait Listener: fmt::Debug + Send + Sync {
     /// The verdict is [certain](machine::Round::certain).
     fn decided(self: Arc<Self>);
+
+    /// After the verdict: a renewal has found that the lease is [lost](Heard::is_lost).
+    fn lost(self: Arc<Self>);
 
     /// All nodes have responded.
     fn settled(self: Arc<Self>);
@@ -233,6 +236,7 @@ impl<M: Machine> Driven<M> {
     /// Wakes the waiting tasks, and notifies the listener, after a response.
     fn conclude(mut inner: MutexGuard<'_, Inner<M>>, heard: Heard) {
         let woken = inner.waiting.leave(heard.is_news);
+        let lost = if heard.is_lost && !inner.awaits_verdict { inner.listener.clone() } else { None };
         let is_decided = inner.awaits_verdict && inner.machine.round().certain().is_some();
         inner.awaits_verdict &= !is_decided;
         let decided = if is_decided { inner.listener.clone() } else { None };
@@ -241,6 +245,9 @@ impl<M: Machine> Driven<M> {
         // Not under the lock: the listener may drop the round.
         if let Some(listener) = decided {
             listener.decided();
+        }
+        if let Some(listener) = lost {
+            listener.lost();
         }
         if let Some(listener) = settled {
             listener.settled();

@@ -367,6 +367,14 @@ async fn a_partitioned_leader_stops_before_the_next_begins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn data_of_another_program_is_no_leader() {
+    let bench = bench(5);
+    bench.nodes.iter().for_each(|node| node.set_data("r", "an invoice", Expiry::Never));
+    let seen = elsewhere(&bench).observe().unwrap().changed().await;
+    assert!(matches!(seen, Observed::Unknown(_)), "{seen}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_leader_is_followed_as_soon_as_its_keys_expire() {
     let bench = bench(5);
     let died = bench.clock.now();

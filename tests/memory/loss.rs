@@ -368,3 +368,21 @@ async fn i11_a_loss_that_a_renewal_in_flight_has_found_is_reported_by_what_ends_
         }
     }
 }
+
+/// The next renewal finds the keys that the first has stored again, and would be confirmed.
+#[tokio::test(start_paused = true)]
+async fn i11_what_a_renewal_has_found_counts_also_when_its_answers_come_after_its_verdict() {
+    for without in [2, 3] {
+        let bench = bench(5);
+        let lease = bench.lock().acquire().await.unwrap();
+        bench.nodes[5 - without..].iter().for_each(|node| node.remove("r"));
+        bench.nodes[2..].iter().for_each(|node| node.lose_replies(true));
+        bench.pass(TTL / 2).await;
+        assert!(bench.nodes[0].requests().renew > 1, "the first was not confirmed");
+        lease.check().unwrap();
+        bench.nodes[2..].iter().for_each(|node| node.lose_replies(false));
+        bench.settle().await;
+        let lost = lease.check().err().map(|lost| lost.reason);
+        assert_eq!(lost, (without == 3).then_some(LossReason::QuorumLost), "{without} of 5");
+    }
+}

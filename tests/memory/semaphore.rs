@@ -267,6 +267,23 @@ async fn p1_programs_that_differ_over_an_idle_semaphore_are_shown_each_others_nu
     }
 }
 
+/// It may be this one, or the other: the node that is down would decide.
+#[tokio::test(start_paused = true)]
+async fn p1_a_number_that_is_open_while_a_node_is_down_is_no_quorum_and_the_other_one_is_shown() {
+    let bench = bench(5);
+    for (number, nodes) in ["2", "3"].into_iter().zip(bench.nodes.chunks(2)) {
+        let set = |node: &MemoryNode| {
+            node.set_data(&semaphore_limit(NAME), Value::Text(number.into()), Expiry::In(TTL));
+        };
+        nodes.iter().for_each(set);
+    }
+    bench.nodes[4].disconnect();
+    let error = elsewhere(&bench, 2).wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(matches!(error, PermitError::Unavailable { .. }), "{error}");
+    let shown = "the semaphore has 3 permits there, but this program asks for 2";
+    assert!(error.to_string().contains(shown), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn p1_the_number_is_kept_while_a_permit_is_renewed() {
     let bench = bench(5);

@@ -111,9 +111,9 @@ pub(crate) enum Scheme {
     OneTtl,
     /// Renewals in an unknown state are not stopped when a lock was left taken (I-40).
     NotStopped,
-    /// A renewal that was in flight with the first request that keeps a lock is taken for carried out by the answer to the
-    /// second, on another connection.
-    NotRepeated,
+    /// A renewal that was in flight when a lock was left taken or passed on is taken for carried out by the answer to
+    /// another request, which may have taken another connection (I-40, R-13).
+    NotSettled,
     /// They are stopped before, which deletes the lease's token.
     StopsFirst,
     /// A waiter asks for a place once, and then only listens (W-5).
@@ -463,7 +463,7 @@ cases! {
     violated hunt a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot:
         Real { scheme: Scheme::NotStopped, ..renewed_and_retained() };
     violated hunt a_renewal_taken_for_carried_out_by_the_answer_on_another_connection_comes_back:
-        Real { scheme: Scheme::NotRepeated, ..renewed_and_retained() };
+        Real { scheme: Scheme::NotSettled, ..renewed_and_retained() };
     violated hunt a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run:
         Real { scheme: Scheme::StopsFirst, ..renewed_and_retained() };
     holds prove live_waiters_are_never_stranded_by_crashes_and_lost_messages:

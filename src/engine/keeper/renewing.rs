@@ -119,16 +119,20 @@ impl Keeper {
         self.engine.tasks.spawn(waiting, &self.runtime);
     }
 
-    /// Applies the verdict on the renewal in flight, if responses have made it certain. A node may be reporting the last of
-    /// them, so a task ends a lease that is lost: that asks nodes.
+    /// Applies the verdict on the renewal in flight, if responses have made it certain.
     pub(super) fn decided(&mut self, now: Moment) {
         let Some(round) = self.renewing.as_ref().map(|renewing| renewing.round.clone()) else { return };
         let Some(verdict) = round.certain() else { return };
         if let Err(reason) = self.apply_verdict(&round, verdict, now) {
-            let state = self.state.clone();
-            let lost = async move { state.handle(Event::End(Ended::Lost(reason))) };
-            self.engine.tasks.spawn(lost, &self.runtime);
+            self.lose_in_task(reason);
         }
+    }
+
+    /// Has a task end the lease, which is lost: that asks nodes, and one of them may be reporting it.
+    pub(super) fn lose_in_task(&self, reason: LossReason) {
+        let state = self.state.clone();
+        let lost = async move { state.handle(Event::End(Ended::Lost(reason))) };
+        self.engine.tasks.spawn(lost, &self.runtime);
     }
 
     /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38). Returns whether it is

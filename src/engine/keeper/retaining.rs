@@ -121,7 +121,7 @@ impl Keeper {
                 }
                 Retained::Again(again) => {
                     round.abandon();
-                    replaced = round.with(|round, _| replaced.lost_in(round).repeated(round.key_states()));
+                    replaced = round.with(|round, _| replaced.lost_in(round));
                     engine.wait_until(again).await;
                 }
             }

@@ -1,6 +1,5 @@
 //! What the nodes hint at, for the waiters of each key.
 
-use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -43,56 +42,49 @@ impl WaitQueues {
         // Costs nothing where there are no other queues.
         let others = mode == HolderMode::Other || root.branched.load(Ordering::Relaxed);
         if others && root.used.load(Ordering::Relaxed) {
-            root.hint_all(keys, Audience::All);
+            keys.clone().for_each(|key| root.hint(key, NodeSet::ALL, Audience::All));
         }
     }
 
-    /// Notifies the leases of this process that hear of changes of this key: one of a permit or of several locks is known
-    /// to a branch.
+    /// Notifies the lease of this process that hears of changes of this key.
     pub(crate) fn hint_leases(&self, key: &str) {
-        self.root().hint_own_leases(key);
-    }
-
-    fn hint_own_leases(&self, key: &str) {
-        let inside = self.inside.lock();
-        let lease = inside.leases.get(key).and_then(Weak::upgrade);
-        // An observer has no lease.
-        let branches = inside.branches_for(iter::empty());
-        drop(inside);
+        let lease = self.root().inside.lock().leases.get(key).and_then(Weak::upgrade);
         if let Some(lease) = lease {
             lease.handle(Event::Hint);
-        }
-        for branch in &branches {
-            branch.hint_own_leases(key);
         }
     }
 
     /// Hints to the observers in this process that it has acquired these keys, for the same reason. Costs nothing where
-    /// there was never one.
+    /// there are no other queues.
     pub(crate) fn acquired<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
         let root = self.root();
-        if root.observed.load(Ordering::Relaxed) {
-            root.hint_all(keys, Audience::Observers);
+        if root.branched.load(Ordering::Relaxed) {
+            keys.clone().for_each(|key| root.hint(key, NodeSet::ALL, Audience::Observers));
         }
     }
 
-    pub(super) fn root(&self) -> &WaitQueues {
-        self.parent.as_ref().map_or(self, |parent| parent.root())
+    fn root(&self) -> &WaitQueues {
+        self.branch.as_ref().map_or(self, |branch| &branch.root)
     }
 
-    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone), audience: Audience) {
+    /// Records hints from these nodes in the queues of this key, here and in the branches that hear of it.
+    fn hint(&self, key: &str, nodes: NodeSet, audience: Audience) {
         let mut inside = self.inside.lock();
-        if audience == Audience::All || self.observes.is_some() {
-            for key in keys.clone() {
-                if let Some(queue) = inside.by_key.get_mut(key) {
-                    queue.hint(NodeSet::ALL);
-                }
-            }
+        if audience == Audience::All
+            && let Some(queue) = inside.by_key.get_mut(key)
+        {
+            queue.hint(nodes);
         }
-        let branches = inside.branches_for(keys.clone().map(|key| &**key));
+        let branches = inside.branches.get(key).into_iter().flatten();
+        let branches: Vec<_> = branches.filter_map(Weak::upgrade).collect();
         drop(inside);
         for branch in &branches {
-            branch.hint_all(keys, audience);
+            let observes = branch.branch.as_ref().is_some_and(|branch| branch.observes);
+            if (audience == Audience::All || observes)
+                && let Some(queue) = branch.inside.lock().by_key.get_mut(key)
+            {
+                queue.hint(nodes);
+            }
         }
     }
 
@@ -109,13 +101,22 @@ impl WaitQueues {
     }
 
     /// Delivers notifications by `turn_key` to `key` from now on.
-    pub(crate) fn listen_for_turns(&self, turn_key: &Arc<str>, key: &Arc<str>) {
-        self.inside.lock().turns.insert(turn_key.clone(), key.clone());
+    pub(crate) fn listen_for_turns(self: &Arc<Self>, turn_key: &Arc<str>, key: &Arc<str>) {
+        let of_lock = (Arc::downgrade(self), key.clone());
+        self.root().inside.lock().turns.insert(turn_key.clone(), of_lock);
     }
 
     /// Ends that.
     pub(crate) fn forget_turns(&self, turn_key: &str) {
-        self.inside.lock().turns.remove(turn_key);
+        self.root().inside.lock().turns.remove(turn_key);
+    }
+
+    /// Records that this node has notified us of our turn at `key`.
+    fn note_turn(&self, key: &str, node: NodeSet) {
+        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
+            queue.signals_mut().turns.add(node);
+            queue.hint(NodeSet::default());
+        }
     }
 
     /// Takes the nodes that have notified us of our turn at `key` since the last call.
@@ -138,7 +139,7 @@ impl WaitQueues {
         keys: impl Iterator<Item = &'a Arc<str>>,
         lease: &Arc<LeaseState>,
     ) -> bool {
-        let mut inside = self.inside.lock();
+        let mut inside = self.root().inside.lock();
         let hears = !inside.hearing.is_empty();
         if hears {
             inside.leases.extend(keys.map(|key| (key.clone(), Arc::downgrade(lease))));
@@ -152,7 +153,7 @@ impl WaitQueues {
         keys: impl Iterator<Item = &'a Arc<str>>,
         lease: &Arc<LeaseState>,
     ) {
-        let mut inside = self.inside.lock();
+        let mut inside = self.root().inside.lock();
         for key in keys {
             if inside.leases.get(key).is_some_and(|known| known.as_ptr() == Arc::as_ptr(lease)) {
                 inside.leases.remove(key);
@@ -169,9 +170,9 @@ impl WaitQueues {
 
     /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
     pub(crate) fn hints(&self, key: &str) -> HintState {
-        let inside = self.inside.lock();
-        let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |queue| queue.changed);
-        HintState { changed, hearing: inside.hearing }
+        let hearing = self.root().inside.lock().hearing;
+        let changed = self.inside.lock().by_key.get(key).map_or_else(NodeSet::default, |queue| queue.changed);
+        HintState { changed, hearing }
     }
 
     /// Returns what is notified when a node hints at a change of `key`.
@@ -228,65 +229,75 @@ impl HintListener for HintSink {
         let Some(queues) = self.queues.upgrade() else { return };
         let node = NodeSet::of(self.node);
         let mut inside = queues.inside.lock();
-        let mut lease = None;
         match hint {
             Hint::Subscribed => inside.hearing.add(node),
             Hint::Invalidated(key) => {
                 let key = str::from_utf8(key).unwrap_or_default();
-                lease = inside.leases.get(key).and_then(Weak::upgrade);
-                if let Some(lock) = inside.turns.get(key).cloned() {
-                    if let Some(queue) = inside.by_key.get_mut(&lock) {
-                        queue.signals_mut().turns.add(node);
-                        queue.hint(NodeSet::default());
+                let turn = inside.turns.get(key).cloned();
+                drop(inside);
+                if let Some((waits_in, lock)) = turn {
+                    if let Some(queues) = waits_in.upgrade() {
+                        queues.note_turn(&lock, node);
                     }
-                } else if let Some(queue) = inside.by_key.get_mut(key) {
-                    queue.hint(node);
+                } else {
+                    queues.hint(key, node, Audience::All);
+                    queues.hint_leases(key);
                 }
             }
             Hint::Flushed | Hint::Unsubscribed => {
                 if hint == Hint::Unsubscribed {
                     inside.hearing.remove(self.node);
                 }
-                for queue in inside.by_key.values_mut() {
-                    queue.hint(node);
+                let keys: Vec<_> = inside.by_key.keys().chain(inside.branches.keys()).cloned().collect();
+                drop(inside);
+                for key in keys {
+                    queues.hint(&key, node, Audience::All);
                 }
             }
-        }
-        let branches = match hint {
-            Hint::Invalidated(key) => inside.branches_for(str::from_utf8(key).into_iter()),
-            Hint::Subscribed | Hint::Unsubscribed | Hint::Flushed => inside.all_branches(),
-        };
-        drop(inside);
-        if let Some(lease) = lease {
-            lease.handle(Event::Hint);
-        }
-        for branch in &branches {
-            HintSink { queues: Arc::downgrade(branch), node: self.node }.on_hint(hint);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
-    /// There may be thousands of observers, and each of them would be asked at each release.
+    /// There may be thousands of them, and each would be asked at each release.
     #[test]
-    fn a_hint_reaches_the_observers_of_its_key_alone() {
+    fn a_hint_reaches_the_branches_of_its_key_alone() {
         let root = Arc::<WaitQueues>::default();
-        let observed: Vec<_> = ["a", "a", "b"].map(|key| root.observe(&key.into())).into();
-        let reached = |key: &str| root.inside.lock().branches_for(iter::once(key)).len();
-        assert_eq!(["a", "b", "c"].map(reached), [2, 1, 0]);
+        let [a, b, turn]: [Arc<str>; 3] = ["a", "b", "turn"].map(Into::into);
+        let mut branches = vec![root.observe(&a), root.observe(&b), root.branch([a.clone()].into_iter())];
+        // As one of a set of locks is: its queues have a name of their own.
+        let several = root.branch(iter::empty()).branch([&a, &b].map(Clone::clone).into_iter());
+        branches.push(several);
+        for (at, key) in [(2, &a), (3, &a), (3, &b)] {
+            branches[at].watch(key);
+        }
+        let reached = |key: &str| root.inside.lock().branches.get(key).map_or(0, Vec::len);
+        assert_eq!(["a", "b", "c"].map(reached), [3, 2, 0]);
         let sink = HintSink { queues: Arc::downgrade(&root), node: 0 };
         sink.on_hint(Hint::Subscribed);
+        assert!(branches.iter().all(|queues| queues.hints("a").hearing(NodeSet::ALL) == 1));
+        let heard = |at: usize, key| branches[at].hints(key).changed(NodeSet::ALL);
+        let all = || [heard(0, "a"), heard(1, "b"), heard(2, "a"), heard(3, "a"), heard(3, "b")];
         sink.on_hint(Hint::Invalidated(b"b"));
-        let heard = |at: usize, key| observed[at].hints(key).changed(NodeSet::ALL);
-        assert_eq!([heard(0, "a"), heard(1, "a"), heard(2, "b")], [0, 0, 1]);
+        assert_eq!(all(), [0, 1, 0, 0, 1]);
+        branches[2].listen_for_turns(&turn, &a);
+        sink.on_hint(Hint::Invalidated(b"turn"));
+        assert_eq!([2, 3].map(|at: usize| branches[at].has_turn("a")), [true, false]);
         sink.on_hint(Hint::Flushed);
-        assert_eq!([heard(0, "a"), heard(1, "a"), heard(2, "b")], [1, 1, 1]);
-        for queues in &observed {
-            queues.stop_observing();
+        assert_eq!(all(), [1; 5]);
+        for queues in &branches {
+            queues.clear_hints("a");
         }
-        assert!(root.inside.lock().observers.is_empty(), "none is left of them");
+        root.acquired(&[a.clone()].iter());
+        assert_eq!([heard(0, "a"), heard(2, "a"), heard(3, "a")], [NodeSet::ALL.len(), 0, 0]);
+        root.given_back(&[a].iter(), HolderMode::Same);
+        assert_eq!([2, 3].map(|at| heard(at, "a")), [NodeSet::ALL.len(); 2]);
+        drop(branches);
+        assert!(root.inside.lock().branches.is_empty(), "none is left of them");
     }
 }

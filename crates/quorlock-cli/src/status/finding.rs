@@ -2,6 +2,7 @@
 
 use quorlock::{
     duration,
+    protocol::machine::wait::Count,
     votes::{Holder, VoteOutcome, VoteReport},
 };
 
@@ -21,13 +22,10 @@ pub(crate) enum Finding {
 impl Finding {
     /// Concludes from the votes. A node that restarted too recently to vote may have lost the key of a holder.
     pub(super) fn of(report: &VoteReport) -> Finding {
-        let needed = report.quorum().needed();
-        let votes = answers(report) - too_young(report);
-        let silent = report.quorum().nodes() - votes;
+        let count = Count::of(report);
         match report.holder() {
-            Some(holder) if holder.nodes >= needed => Finding::Held(holder),
-            holder if votes < needed => Finding::Unclear(holder),
-            Some(holder) if holder.nodes + silent >= needed => Finding::Unclear(Some(holder)),
+            Some(holder) if count.leads() => Finding::Held(holder),
+            holder if count.is_unknown() => Finding::Unclear(holder),
             Some(_) | None => Finding::Free,
         }
     }

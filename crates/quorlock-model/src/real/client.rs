@@ -61,7 +61,7 @@ pub(super) struct Asking {
     pub(super) no: u16,
     pub(super) attempt: Attempt,
     /// The claim that it replaces, and where that is stored.
-    pub(super) from: Option<(Arc<Claim>, KeyStates)>,
+    pub(super) from: Option<(Arc<Claim>, Behind)>,
     /// Until when the lease that it replaces goes on: it has ended, unless that rule is broken.
     pub(super) before_until: Moment,
     /// Whether its caller still waits.
@@ -89,10 +89,20 @@ pub(super) struct Holding {
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
     pub(super) claim: Arc<Claim>,
-    pub(super) before: KeyStates,
+    pub(super) before: Behind,
     pub(super) round: u16,
     /// Whether no lease has followed: the lock stays taken.
     pub(super) retained: bool,
+}
+
+/// What the rounds of a lease have left that has ended, like `Left`.
+#[derive(Clone, Debug)]
+pub(super) struct Behind {
+    /// As it ended.
+    pub(super) states: KeyStates,
+    /// Without the last round, whose own answers may yet come.
+    pub(super) without: KeyStates,
+    pub(super) last: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -217,7 +227,7 @@ impl Client {
     }
 
     pub(super) fn release_lease(&mut self, cx: &mut Cx<'_>, held: &Holding) {
-        let states = self.settle(cx.model, held);
+        let states = self.settle(cx.model, held).states;
         self.take_back(cx, &held.claim, states, Of::Lease);
     }
 
@@ -226,7 +236,7 @@ impl Client {
         let Some(mut held) = self.take_lease() else { return };
         let mut latest = held.latest.map(|no| self.round(no).key_states());
         if cx.model.scheme == Scheme::Forgotten {
-            (latest, held.keep) = (Some(self.settle(cx.model, &held)), cx.keep());
+            (latest, held.keep) = (Some(self.settle(cx.model, &held).states), cx.keep());
         }
         held.keep.renew(latest, cx.moment());
         let (claim, ttl, fencing_token) = (held.claim.clone(), cx.model.ttl(), Some(held.number));
@@ -283,11 +293,22 @@ impl Client {
         let mut rounds = std::mem::take(&mut self.rounds);
         let latest = if let Phase::Holding(held) = &self.phase { held.latest } else { None };
         let is_passed = |no| self.passed.iter().any(|passed| passed.round == no);
-        rounds.retain(|(no, _)| self.awaits(*no) || latest == Some(*no) || is_passed(*no));
+        let is_behind = |no| self.behind().any(|before| before.last == Some(no));
+        rounds.retain(|(no, _)| self.awaits(*no) || latest == Some(*no) || is_passed(*no) || is_behind(*no));
         self.rounds = rounds;
         if self.is_due(cx.now) {
             cx.violated = Some(GOES_ON);
         }
+    }
+
+    /// What is left of leases that have ended, until that is taken back.
+    fn behind(&self) -> impl Iterator<Item = &Behind> {
+        let of_phase = match &self.phase {
+            Phase::Asking(asking) => asking.from.as_ref().map(|(_, before)| before),
+            Phase::Retaining(retaining) => Some(&retaining.before),
+            Phase::Idle | Phase::Holding(_) | Phase::Waiting | Phase::Crashed => None,
+        };
+        of_phase.into_iter().chain(self.passed.iter().map(|passed| &passed.before))
     }
 
     /// Whether it waits for the verdict of this round.
@@ -353,7 +374,7 @@ impl Client {
     pub(super) fn ask(
         &mut self,
         cx: &mut Cx<'_>,
-        (from, first): (Option<(Arc<Claim>, KeyStates)>, Option<usize>),
+        (from, first): (Option<(Arc<Claim>, Behind)>, Option<usize>),
         seen: Option<FencingToken>,
         before_until: Moment,
     ) {
@@ -495,12 +516,15 @@ impl Client {
         let is_settled = |passed: &Passed| self.round(passed.round).poll_timeout(cx.moment()).is_none();
         let Some(at) = self.passed.iter().position(is_settled) else { return false };
         let Passed { claim, before, round, retained } = self.passed.remove(at);
-        let states = self.round(round).key_states();
+        let (states, mut replaced) = (self.round(round).key_states(), Replaced::new(before.states));
+        if cx.model.scheme != Scheme::NotSettled {
+            replaced = replaced.settled(self.left(cx.model, before.without, before.last));
+        }
         if retained {
-            self.stop_renewals(cx, &claim, before, states);
+            self.stop_renewals(cx, &claim, replaced, states);
             return true;
         }
-        let mut left = Replaced::new(before).left_behind(states);
+        let mut left = replaced.left_behind(states);
         if cx.model.scheme == Scheme::TransferSettles {
             let settled = |left, state| if state == KeyState::Holds { KeyState::Without } else { left };
             left = left.with(states, settled);
@@ -509,17 +533,19 @@ impl Client {
         true
     }
 
-    /// Like `Keeper::leave_rounds`.
-    pub(super) fn settle(&self, model: &Real, held: &Holding) -> KeyStates {
-        let rounds = held.latest.into_iter().chain(held.renewing).map(|no| self.round(no).key_states());
-        rounds.fold(held.keep.left(None), |states, later| {
-            let answered = |later| matches!(later, KeyState::Holds | KeyState::Without);
-            let forgets = model.scheme == Scheme::Forgotten;
-            states.with(
-                later,
-                |before, later| if forgets && answered(later) { later } else { before.then(later) },
-            )
-        })
+    /// Like `Keeper::settle`.
+    pub(super) fn settle(&self, model: &Real, held: &Holding) -> Behind {
+        let (without, last) = (held.keep.left(None), held.latest.or(held.renewing));
+        Behind { states: self.left(model, without, last), without, last }
+    }
+
+    /// What its rounds have left by now.
+    fn left(&self, model: &Real, without: KeyStates, last: Option<u16>) -> KeyStates {
+        let Some(last) = last.map(|no| self.round(no).key_states()) else { return without };
+        let answered = |later| matches!(later, KeyState::Holds | KeyState::Without);
+        let forgets = model.scheme == Scheme::Forgotten;
+        without
+            .with(last, |before, later| if forgets && answered(later) { later } else { before.then(later) })
     }
 
     pub(super) fn take_back(&mut self, cx: &mut Cx<'_>, claim: &Arc<Claim>, states: KeyStates, of: Of) {

@@ -9,7 +9,7 @@ use quorlock_protocol::node::{Request, Response};
 use quorlock_protocol::{FencingToken, Moment, WaiterId};
 
 use super::client::wait::{Stage, Wait};
-use super::client::{Client, Phase, To};
+use super::client::{Behind, Client, Phase, To};
 use super::node::{Node, micros_at, name, name_of, what};
 use super::steps::Link;
 use super::{LONG_AGO, Real, State, moment};
@@ -188,7 +188,7 @@ impl Parts<'_> {
                 let before = asking.before_until.since(moment(self.now)).as_millis();
                 (2, number, asking.is_wanted, asking.from.is_some(), before).hash(&mut self.rest);
                 if let Some((_, before)) = &asking.from {
-                    self.states(*before);
+                    self.behind(client, before);
                 }
             }
             Phase::Holding(held) => {
@@ -204,7 +204,7 @@ impl Parts<'_> {
                 let now = moment(self.now);
                 let (end, pauses) = (retaining.end.since(now).as_millis(), retaining.again > now);
                 (4, end, pauses, retaining.round.is_some()).hash(&mut self.rest);
-                self.states(retaining.before);
+                self.behind(client, &retaining.before);
             }
         }
         (client.waits, client.served).hash(&mut self.rest);
@@ -222,7 +222,7 @@ impl Parts<'_> {
                 client.rounds.iter().position(|(no, _)| *no == passed.round),
             )
                 .hash(&mut self.rest);
-            self.states(passed.before);
+            self.behind(client, &passed.before);
         }
         for undoing in &client.undos {
             (name(undoing.undo.claim()), self.age(undoing.since)).hash(&mut self.rest);
@@ -241,6 +241,12 @@ impl Parts<'_> {
             (5, ended.name, self.age(ended.since)).hash(&mut self.rest);
             self.set(ended.gone);
         }
+    }
+
+    fn behind(&mut self, client: &Client, Behind { states, without, last }: &Behind) {
+        client.rounds.iter().position(|(no, _)| Some(*no) == *last).hash(&mut self.rest);
+        self.states(*states);
+        self.states(*without);
     }
 
     /// A round; once it is decided, only what it leaves on the nodes.

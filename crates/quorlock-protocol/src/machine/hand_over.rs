@@ -14,7 +14,6 @@
 //! | all nodes have answered a request to replace a token | The [old one](Replaced) is taken back where it may still be, or may yet arrive (I-40), unless the lock was retained: it keeps others out there, too. |
 //! | a node says that it had lost the old token, or said so to the renewal that was in flight | Enough of them, and another client may have held the lock meanwhile (I-11). |
 //! | that renewal is answered, or its outcome is unknown | Its own answer says whether it may still arrive ([`Replaced::settled`]). |
-//! | a round that retains is repeated | A renewal that was in flight is unknown from then on ([`Replaced::repeated`]): the answer to the next round says nothing about an earlier connection. |
 //! | a round that retains is not confirmed | Repeated after a pause, but not once the lease would have expired: others may have had the lock since. |
 //!
 //! # Invariants
@@ -95,12 +94,6 @@ impl Replaced {
         Replaced { before, lost: NodeSet::default() }
     }
 
-    /// Returns where the old token was before it was replaced.
-    #[must_use]
-    pub fn before(self) -> KeyStates {
-        self.before
-    }
-
     /// Whether a node had lost the old token, as far as the nodes have answered.
     #[must_use]
     pub fn has_lost(self, round: &Round) -> bool {
@@ -141,19 +134,6 @@ impl Replaced {
     #[must_use]
     pub fn left_behind(self, replaced: KeyStates) -> KeyStates {
         self.before.with(replaced, KeyState::left_behind)
-    }
-
-    /// Records what a round has `left` after which another one asks the same, perhaps on another connection: a renewal that
-    /// was in flight before it may still arrive, unless this round shows that the node has carried it out (rule R-13).
-    #[must_use]
-    pub fn repeated(self, left: KeyStates) -> Replaced {
-        let before = self.before.with(left, |before, left| match (before, left) {
-            (KeyState::InFlight, KeyState::InFlight | KeyState::Unknown | KeyState::Without) => {
-                KeyState::Unknown
-            }
-            _ => before,
-        });
-        Replaced { before, ..self }
     }
 
     /// Returns where a renewal may still arrive after the lock was retained: it would store the old token again once the new
@@ -288,19 +268,6 @@ mod tests {
         let passed = states([Holds; 5]);
         let late = states([Unknown, Unknown, Without, Without, Without]);
         assert_eq!((replaced.left_behind(passed), replaced.may_come_back(passed)), (late, late));
-    }
-
-    /// It is the answer to the first request on a connection that says that what came before was carried out.
-    #[test]
-    fn r13_a_renewal_in_flight_is_unknown_once_a_lock_is_retained_by_another_request() {
-        use KeyState::{Holds, InFlight, Unknown, Without};
-        let replaced = Replaced::new(states([InFlight; 5]))
-            .repeated(states([Holds, InFlight, Unknown, Without, Unknown]));
-        let come_back = replaced.may_come_back(states([Holds, Holds, Holds, Holds, InFlight]));
-        assert_eq!(come_back, states([Without, Unknown, Unknown, Unknown, Without]));
-        let others = Replaced::new(states([Holds, Unknown, Without, Holds, Unknown]));
-        let repeated = others.repeated(states([Unknown; 5]));
-        assert_eq!(repeated.may_come_back(states([Holds; 5])), others.may_come_back(states([Holds; 5])));
     }
 
     #[test]

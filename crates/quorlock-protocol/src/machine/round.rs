@@ -174,13 +174,16 @@ enum State {
 }
 
 /// What a response has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "the engine takes it apart")]
 pub struct Heard {
     /// Whether who waits for the round may have something to do.
     pub is_news: bool,
     /// Whether the node had timed out.
     pub is_late: bool,
+    /// Whether a renewal has found as many nodes without the key as another client needs (rule I-11), before or after its
+    /// verdict.
+    pub is_lost: bool,
 }
 
 impl Round {
@@ -481,7 +484,9 @@ impl Machine for Round {
             self.have_duplicates = self.have_duplicates || self.same_as(node, response).next().is_some();
             self.have_earlier_starts |= response.counts_from.is_some();
         }
-        let Some(slot) = self.slots.get_mut(node) else { return Heard { is_news: false, is_late: false } };
+        let lacks = self.question.expect == Expect::Kept
+            && result.as_ref().is_ok_and(|response| response.vote != Vote::Granted);
+        let Some(slot) = self.slots.get_mut(node) else { return Heard::default() };
         debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
         let took =
             if let State::Pending { asked } = slot.state { now.since(asked) } else { now.since(self.sent) };
@@ -489,7 +494,8 @@ impl Machine for Round {
         let is_late = now >= slot.limit;
         self.responded += 1;
         debug_assert!(usize::from(self.responded) <= self.slots.len(), "more nodes responded than there are");
-        Heard { is_news: self.conclude(nodes, now), is_late }
+        let is_lost = lacks && self.tally(nodes, now).denied() >= nodes.quorum().needed();
+        Heard { is_news: self.conclude(nodes, now), is_late, is_lost }
     }
 
     /// Its owner has the requests, and sends each as it asks a node.

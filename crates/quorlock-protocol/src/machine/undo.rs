@@ -293,7 +293,7 @@ impl Machine for Undo {
         });
         let heard = match retry {
             // What it answers now does not change the verdict on its first answer.
-            Some(_) => Heard { is_news: false, is_late: false },
+            Some(_) => Heard::default(),
             None => self.round.handle_response(nodes, node, result, now),
         };
         let has_failed = error.is_some();

@@ -7,7 +7,7 @@ use quorlock_protocol::node::{Request, SharedRequest};
 use quorlock_protocol::{Claim, KeyState, Moment, Token};
 use stateright::Property;
 
-use super::{Client, Cx, Passed, Phase};
+use super::{Behind, Client, Cx, Passed, Phase};
 use crate::real::{CONFIRMED, FOLLOWED, Real, Scheme, TICK, moment};
 
 /// A lock that is being left taken.
@@ -17,7 +17,7 @@ pub(in crate::real) struct Retaining {
     /// The claim of no process.
     to: Arc<Claim>,
     /// Where the old token was.
-    pub(in crate::real) before: KeyStates,
+    pub(in crate::real) before: Behind,
     retention: Retention,
     /// When the lease would have ended.
     pub(in crate::real) end: Moment,
@@ -49,7 +49,7 @@ impl Client {
         let before = self.settle(model, &held);
         if model.scheme == Scheme::StopsFirst {
             let unknown =
-                Replaced::new(before).may_come_back(KeyStates::of(vec![KeyState::Holds; model.nodes]));
+                Replaced::new(before.states).may_come_back(KeyStates::of(vec![KeyState::Holds; model.nodes]));
             self.take_back_from(cx, &held.claim, (unknown, NodeSet::default()), Of::Lease);
         }
         if model.scheme == Scheme::ReleaseFirst {
@@ -82,10 +82,6 @@ impl Client {
         let verdict = cx.verdict(verdict, round, true);
         match retaining.retention.count(verdict, false, now, || u64::MAX) {
             Retained::Again(again) => {
-                if cx.model.scheme != Scheme::NotRepeated {
-                    let replaced = Replaced::new(retaining.before).repeated(round.key_states());
-                    retaining.before = replaced.before();
-                }
                 (retaining.round, retaining.again) = (None, again);
                 self.phase = Phase::Retaining(retaining);
                 return true;
@@ -118,10 +114,10 @@ impl Client {
         &mut self,
         cx: &mut Cx<'_>,
         claim: &Arc<Claim>,
-        before: KeyStates,
+        before: Replaced,
         replaced: KeyStates,
     ) {
-        let mut back = Replaced::new(before).may_come_back(replaced);
+        let mut back = before.may_come_back(replaced);
         if cx.model.scheme == Scheme::NotStopped {
             back = KeyStates::default();
         }

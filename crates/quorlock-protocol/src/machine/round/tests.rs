@@ -127,7 +127,7 @@ fn after_a_node_times_out_each_answer_is_news() {
     assert_eq!(bench.verdict(), Some(Verdict::Unavailable), "four have timed out");
     assert_eq!(bench.outcome(1), VoteOutcome::Failed(NodeError::Unanswered { waited: LIMIT }));
     let heard = bench.round.handle_response(&FIVE, 1, Ok(response(Vote::Granted, "1")), bench.now);
-    assert_eq!(heard, Heard { is_news: true, is_late: true });
+    assert_eq!(heard, Heard { is_news: true, is_late: true, is_lost: false });
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub struct Count {
     misconfigured: usize,
     /// Nodes that have answered.
     answered: NodeSet,
-    /// When its keys expire, soonest first.
+    /// When its keys expire that do, soonest first.
     ends: Vec<Duration>,
 }
 
@@ -120,11 +120,11 @@ impl Count {
             count.misconfigured += usize::from(vote.misconfigured() && !is_held);
             count.taken += usize::from(is_held);
             match &vote.outcome {
-                VoteOutcome::Held(Holding { token, expiry: Expiry::In(end), .. }) => {
+                VoteOutcome::Held(Holding { token, expiry, .. }) => {
                     count.answered.insert(index);
                     if holder.as_ref().is_some_and(|holder| holder.token == *token) {
                         count.held += 1;
-                        count.ends.push(*end);
+                        count.ends.extend(if let Expiry::In(end) = expiry { Some(*end) } else { None });
                     }
                 }
                 VoteOutcome::Free
@@ -134,9 +134,7 @@ impl Count {
                 | VoteOutcome::Restored => {
                     count.answered.insert(index);
                 }
-                // Data under this name says nothing about the holder.
-                VoteOutcome::Held(_)
-                | VoteOutcome::Quarantined { .. }
+                VoteOutcome::Quarantined { .. }
                 | VoteOutcome::Duplicate { .. }
                 | VoteOutcome::Pending
                 | VoteOutcome::Failed(_)
