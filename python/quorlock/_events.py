@@ -131,13 +131,13 @@ def after_closing(work: Callable[[], object]) -> None:
 
 def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None], exit_code: int | None = None) -> None:
     """Calls `callback` with the reason when the lease is over. With an `exit_code` a loss ends the process soon after,
-    whatever the thread of the callbacks does."""
+    whatever the thread of the callbacks does. If no thread can be started, it raises, and calls nothing."""
+    _start("losses")
+    _start("records")
     with _state.lock:
         _state.number += 1
         number, first = _state.number, not _state.callbacks
         _state.callbacks[number] = (lease.resource, callback)
-    _start("losses")
-    _start("records")
     if first:
         # From now on it looks for a callback that blocks.
         _quorlock.wake_events()
@@ -151,9 +151,9 @@ def new_number() -> int:
 
 def on_wait(number: int, lock: Any) -> None:
     """Calls `lock._on_wait` when one that waits for it learns who holds it."""
-    _waits[number] = lock
     _start("losses")
     _start("records")
+    _waits[number] = lock
     # From now on it looks for a callback that blocks.
     _quorlock.wake_events()
 
@@ -182,8 +182,9 @@ def _start(what: str = "records") -> None:
             refuse_green_threads()
             run = {"records": _log_records, "losses": _call_back}[what]
             thread = threading.Thread(target=_go_on, args=(run, _state), name=f"quorlock {what}", daemon=True)
-            _state.threads[what] = thread
             thread.start()
+            # Not one that was not started: the exit waits for its end.
+            _state.threads[what] = thread
 
 
 def _go_on(run: Callable[[_State], object], state: _State) -> None:

@@ -4,6 +4,23 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+/// Returns what is kept in `place`, and keeps what `make` returns if there is nothing yet. That runs before the place is
+/// locked: an import lets other threads run, and if one of them forked then, the child would wait for its end for ever.
+pub(crate) fn kept<'a, 'py, T>(
+    py: Python<'py>,
+    place: &'a PyOnceLock<Py<T>>,
+    make: impl FnOnce() -> PyResult<Py<T>>,
+) -> PyResult<&'a Bound<'py, T>> {
+    let kept = match place.get(py) {
+        Some(kept) => kept,
+        None => {
+            let made = make()?;
+            place.get_or_init(py, || made)
+        }
+    };
+    Ok(kept.bind(py))
+}
+
 /// The contents of a module of the package.
 pub(crate) struct Contents {
     module: &'static str,
@@ -17,8 +34,7 @@ impl Contents {
     }
 
     fn kept<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyDict>> {
-        let contents = || PyResult::Ok(py.import(self.module)?.dict().copy()?.unbind());
-        Ok(self.kept.get_or_try_init(py, contents)?.bind(py))
+        kept(py, &self.kept, || Ok(py.import(self.module)?.dict().copy()?.unbind()))
     }
 
     pub(crate) fn get<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -36,13 +52,13 @@ pub(crate) static LEASE: Contents = Contents::of("quorlock._lease");
 /// The function that returns the exception that is being handled.
 pub(crate) fn exc_info(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    FUNCTION.import(py, "sys", "exc_info")
+    kept(py, &FUNCTION, || Ok(py.import("sys")?.getattr("exc_info")?.unbind()))
 }
 
 /// The function that returns the frame at a depth.
 pub(crate) fn frame_at(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    FUNCTION.import(py, "sys", "_getframe")
+    kept(py, &FUNCTION, || Ok(py.import("sys")?.getattr("_getframe")?.unbind()))
 }
 
 /// Keeps all of it.

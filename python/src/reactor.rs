@@ -22,6 +22,7 @@ use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
 use tokio::runtime::Handle;
 
+use crate::kept::kept;
 use crate::process::{Own, Process, generation_here, notice_fork};
 
 /// How often a wait looks for signals such as Ctrl-C.
@@ -60,10 +61,7 @@ where
 fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-    let modules = MODULES.get_or_try_init(py, || {
-        PyResult::Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
-    })?;
-    Ok(modules.bind(py))
+    kept(py, &MODULES, || Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind()))
 }
 
 /// Whether this thread runs a loop of Trio.
@@ -87,13 +85,12 @@ fn refuse_green_threads(py: Python<'_>) -> PyResult<()> {
 pub(crate) fn warn_of_loop(py: Python<'_>) -> PyResult<()> {
     static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-    let running_loop = RUNNING_LOOP.get_or_try_init(py, || {
+    let running_loop = kept(py, &RUNNING_LOOP, || {
         // A program without asyncio does not import it for this.
-        let modules = py.import("sys")?.getattr("modules")?;
-        PyResult::Ok(modules.get_item("asyncio")?.getattr("_get_running_loop")?.unbind())
+        Ok(modules(py)?.as_any().get_item("asyncio")?.getattr("_get_running_loop")?.unbind())
     });
     let in_asyncio = match running_loop {
-        Ok(running_loop) => !running_loop.bind(py).call0()?.is_none(),
+        Ok(running_loop) => !running_loop.call0()?.is_none(),
         Err(_) => false,
     };
     if in_asyncio || in_trio(py)? {

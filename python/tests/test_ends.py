@@ -181,6 +181,55 @@ print("done")
     assert ended.stdout == "done\n"
 
 
+def test_a_fork_while_another_thread_looks_for_an_event_loop_hangs_no_child(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+import builtins
+del sys.modules["asyncio"]  # as in a program that does not use it
+q = connect()
+with q.lock("before"): pass
+imports, inside = builtins.__import__, threading.Event()
+def slowly(name, *rest):
+    if name == "sys" and threading.current_thread() is not threading.main_thread():
+        inside.set()
+        time.sleep(1)
+    return imports(name, *rest)
+builtins.__import__ = slowly
+def work():
+    with q.lock("busy"): pass
+thread = threading.Thread(target=work)
+thread.start()
+while thread.is_alive() and not inside.is_set(): time.sleep(0.001)
+if (child := os.fork()) == 0:
+    with q.lock("child"): pass
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+""",
+    )
+    assert (ended.returncode, ended.stdout) == (0, "0\n"), ended.stderr
+
+
+def test_a_callback_that_no_thread_can_call_is_refused_and_not_kept(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+from quorlock import _events
+q = connect()
+lease = q.lock("without threads").acquire()
+def refuse(thread): raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+try:
+    lease.on_lost(print)
+except RuntimeError as error:
+    print(error, _events._state.callbacks)
+lease.release()
+""",
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "can't start new thread {}\n", "")
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing_works(nodes: Servers, method: str, tmp_path: Path) -> None:
     program = tmp_path / "work.py"

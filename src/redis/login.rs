@@ -79,10 +79,12 @@ impl Login {
         let likely = match self.target.endpoint() {
             Endpoint::Sentinel { .. } => "possibly a Sentinel in protected mode",
             Endpoint::Tcp { .. } => {
-                "possibly a TLS port (write rediss://), or a server in protected mode or with too many clients"
+                "possibly a TLS port (write rediss://), a server of another kind, or one in protected mode or with too many \
+                 clients"
             }
             Endpoint::Tls { .. } => {
-                "possibly a server that requires a client certificate (`Tls::identity`, --tls-cert and --tls-key)"
+                "possibly a port without TLS (write redis://), or a server that requires a client certificate \
+                 (`Tls::identity`, --tls-cert and --tls-key)"
             }
             Endpoint::Unix { .. } => "possibly a server with too many clients",
         };
@@ -103,7 +105,11 @@ impl Login {
         self.steps.set_accepted(false);
         let dialled = self.settings.dial.dial(&self.target).await;
         self.steps.set_accepted(dialled.is_ok());
-        let stream = dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?;
+        let stream = dialled.map_err(|error| {
+            // Servers that speak no TLS hang up.
+            let is_untied = negotiates && ConnectionError::is_end(&error);
+            if is_untied { Refusal::Closed(error) } else { Refusal::Error(NodeError::undialled(error)) }
+        })?;
         let mut connection = Connection::new(stream, Arc::clone(&self.settings.clock));
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);

@@ -302,7 +302,8 @@ fn meaning(error: &TlsError, name: &str) -> String {
              server trusts"
         }
         TlsError::InvalidMessage(_) => {
-            "the port does not speak TLS; write redis:// instead of rediss://, or give the server's TLS port"
+            "the port does not speak TLS; write redis:// instead of rediss:// (of other kinds, the address without TLS), or \
+             give the server's TLS port"
         }
         _ => "check that both sides support TLS 1.2 or newer",
     };

@@ -1,5 +1,7 @@
 //! The contract suite: on the built-in server, and on every real server found.
 
+use std::array::from_fn;
+
 use quorlock::{
     redis::{Address, RedisNode},
     runtime::SystemClock,
@@ -7,10 +9,14 @@ use quorlock::{
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Kind, Servers};
 
+use crate::together::agree;
+
 async fn check(kind: Kind) {
     println!("on {kind}");
     let servers = Servers::setup().kind(kind).start(1).await.unwrap();
-    let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
+    let address = Address::parse(&servers[0].url()).unwrap();
+    agree(from_fn(|_| RedisNode::new(address.clone()))).await;
+    let node = RedisNode::new(address);
     if let Err(breach) = check_contract(&node, &servers[0], &SystemClock::default()).await {
         panic!("{breach}");
     }

@@ -42,6 +42,8 @@ mod secrets;
 mod semaphore;
 mod sentinel;
 mod several;
+#[path = "../stores/together.rs"]
+mod together;
 mod tracking;
 #[cfg(unix)]
 mod unix;

@@ -75,7 +75,9 @@ impl Session {
         let (limit, connect) = (memory.local.call_limit(), memory.local.connect_limit());
         let opening = Client::connect(address, member, seams, limit);
         let client = within(memory.local.clock(), connect, opening).await.unwrap_or_else(|| {
-            let reason = format!("no connection to {member} within {connect:?}").into();
+            let likely =
+                "it hangs, or is a server of another kind or without TLS; etcd's port for clients is 2379";
+            let reason = format!("no connection to {member} within {connect:?}: {likely}").into();
             Err(NodeError::Unresponsive { reason })
         })?;
         let status = status(&client).await.map_err(|failure| unmet(failure, member))?;

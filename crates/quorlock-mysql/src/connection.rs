@@ -57,7 +57,8 @@ const QUERY: &[u8] = &[3];
 /// The error of a login that has not ended within `limit`.
 fn late(accepted: &AtomicBool, limit: Duration) -> NodeError {
     if accepted.load(Ordering::Relaxed) {
-        NodeError::Unresponsive { reason: format!("the login did not end within {limit:?}").into() }
+        let likely = "it hangs, or is a server of another kind; the port of MariaDB and MySQL is 3306";
+        NodeError::Unresponsive { reason: format!("the login did not end within {limit:?}: {likely}").into() }
     } else {
         NodeError::Unreachable { reason: format!("it did not accept the connection within {limit:?}").into() }
     }

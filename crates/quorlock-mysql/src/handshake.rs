@@ -27,6 +27,8 @@ pub(crate) struct Ready {
     pub(crate) round_trip: Duration,
     /// Set if locks are rows of `ShedLock`'s table.
     pub(crate) shedlock: Option<Table>,
+    /// Whether statements have a timeout.
+    pub(crate) is_mariadb: bool,
 }
 
 /// The default node timeout.
@@ -45,7 +47,7 @@ pub(crate) async fn connect(
     let limit = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
     let mut connection = Connection::open(database, seams, limit).await?;
     let done = introduce(&mut connection, database, seams, predecessor).await;
-    let Introduced { identity, known, facts, round_trip, shedlock } = match done {
+    let Introduced { identity, known, facts, round_trip, shedlock, is_mariadb } = match done {
         Ok(introduced) => introduced,
         Err(error) => {
             connection.close().await;
@@ -53,7 +55,7 @@ pub(crate) async fn connect(
         }
     };
     connection.set_timeout(PACKET_LIMIT.max(seams.node_timeout().unwrap_or_default()));
-    Ok(Ready { connection, identity: Arc::new(identity), known, facts, round_trip, shedlock })
+    Ok(Ready { connection, identity: Arc::new(identity), known, facts, round_trip, shedlock, is_mariadb })
 }
 
 struct Introduced {
@@ -62,6 +64,7 @@ struct Introduced {
     facts: Facts,
     round_trip: Duration,
     shedlock: Option<Table>,
+    is_mariadb: bool,
 }
 
 async fn introduce(
@@ -82,6 +85,7 @@ async fn introduce(
     facts.clock = Some(server.reading(wall, round_trip));
     facts.user = Some(server.user.as_str().into());
     server.check()?;
+    let is_mariadb = server.is_mariadb();
     if let Some(name) = database.shedlock() {
         limit_statements(connection, &server, seams).await?;
         let introducing =
@@ -89,8 +93,8 @@ async fn introduce(
         let (table, identity) = Box::pin(introducing).await?;
         facts.identity = Some(identity.id.as_ref().into());
         facts.uptime = Some(identity.age);
-        let known = Known::default();
-        return Ok(Introduced { identity, known, facts, round_trip, shedlock: Some(table) });
+        let (known, shedlock) = (Known::default(), Some(table));
+        return Ok(Introduced { identity, known, facts, round_trip, shedlock, is_mariadb });
     }
     create_tables(connection, &server, database).await?;
     limit_statements(connection, &server, seams).await?;
@@ -99,7 +103,7 @@ async fn introduce(
     let identity = Identity::new(note.history.clone(), sent, note.age(&server));
     facts.identity = Some(note.history.as_str().into());
     facts.uptime = Some(identity.age);
-    Ok(Introduced { identity, known, facts, round_trip, shedlock: None })
+    Ok(Introduced { identity, known, facts, round_trip, shedlock: None, is_mariadb })
 }
 
 /// Session settings that both servers support: UTC, row locks only, lock waits shorter than the packet
@@ -137,8 +141,7 @@ async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeErr
     }
 }
 
-/// Sets MariaDB's timeouts for statements and for transactions left open by their client. That of statements
-/// is shorter than the client's, so that the error arrives that says why.
+/// Sets MariaDB's timeouts for statements and for transactions left open by their client.
 async fn limit_statements(
     connection: &mut Connection,
     server: &Server,
@@ -147,12 +150,18 @@ async fn limit_statements(
     if !server.is_mariadb() {
         return Ok(());
     }
-    let limit = seams.node_timeout().unwrap_or(NODE_LIMIT) * 3 / 4;
-    let statement = format!(
-        "SET SESSION max_statement_time = {}, idle_transaction_timeout = 2",
-        limit.as_secs_f64().max(0.01)
-    );
+    let statement = format!("{}, idle_transaction_timeout = 2", timeout(node_limit(seams)));
     connection.run(statement).await.map(drop).map_err(Failure::before_anything_changed)
+}
+
+/// Returns how long a client waits for an answer, if its TTL allows that.
+pub(crate) fn node_limit(seams: &Seams) -> Duration {
+    seams.node_timeout().unwrap_or(NODE_LIMIT)
+}
+
+/// Sets MariaDB's timeout for statements whose client waits this long: shorter, so that the error arrives that says why.
+pub(crate) fn timeout(limit: Duration) -> String {
+    format!("SET SESSION max_statement_time = {}", (limit * 3 / 4).as_secs_f64().max(0.01))
 }
 
 /// Returns the server from which this one replicates, if it does.

@@ -62,7 +62,7 @@ pub(crate) async fn log_in(
     let stream = seams.dial().dial(&address).await.map_err(NodeError::undialled)?;
     accepted.store(true, Ordering::Relaxed);
     let mut wire = Wire::new(stream);
-    let greeting = Greeting::read(&wire.read().await.map_err(unreachable)?)?;
+    let greeting = Greeting::read(&wire.read().await.map_err(no_greeting)?)?;
     let mut able = able::NEEDED | able::LONG_PASSWORD | able::LONG_FLAG | able::WITH_DATABASE;
     if database.is_encrypted() {
         if greeting.able & able::TLS == 0 {
@@ -103,6 +103,11 @@ pub(crate) async fn log_in(
         }
     }
     Err(unreachable(broken("it does not end the login")))
+}
+
+fn no_greeting(error: io::Error) -> NodeError {
+    let words = "no MariaDB or MySQL greets at its port, which is mostly 3306";
+    NodeError::Unreachable { reason: Reason::new(words).because(error) }
 }
 
 fn seed(seams: &Seams) -> Seed {

@@ -22,7 +22,7 @@ use tracing::debug;
 use crate::address::Database;
 use crate::connection::Connection;
 use crate::error::Failure;
-use crate::handshake::{Ready, connect};
+use crate::handshake::{Ready, connect, node_limit};
 use crate::memory::Memory;
 use crate::shedlock::Predecessor;
 use crate::table::{Known, read, sweep};
@@ -106,6 +106,8 @@ struct Session {
     known: Known,
     used: Moment,
     shedlock: Option<Table>,
+    /// How long the clients of the last batch wait, for which the server's timeout is set, if it has one.
+    awaited: Option<Duration>,
 }
 
 /// Why a connection ended.
@@ -181,7 +183,7 @@ impl Worker {
     }
 
     fn linked(&mut self, ready: Ready) -> Session {
-        let Ready { connection, identity, known, facts, round_trip, shedlock } = ready;
+        let Ready { connection, identity, known, facts, round_trip, shedlock, is_mariadb } = ready;
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
@@ -190,7 +192,8 @@ impl Worker {
         if self.hearing {
             self.say(Hint::Subscribed);
         }
-        Session { connection, identity, known, used: self.seams.clock().now(), shedlock }
+        let (used, awaited) = (self.seams.clock().now(), is_mariadb.then(|| node_limit(&self.seams)));
+        Session { connection, identity, known, used, shedlock, awaited }
     }
 
     /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
@@ -283,6 +286,12 @@ impl Worker {
             }
             if batch.is_empty() {
                 continue;
+            }
+            if let Err(failure) = self.set_timeout(link, &batch).await {
+                match self.failed(batch, failure, Failure::before_anything_changed) {
+                    Ok(_) => continue,
+                    Err(error) => return End::Lost(error),
+                }
             }
             if let Some(table) = link.shedlock.clone() {
                 let lost = self.execute_at(&table, link, batch).await;

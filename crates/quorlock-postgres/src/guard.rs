@@ -181,8 +181,9 @@ impl Messages {
         }
         let most = if !self.is_ready || unsolicited || kind == b'E' { LONGEST_SHORT } else { LONGEST };
         if length > most {
+            let likely = if self.is_ready { "" } else { ": is it another server?" };
             return Err(not_ours(format!(
-                "it announced a message of {length} bytes, and the maximum is {most}"
+                "it announced a message of {length} bytes, and the maximum is {most}{likely}"
             )));
         }
         self.missing = length

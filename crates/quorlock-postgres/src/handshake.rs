@@ -51,11 +51,13 @@ pub(crate) async fn connect(
     let logging_in = AtomicBool::new(false);
     let connecting = Box::pin(greet(settings, predecessor, &logging_in));
     within(&**settings.seams.clock(), limit, connecting).await.unwrap_or_else(|| {
-        let reason = format!("no connection within {limit:?}").into();
+        let late = format!("no connection within {limit:?}");
         Err(if logging_in.load(Ordering::Relaxed) {
-            NodeError::Unresponsive { reason }
+            // Others wait for the end of a line.
+            let likely = "it hangs, or is a server of another kind; the port of PostgreSQL is 5432";
+            NodeError::Unresponsive { reason: format!("{late}: {likely}").into() }
         } else {
-            NodeError::Unreachable { reason }
+            NodeError::Unreachable { reason: late.into() }
         })
     })
 }
@@ -228,15 +230,18 @@ async fn introduce_shedlock(
     Ok((Introduced { identity, statements, shedlock, max_ttl, backend, round_trip, follows_unended }, facts))
 }
 
-/// Session settings. The server's timeouts are shorter than the client's, so that a row locked by another
-/// transaction does not block all later requests. Every lookup is by key: a plan with a sequential or a
-/// bitmap scan would read every dead row version again and again. Rows that a policy hides are an error: locks
-/// would seem free.
+/// The server's timeouts for a request whose client waits this long: shorter, so that the error arrives that says why, and
+/// a row locked by another transaction does not block all later requests.
+pub(crate) fn timeouts(limit: Duration) -> String {
+    let [lock, statement] = [limit / LOCK_PART, limit * 3 / 4].map(|part| part.as_millis().max(1));
+    format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}")
+}
+
+/// Session settings. Every lookup is by key: a plan with a sequential or a bitmap scan would read every dead row version
+/// again and again. Rows that a policy hides are an error: locks would seem free.
 fn setting_up(limit: Duration) -> String {
-    let lock = (limit / LOCK_PART).as_millis().max(1);
-    let statement = (limit * 3 / 4).as_millis().max(1);
     format!(
-        "SET statement_timeout = {statement}; SET lock_timeout = {lock}; SET idle_in_transaction_session_timeout = {};
+        "{}; SET idle_in_transaction_session_timeout = {};
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
          SET default_transaction_deferrable = off; SET client_min_messages = error; SET plan_cache_mode = force_generic_plan;
          SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
@@ -245,6 +250,7 @@ fn setting_up(limit: Duration) -> String {
          SELECT set_config('synchronous_commit', 'on', false)
             WHERE current_setting('synchronous_commit') <> 'remote_apply';
          SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
+        timeouts(limit),
         limit.as_millis().max(1)
     )
 }

@@ -20,6 +20,7 @@ use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
 use crate::connect::Carrier;
 use crate::error::{of_statement, reason};
+use crate::handshake::timeouts;
 use crate::job::{Barrier, Job, Unanswered};
 use crate::listeners::Listeners;
 use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
@@ -83,6 +84,9 @@ struct Run<'a> {
     shedlock: Option<shedlock::Prepared>,
     identity: Arc<Identity>,
     listeners: &'a Listeners,
+    /// The node timeout, and how long the client of the last request waits, for which the server's timeouts are set.
+    limit: Duration,
+    awaited: Duration,
     answers: FuturesOrdered<Answer>,
     pending: VecDeque<Pending>,
     /// The number of requests sent.
@@ -141,6 +145,8 @@ impl Session {
             shedlock,
             identity,
             listeners,
+            limit,
+            awaited: limit,
             answers: FuturesOrdered::new(),
             pending: VecDeque::new(),
             sent: 0,
@@ -354,6 +360,7 @@ impl Run<'_> {
             responder.send(Err(NodeError::Overloaded { waiting: self.pending.len() }));
             return;
         }
+        self.set_timeouts(request.waits_for(self.limit));
         if let Some(shedlock) = &self.shedlock {
             match shedlock.plan(&request) {
                 Ok(Plan::Ask(ask)) => {
@@ -389,6 +396,16 @@ impl Run<'_> {
             let sweeping = async move { client.query("SELECT quorlock.sweep($1)", &[&SWEPT]).await };
             self.push(sweeping.boxed(), Pending { asked: None, leave: None, unanswered: None });
         }
+    }
+
+    /// Sets the server's timeouts for requests whose client waits this long.
+    fn set_timeouts(&mut self, awaited: Duration) {
+        if awaited == std::mem::replace(&mut self.awaited, awaited) {
+            return;
+        }
+        let (client, set) = (Arc::clone(&self.client), timeouts(awaited));
+        let setting = async move { client.batch_execute(&set).await.map(|()| Vec::new()) };
+        self.push(setting.boxed(), Pending { asked: None, leave: None, unanswered: None });
     }
 
     /// Reads the `max_ttl` of other clients again, if it has changed and no such request is unanswered.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use quorlock::protocol::Moment;
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{
     node::facts::{ClockReading, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
     node::{
@@ -76,7 +77,7 @@ impl Node for SqliteNode {
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
         // If the thread has ended, dropping the responder answers the request.
-        drop(self.jobs.send(Job::Ask(request, responder)));
+        drop(self.jobs.send(Job::Ask(request, responder, SystemClock::default().now())));
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -84,8 +85,7 @@ impl Node for SqliteNode {
     }
 
     fn limits(&self) -> NodeLimits {
-        // Longer than it waits for a transaction of another process.
-        NodeLimits::default().time_limit(Duration::from_secs(3))
+        NodeLimits::default().time_limit(TIME_LIMIT)
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
@@ -129,6 +129,10 @@ impl Node for SqliteNode {
         Box::pin(async move { Some(node.facts_by(key).await) })
     }
 }
+
+/// How long clients wait for an answer, unless the settings say so. It is longer than the node waits for a transaction of
+/// another process.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// Facts for `doctor`.
 impl SqliteNode {

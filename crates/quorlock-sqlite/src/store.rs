@@ -1,5 +1,6 @@
 //! The database: opens and creates it, and runs one transaction per request.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use quorlock::node::record::Outcome;
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Seams};
 use quorlock::protocol::{FencingToken, Moment, micros};
+use quorlock::runtime::{Clock as _, SystemClock};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};
@@ -58,6 +60,11 @@ const LOG_PAGES: i64 = 250;
 const PAUSE: Duration = Duration::from_micros(500);
 const DOUBLINGS: u32 = 5;
 const PAUSES: i32 = 110;
+
+thread_local! {
+    /// When a request of this thread gives up before that.
+    static UNTIL: Cell<Option<Moment>> = const { Cell::new(None) };
+}
 
 /// The number of keys in a page of a listing.
 pub(crate) const PAGE: usize = 250;
@@ -417,7 +424,13 @@ fn wait(before: i32) -> bool {
         reason = "the thread is the node's own, and waits for other processes"
     )]
     thread::sleep(pause(before));
-    before < PAUSES
+    before < PAUSES && UNTIL.get().is_none_or(|until| SystemClock::default().now() < until)
+}
+
+/// Lets a request that was asked at this moment, and whose client waits this long, wait for the transactions of others for a
+/// part of that, so that the client hears what it has waited for.
+pub(crate) fn be_patient_for(awaited: Duration, asked: Moment) {
+    UNTIL.set(Some(asked + awaited * 3 / 4));
 }
 
 /// Returns how long to pause after so many pauses.

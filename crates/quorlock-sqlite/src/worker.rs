@@ -3,20 +3,24 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use futures::channel::oneshot;
 use quorlock::node::{
     Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, NodeErrorKind,
     Observers, Order, Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };
+use quorlock::protocol::Moment;
 
 use crate::mark::Mark;
+use crate::node::TIME_LIMIT;
 use crate::place;
-use crate::store::Store;
+use crate::store::{Store, be_patient_for};
 use crate::watch::Watch;
 
 pub(crate) enum Job {
-    Ask(SharedRequest, Responder),
+    /// With the moment at which it was asked.
+    Ask(SharedRequest, Responder, Moment),
     Ready(oneshot::Sender<Result<(), NodeError>>),
     Observe(Arc<dyn StatusListener>),
     Listen(Arc<dyn HintListener>),
@@ -62,6 +66,8 @@ pub(crate) struct Worker {
     watch: Watch,
     listeners: Vec<Arc<dyn HintListener>>,
     observers: Observers,
+    /// How long the client of the last request with a TTL waits. What takes it back must not keep the next one waiting.
+    awaited: Duration,
 }
 
 impl Worker {
@@ -76,6 +82,7 @@ impl Worker {
             watch: Watch::default(),
             listeners: Vec::new(),
             observers: Observers::default(),
+            awaited: TIME_LIMIT,
         }
     }
 
@@ -97,7 +104,11 @@ impl Worker {
 
     fn take(&mut self, job: Job) {
         match job {
-            Job::Ask(request, responder) => {
+            Job::Ask(request, responder, asked) => {
+                if request.may_create() {
+                    self.awaited = request.waits_for(self.seams.node_timeout().unwrap_or(TIME_LIMIT));
+                }
+                be_patient_for(self.awaited, asked);
                 let response = if request.may_create() && !responder.wanted() {
                     Err(NodeError::NotAsked)
                 } else {

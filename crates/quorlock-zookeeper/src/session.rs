@@ -281,8 +281,8 @@ async fn in_time<T>(
 ) -> Result<T, NodeError> {
     within(memory.local.clock(), limit, work).await.unwrap_or_else(|| {
         let reason = format!(
-            "{member} did not answer within {limit:?}: it hangs, or has no leader, for which a majority of the members must run \
-             and reach each other"
+            "{member} did not answer within {limit:?}: it hangs, has no leader, for which a majority of the members must run \
+             and reach each other, or this is another port than the one for clients (2181)"
         );
         Err(NodeError::Unresponsive { reason: reason.into() })
     })

@@ -22,7 +22,8 @@ const TOO_MANY: FrameError = FrameError("it sent a reply of more than 4096 parts
 const TOO_DEEP: FrameError = FrameError("it sent lists nested more than 8 deep");
 const NO_LENGTH: FrameError = FrameError("it sent a length that is not a number");
 /// The bytes are not RESP at all.
-pub(crate) const FOREIGN: FrameError = FrameError("it does not speak the Redis protocol");
+pub(crate) const FOREIGN: FrameError =
+    FrameError("it does not speak the Redis protocol: correct the port, or the scheme of the address");
 
 /// Scans the messages of a server, in any fragments.
 #[derive(Debug, Default)]

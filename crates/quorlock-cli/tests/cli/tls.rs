@@ -3,9 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "what does not go as expected fails the test")]
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
+use std::thread;
 
 use quorlock::{Coordinator, RestartGuard, transport::Tls};
 use quorlock_testkit::{Servers, until};
@@ -155,6 +156,11 @@ async fn a_wrong_scheme_names_the_right_one() {
     assert!(examined.stdout.contains(r#""finding":"tls""#), "{examined:?}");
     assert!(examined.stdout.contains("write redis:// instead of rediss://"), "{examined:?}");
     assert!(!examined.stdout.contains(r#""finding":"unreachable""#), "{examined:?}");
+    // PostgreSQL, etcd and ZooKeeper hang up on TLS.
+    let listener = TcpListener::bind("localhost:0").unwrap();
+    let hangs_up = format!("rediss://localhost:{}", listener.local_addr().unwrap().port());
+    thread::spawn(move || listener.incoming().flatten().for_each(|mut stream| drop(stream.read(&mut [0]))));
+    world.refused(&hangs_up, &[], &["a port without TLS (write redis://)"]).await;
     let tls = world.url().replace("rediss", "redis");
     world.refused(&tls, &[], &["a TLS port", "rediss://"]).await;
 }

@@ -18,3 +18,5 @@ mod queue;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+#[path = "../../../../tests/stores/together.rs"]
+mod together;

@@ -9,6 +9,7 @@ use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, Shar
 
 use super::{ATTEMPTS, Session, Worker, capabilities};
 use crate::error::Failure;
+use crate::handshake::{node_limit, timeout};
 use crate::shedlock;
 use crate::table::{read, swap, too_long};
 
@@ -34,6 +35,21 @@ impl Worker {
                 None
             }
         }
+    }
+
+    /// Sets the server's timeout for the client that waits shortest for this batch, if another one is set.
+    pub(super) async fn set_timeout(
+        &self,
+        link: &mut Session,
+        batch: &[(SharedRequest, Responder)],
+    ) -> Result<(), Failure> {
+        let limit = node_limit(&self.seams);
+        let awaited = batch.iter().map(|(request, _)| request.waits_for(limit)).min();
+        if link.awaited.is_some() && link.awaited != awaited {
+            link.connection.run(timeout(awaited.unwrap_or(limit))).await?;
+            link.awaited = awaited;
+        }
+        Ok(())
     }
 
     /// Carries out requests on `ShedLock`'s table, one after the other. Returns why the connection was lost,
@@ -143,7 +159,7 @@ impl Worker {
     }
 
     /// Answers all with the error. The connection remains in use unless it is lost.
-    fn failed(
+    pub(super) fn failed(
         &self,
         batch: Vec<(SharedRequest, Responder)>,
         failure: Failure,

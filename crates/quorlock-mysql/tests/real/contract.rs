@@ -1,5 +1,6 @@
 //! The contract suite on a table.
 
+use std::array::from_fn;
 use std::io;
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
 use tokio::sync::Mutex;
 
+use crate::faults::node;
 use crate::server::{OLD, Server, other};
+use crate::together::agree;
 
 /// Another client: an administrator with a console.
 struct Console(Mutex<Server>);
@@ -145,4 +148,10 @@ fn the_keys_derived_from_a_lock_are_read_as_written() {
         assert_eq!(turn_of(&quorlock::protocol::turn_key(key, WaiterId::new(7))), Some(key));
     }
     assert_eq!(turn_of("a"), None);
+}
+
+#[tokio::test]
+async fn the_first_clients_of_a_database_agree_about_its_history() {
+    let Some(server) = Server::start(&[]).await else { return };
+    agree(from_fn(|_| node(&server))).await;
 }

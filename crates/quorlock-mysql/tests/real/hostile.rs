@@ -59,10 +59,11 @@ fn on_the_login() -> Vec<Attack> {
     let login = |name, words| Attack::new(name, words).after("", greeted());
     let long = [&[0xfe, 0xff, 0x3f, 0, 0xff, 21, 4][..], &[b'x'; 1000]].concat();
     vec![
-        attack("silence", "the login did not end within").within(SHORT),
+        attack("silence", "is a server of another kind").within(SHORT),
         attack("a packet of 16 MB first", "announced a packet of 16777215 bytes")
             .then([&[0xff, 0xff, 0xff, 0][..], &vec![10; 65_536]].concat()),
         attack("zeros", "ends too soon").then(vec![0; 4096]),
+        attack("the banner of SSH", "no MariaDB or MySQL greets").then(b"SSH-2.0-OpenSSH_9.2\r\n"),
         attack("a greeting without an end", "ends too soon")
             .then(packet(0, &[&b"\x0a"[..], &vec![b'x'; 100_000]].concat())),
         Attack::new("an error of 4 MB", "ERROR 1045").after("", long).then(vec![b'x'; 65_536]),

@@ -14,3 +14,5 @@ mod queue;
 mod rights;
 mod server;
 mod shedlock;
+#[path = "../../../../tests/stores/together.rs"]
+mod together;

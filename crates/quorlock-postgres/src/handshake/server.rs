@@ -9,7 +9,7 @@ use quorlock::{
 use tokio_postgres::{Error, Row};
 
 use super::backend::Backend;
-use crate::error::unfit;
+use crate::error::{failed, unfit};
 use crate::request::micros;
 use crate::url::{DatabaseUrl, Host};
 
@@ -35,6 +35,8 @@ pub(super) const SERVER_FACTS: &str = "
             WHEN bool_or(sync_state IS NULL) THEN NULL
             ELSE count(*) FILTER (WHERE sync_state NOT IN ('sync', 'quorum')) END
             FROM pg_stat_replication),
+        current_setting('synchronous_standby_names') <> '' AND NOT EXISTS (
+            SELECT FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')),
         a.pid, a.usesysid, (extract(epoch FROM a.backend_start) * 1000000)::int8
     FROM pg_stat_get_activity(pg_backend_pid()) a";
 
@@ -56,6 +58,8 @@ pub(super) struct Server {
     pub(super) spot: String,
     /// The number of asynchronous standbys; `None` if the user may not know which are.
     pub(super) replicas: Option<i64>,
+    /// Whether no standby is there that commits wait for.
+    pub(super) lacks_standby: bool,
 }
 
 impl Server {
@@ -74,7 +78,8 @@ impl Server {
             database: row.try_get(10)?,
             spot: row.try_get(11)?,
             replicas: row.try_get(12)?,
-            backend: Backend::read(row, 13)?,
+            lacks_standby: row.try_get(13)?,
+            backend: Backend::read(row, 14)?,
         })
     }
 
@@ -98,6 +103,12 @@ impl Server {
                 self.backend.pid()
             );
             return Err(unfit(NodeErrorKind::WrongServer, words));
+        }
+        if self.lacks_standby {
+            // No timeout of the server ends that wait, after which the commit would count without the standby.
+            let words = "its commits wait for a synchronous standby, and none is connected: start one, or take it from \
+                         `synchronous_standby_names`";
+            return Err(failed(NodeErrorKind::Busy, words));
         }
         Ok(())
     }
@@ -172,6 +183,7 @@ pub(super) mod tests {
             database: "orders".into(),
             spot: "16384 5432".into(),
             replicas: Some(0),
+            lacks_standby: false,
         }
     }
 

@@ -1,9 +1,12 @@
 //! The contract suite on a PostgreSQL server, and that the suite detects a broken schema.
 
+use std::array::from_fn;
+
 use quorlock::{node::Node, runtime::SystemClock};
 use quorlock_testkit::contract::check_contract;
 
 use crate::support::{Editor, Server, node, server};
+use crate::together::agree;
 
 /// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, server: &Server, restarts: bool) -> Vec<String> {
@@ -64,4 +67,10 @@ async fn a_broken_schema_is_detected() {
         let broken = broken(&*node, &server, false).await;
         assert!(broken.iter().any(|broken| broken.contains(clause)), "{part}: {}", broken.join("\n"));
     }
+}
+
+#[tokio::test]
+async fn the_first_clients_of_a_database_agree_about_its_history() {
+    let Some(server) = server() else { return };
+    agree(from_fn(|_| server.node())).await;
 }

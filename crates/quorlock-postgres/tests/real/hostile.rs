@@ -62,13 +62,14 @@ fn on_the_login() -> Vec<Attack> {
     let parameter = message(b'S', &[&b"name\0"[..], &[b'v'; 4000], b"\0"].concat());
     let error = message(b'E', &[&b"SERROR\0C42601\0M"[..], &vec![b'e'; 60_000], b"\0\0"].concat());
     vec![
-        attack("silence", "no connection within", Vec::new()).within(SHORT),
+        attack("silence", "is a server of another kind", Vec::new()).within(SHORT),
         attack("a message of 2 GB", "announced a message of 2147483647 bytes", header(b'R', 0x7fff_ffff))
             .then(vec![0; 65_536]),
         attack("a message of 4 GB", "announced a message of 4294967295 bytes", header(b'R', u32::MAX))
             .then(vec![0; 65_536]),
         attack("a message of 1 MB", "announced a message of 1048576 bytes", header(b'R', 1 << 20))
             .then(vec![0; 65_536]),
+        attack("the banner of SSH", "is it another server?", b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
         attack("zeros", "does not speak PostgreSQL's protocol", Vec::new()).then(vec![0; 4096]),
         attack("parameters without end", "bytes of notices and parameters", accepted())
             .then(parameter.repeat(16)),

@@ -22,3 +22,5 @@ mod requests;
 mod shedlock;
 mod strangers;
 mod support;
+#[path = "../../../../tests/stores/together.rs"]
+mod together;

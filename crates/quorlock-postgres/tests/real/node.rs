@@ -197,6 +197,12 @@ async fn a_locked_row_delays_only_its_own_lock_and_briefly() {
     other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
     let busy = acquire(&*node, &claim("a")).await.unwrap_err();
     assert!(busy.kind() == NodeErrorKind::Busy && !busy.may_have_acted(), "{busy:#}");
+    let coordinator = coordinator(vec![server.url("")]);
+    until("the error says why before a client with a short TTL has stopped listening", async || {
+        let error = coordinator.lock("a").ttl(Duration::from_secs(2)).try_acquire().await.unwrap_err();
+        format!("{error:#}").contains("another transaction")
+    })
+    .await;
     assert_eq!(acquire(&*node, &claim("b")).await.unwrap().vote, Vote::Granted);
 }
 
@@ -387,6 +393,13 @@ async fn a_grant_waits_for_a_synchronous_standby_also_where_others_do_not() {
         }
     };
     futures::future::select(Box::pin(waited), Box::pin(granting)).await;
+    until("the next connection says why", async || {
+        let error = acquire(&*node, &claim("a")).await.unwrap_err();
+        error.kind() == NodeErrorKind::Busy && error.to_string().contains("synchronous standby")
+    })
+    .await;
+    set(&client, "synchronous_standby_names = ''").await;
+    answered(&*node, "a").await;
 }
 
 #[tokio::test]

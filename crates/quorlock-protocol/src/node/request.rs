@@ -313,6 +313,19 @@ impl Request {
         }
     }
 
+    /// Returns how long its client waits for the answer of a node that has this time: no longer than its TTL allows.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn waits_for(&self, time: Duration) -> Duration {
+        if let Request::Acquire { ttl, .. } | Request::Transfer { ttl, .. } | Request::Renew { ttl, .. } =
+            self
+        {
+            crate::node_timeout(Some(time), None, *ttl)
+        } else {
+            time
+        }
+    }
+
     fn subject(&self) -> Subject<'_> {
         match self {
             Request::Acquire { claim, .. }

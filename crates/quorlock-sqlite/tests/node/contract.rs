@@ -1,5 +1,6 @@
 //! The contract suite on a database.
 
+use std::array::from_fn;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ use quorlock::{
 use quorlock_sqlite::SqliteNode;
 use quorlock_testkit::contract::{OfRecords, RecordStore, check_contract};
 use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::together::agree;
 
 /// Another client of the file, which changes rows without going through the node.
 struct Editor {
@@ -122,4 +125,13 @@ async fn a_database_keeps_the_contract() {
     let editor = OfRecords(Editor { path, node: Arc::clone(&node) });
     let checked = check_contract(&*node, &editor, &SystemClock::default()).await;
     assert!(checked.is_ok(), "{}", checked.unwrap_err());
+}
+
+#[tokio::test]
+async fn the_first_clients_of_a_file_agree_about_its_history() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..50 {
+        let path = directory.path().join(format!("{round}.db"));
+        agree(from_fn(|_| crate::node::node(&path))).await;
+    }
 }

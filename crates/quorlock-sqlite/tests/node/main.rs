@@ -7,3 +7,5 @@ mod calendar;
 mod contract;
 mod files;
 mod node;
+#[path = "../../../../tests/stores/together.rs"]
+mod together;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
-    Coordinator, Wait,
+    Coordinator, RestartGuard, Wait,
     node::{
         AddressError, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
         Vote, ask,
@@ -368,6 +368,16 @@ async fn an_endless_transaction_of_another_program_is_reported() {
     let error = acquire(&node, &claim("b")).await.unwrap_err();
     assert_eq!(error.kind(), NodeErrorKind::Busy, "{error:#}");
     assert!(!error.may_have_acted() && error.to_string().contains("another program keeps"), "{error:#}");
+    // Before a client with a short TTL has stopped listening.
+    let coordinator =
+        Coordinator::builder().kind(SqliteKind::new()).nodes([format!("sqlite://{}", path.display())]);
+    let coordinator = coordinator.restart_guard(RestartGuard::Off).build().unwrap();
+    eventually("the error says why", TTL, async || {
+        let error = coordinator.lock("b").ttl(Duration::from_secs(2)).try_acquire().await.unwrap_err();
+        format!("{error:#}").contains("another program keeps")
+    })
+    .await
+    .unwrap();
     // A request that only reads does not wait.
     let seen = ask(&node, Request::inspect("a")).await.unwrap();
     assert!(matches!(&seen.vote, Vote::Held(holding) if matches!(holding.expiry, Expiry::In(_))), "{seen:?}");
