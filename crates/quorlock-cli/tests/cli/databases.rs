@@ -128,7 +128,8 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         let waiter = quorlock(&["run", "job", "--", "true"], url).start();
         let queues = !url.starts_with("sqlite:");
         eventually("the lock and its waiter in the list", patience(), async || {
-            let list = quorlock(&["list", "--json", "j"], url).end().await.expect(0);
+            // On a busy machine a database may not answer in time.
+            let list = quorlock(&["list", "--json", "j"], url).end().await;
             list.stdout.contains("nightly report") && (!queues || list.stdout.contains("\"waiters\":1"))
         })
         .await
