@@ -125,7 +125,7 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
         assert_eq!(shown["nodes"].as_array().map(Vec::len), Some(1), "{url}: {shown}");
 
-        let waiter = quorlock(&["run", "job", "--", "true"], url).start();
+        let waiter = quorlock(&["run", "-w", "forever", "job", "--", "true"], url).start();
         let queues = !url.starts_with("sqlite:");
         eventually("the lock and its waiter in the list", patience(), async || {
             // On a busy machine a database may not answer in time.

@@ -150,7 +150,7 @@ async fn status_of_a_held_a_free_and_an_unknown_lock() {
 async fn status_of_a_lock_that_others_wait_for() {
     let Some(servers) = servers(3).await else { return };
     let _holder = holder(&servers).await;
-    let _waiter = run(&servers, &["--label", "the second"], "true").start();
+    let _waiter = run(&servers, &["-w", "forever", "--label", "the second"], "true").start();
     until("a waiter", async || {
         let ended = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await;
         ended.stdout.contains("the second")
