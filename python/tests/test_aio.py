@@ -153,8 +153,8 @@ def test_work_that_ends_within_its_notice_has_not_run_without_the_lock(
 
 def test_a_notice_longer_than_the_ttl_does_not_cancel_a_lock_that_is_renewed(nodes: Servers) -> None:
     async def main() -> None:
-        async with nodes.aio_connect() as q, q.lock("long notice", ttl=2, notice=30) as lease:
-            await asyncio.sleep(3)
+        async with nodes.aio_connect() as q, q.lock("long notice", ttl=3, notice=30) as lease:
+            await asyncio.sleep(3.5)
             lease.check()
 
     asyncio.run(main())
@@ -393,7 +393,7 @@ def test_semaphores_elections_and_the_rest_work(nodes: Servers) -> None:
             await lease.downgrade()
             assert lease.shared
         await q.lock("aio rest").until_free()
-        await (await lock.acquire()).retain(0.5, "note")
+        await (await lock.acquire()).retain(10, "note")
         assert await lock.try_acquire() is None
         async with await q.lock("aio lease").acquire() as lease:
             await q.lock("aio lease").revoke(lease.token)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import quorlock
+from programs import SOON, eventually
 from quorlock.testing import Servers, servers
 
 schedulers = pytest.importorskip("apscheduler.schedulers.background")
@@ -31,7 +32,7 @@ from quorlock.apscheduler import elect
 name, out, *nodes = sys.argv[1:]
 q = quorlock.connect(nodes, restart_guard=False)
 scheduler = BackgroundScheduler()
-leadership = elect(scheduler, q.election(name, ttl=1))
+leadership = elect(scheduler, q.election(name, ttl=3))
 
 def job():
     leadership.check()
@@ -45,10 +46,7 @@ sys.stdin.read()
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually("what is waited for", condition)
 
 
 def runs(out: Path) -> list[int]:
@@ -70,7 +68,7 @@ def test_jobs_run_in_one_process_and_in_another_when_it_is_killed(nodes: Servers
         (other,) = set(processes) - {leader}
         assert set(runs(out)[before:]) == {other}
         # The end of the interpreter resigns, and leaves no thread that hangs.
-        processes[other].communicate(timeout=30)
+        processes[other].communicate(timeout=SOON)
         assert processes[other].returncode == 0
     finally:
         for process in processes.values():
@@ -80,9 +78,10 @@ def test_jobs_run_in_one_process_and_in_another_when_it_is_killed(nodes: Servers
 
 def test_a_leader_that_is_cut_off_stops_before_its_validity_ends_and_leads_again() -> None:
     ran: list[float] = []
-    with servers(3) as nodes, nodes.connect(max_ttl=2) as q:
+    with servers(3) as nodes, nodes.connect(max_ttl=10) as q:
         scheduler = schedulers.BackgroundScheduler()
-        leadership = elect(scheduler, q.election("cut off", ttl=2))
+        # A tenth of it is left when the scheduler is to stop.
+        leadership = elect(scheduler, q.election("cut off", ttl=10))
         scheduler.add_job(lambda: ran.append(time.monotonic()), "interval", seconds=0.05)
         scheduler.start()
         try:
@@ -167,7 +166,7 @@ def test_an_asyncio_and_a_blocking_scheduler_run_jobs_too(q: quorlock.Coordinato
         elect(scheduler, q.election("loop"))
         scheduler.add_job(ran.set, "interval", seconds=0.05)
         scheduler.start()
-        await asyncio.to_thread(ran.wait, 30)
+        await asyncio.to_thread(ran.wait, SOON)
         scheduler.shutdown()
         await asyncio.sleep(0)
 

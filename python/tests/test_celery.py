@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import types
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from programs import set_up_django
+from programs import SOON, eventually, set_up_django
 from quorlock.testing import Servers, servers
 
 celery = pytest.importorskip("celery")
@@ -44,10 +43,7 @@ app.Beat(scheduler_cls="quorlock.celery:Scheduler", schedule=schedule, quiet=Tru
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually("what is waited for", condition)
 
 
 def sent(out: Path) -> list[int]:
@@ -73,7 +69,7 @@ def test_one_beat_sends_and_another_takes_over_when_it_is_killed(nodes: Servers,
         (other,) = set(beats) - {leader}
         assert set(sent(out)[before:]) == {other}
         beats[other].terminate()
-        assert beats[other].wait(30) == 0
+        assert beats[other].wait(SOON) == 0
     finally:
         for process in beats.values():
             process.kill()

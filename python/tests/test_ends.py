@@ -513,8 +513,8 @@ def test_ctrl_c_ends_a_wait_at_once(nodes: Servers, what: str) -> None:
             nodes,
             f"""
 lock = connect().lock("interrupted", wait=None)
-print("waits")
 try:
+    print("waits")
     lock.{what}
 except KeyboardInterrupt:
     print("interrupted", lock.waiters())

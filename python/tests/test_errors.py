@@ -157,8 +157,8 @@ def test_closing_without_a_timeout_waits_for_nodes_that_hang() -> None:
         q.lock("closed for good").acquire(keep=True)
         for index in [0, 1]:
             nodes.freeze(index)
-        threading.Timer(0.5, lambda: [nodes.thaw(index) for index in [0, 1]]).start()
         began = time.monotonic()
+        threading.Timer(0.5, lambda: [nodes.thaw(index) for index in [0, 1]]).start()
         q.close(timeout=None)
         assert time.monotonic() - began >= 0.4
         assert not stored(nodes, "closed for good")

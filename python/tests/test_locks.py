@@ -5,7 +5,6 @@ import math
 import pathlib
 import sys
 import threading
-import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -212,13 +211,13 @@ def test_a_timeout_of_an_observer_counts_while_another_call_of_it_waits(q: quorl
     observer = q.election("watched twice").observe()
     observer.changed(SOON)
     with ThreadPoolExecutor() as pool:
-        waits = pool.submit(observer.changed, 3)
-        began = time.monotonic()
+        waits = pool.submit(observer.changed, SOON)
         for _ in range(5):
             with pytest.raises(TimeoutError):
                 observer.changed(0.05)
-        assert time.monotonic() - began < 2
-        assert isinstance(waits.exception(), TimeoutError)
+        assert not waits.done(), "they waited for as long as the other call"
+        with q.election("watched twice").campaign("the first"):
+            assert waits.result().leader is not None
 
 
 def test_manual_renewal_starts_a_new_ttl(q: quorlock.Coordinator) -> None:
@@ -235,7 +234,7 @@ def test_max_hold_ends_a_lease_that_is_renewed(q: quorlock.Coordinator) -> None:
 
 
 def test_a_retained_lock_stays_taken_without_a_holder(q: quorlock.Coordinator, nodes: Servers) -> None:
-    q.lock("retained").acquire().retain(2, "ran at noon")
+    q.lock("retained").acquire().retain(4, "ran at noon")
     assert q.lock("retained", wait=0).try_acquire() is None
     holder = q.lock("retained").inspect().holder
     assert holder is not None

@@ -77,7 +77,7 @@ def lose(q: quorlock.Coordinator, name: str) -> None:
 
 
 def retain(q: quorlock.Coordinator, name: str) -> None:
-    q.lock(name).acquire().retain(0.1)
+    q.lock(name).acquire().retain(10)
 
 
 def close(q: quorlock.Coordinator, name: str) -> None:

@@ -183,7 +183,9 @@ def test_an_outage_with_many_leases_is_told_in_few_records(caplog: pytest.LogCap
             assert lease.lost.wait(SOON)
         eventually("what was left out", lambda: "more records like this one were left out" in caplog.text)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) < 100, len(warnings)
+    # Those that are alike are counted anew after five seconds, and a busy machine takes longer.
+    spans = 1 + (warnings[-1].created - warnings[0].created) / 5
+    assert len(warnings) < 100 * spans, len(warnings)
 
 
 def test_a_child_that_uses_what_it_inherited_logs(nodes: Servers) -> None:
@@ -193,11 +195,15 @@ def test_a_child_that_uses_what_it_inherited_logs(nodes: Servers) -> None:
 import asyncio
 import logging
 logging.basicConfig(format="%(message)s")
+logged = threading.Event()
+class Watch(logging.Handler):
+    def emit(self, record): logged.set()
+logging.getLogger().addHandler(Watch())
 lock = connect().lock("inherited")
 child = os.fork()
 if child == 0:
     lock.acquire()
-    time.sleep(0.3)
+    logged.wait(60)
     sys.exit(0)
 os.waitpid(child, 0)
 """,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorlock::protocol::Moment;
 use quorlock::runtime;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
@@ -151,11 +152,7 @@ impl Workers {
         let mut odd = Vec::new();
         for (number, slot) in self.slots.iter().enumerate() {
             let Some(mut running) = slot.running.lock().await.take() else { continue };
-            let ended = tokio::select! {
-                ended = running.child.wait() => Some(ended),
-                () = clock.sleep_until(end) => None,
-            };
-            match ended {
+            match ended_by(end, &mut running.child).await {
                 Some(Ok(status)) if status.success() => {}
                 Some(Ok(status)) => odd.push(self.how_it_ended(number, status)),
                 Some(Err(error)) => odd.push(format!("{}: {error}", worker_name(number))),
@@ -187,6 +184,16 @@ impl Workers {
     }
 }
 
+/// Waits for the end of a process. `None` if it has not ended by then; one that has is seen also later, when others
+/// took longer.
+async fn ended_by(end: Moment, child: &mut Child) -> Option<io::Result<ExitStatus>> {
+    tokio::select! {
+        biased;
+        ended = child.wait() => Some(ended),
+        () = SystemClock::default().sleep_until(end) => None,
+    }
+}
+
 async fn listen(stdout: ChildStdout, reports: &runtime::Mutex<Reports>) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -212,6 +219,25 @@ impl Status {
             lost: self.lost + other.lost,
             overlaps: self.overlaps + other.overlaps,
             fresh: self.fresh.max(other.fresh),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock_servers::{eventually, patience};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_has_ended_is_not_missed_after_one_that_takes_too_long() {
+        for _ in 0..20 {
+            let mut child = Command::new("true").spawn().unwrap();
+            let stat = format!("/proc/{}/stat", child.id().unwrap());
+            let is_zombie = async || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
+            eventually("the end of a process", patience(), is_zombie).await.unwrap();
+            let ended = ended_by(Moment::ORIGIN, &mut child).await;
+            assert!(ended.is_some_and(|ended| ended.is_ok()), "it is said not to have ended");
         }
     }
 }

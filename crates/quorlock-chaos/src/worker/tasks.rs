@@ -154,7 +154,9 @@ async fn perform(worker: &Arc<Worker>, rng: &SeededRng, act: Act) -> io::Result<
         // Always in ascending order, which prevents deadlocks.
         Act::Nested => {
             let inner = number + 1 + rng.below(locks.saturating_sub(number + 1));
+            // Both waits together take longer than the director waits for the end.
             if inner < locks
+                && !worker.is_stopping()
                 && let Some(mut inner) = Attempt::at(worker, inner).acquire(Wait::UpTo(ttl)).await
             {
                 inner.work(Duration::from_millis(5)).await?;

@@ -16,7 +16,7 @@ fn elect(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
 async fn a_candidate_waits(servers: &Servers) {
     until("a candidate that waits", async || {
         let seen = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
-        !seen.stdout.contains("\"waiters\":[]")
+        seen.stdout.contains("\"waiters\":[{")
     })
     .await;
 }

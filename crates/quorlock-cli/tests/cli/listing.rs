@@ -92,17 +92,17 @@ async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_
         server.command(&["EVAL", fill, "0"]).await.unwrap();
     }
     let _holders = [hold(&servers, &[], "y").await, hold(&servers, &[], "z").await];
-    let _waiter = Quorlock::new(["run", "y", "--", "true"]).on(&servers).start();
+    let _waiter = Quorlock::new(["run", "-w", "forever", "y", "--", "true"]).on(&servers).start();
     until("a waiter", async || {
         let seen = Quorlock::new(["status", "--json", "y"]).on(&servers).end().await;
-        !seen.stdout.contains("\"waiters\":[]")
+        seen.stdout.contains("\"waiters\":[{")
     })
     .await;
     let top = Quorlock::new(["top", "--json", "--interval", "100ms"]).on(&servers).start();
     let first: Value = serde_json::from_str(&top.lines(1).await[0]).unwrap();
     assert_eq!((&first["locks"][0]["resource"], &first["locks"][0]["waiters"]), (&"y".into(), &1.into()));
     assert_eq!(first["locks"].as_array().unwrap().len(), 1000);
-    let _another = Quorlock::new(["run", "z", "--", "true"]).on(&servers).start();
+    let _another = Quorlock::new(["run", "-w", "forever", "z", "--", "true"]).on(&servers).start();
     until("the next waiter", async || {
         // The last line may still be written.
         let stdout = top.stdout();

@@ -11,7 +11,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use quorlock_testkit::{eventually, patience, until};
 
-use crate::support::{Quorlock, Running, is_gone};
+use crate::support::{CROWD, Quorlock, Running, is_gone};
 
 /// Runs `quorlock` in this folder, which several share.
 fn quorlock(folder: &Path, words: &[&str]) -> Quorlock {
@@ -114,6 +114,7 @@ const COUNTED: &str = "echo begin >> lines; echo end >> lines";
 
 #[tokio::test]
 async fn two_hundred_that_are_started_together_run_one_after_the_other() {
+    let _crowd = CROWD.write().await;
     let folder = tempfile::tempdir().unwrap();
     let script = format!("cd {}; {COUNTED}", folder.path().display());
     let mut running: Vec<Running> =

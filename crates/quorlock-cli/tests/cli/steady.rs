@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock_testkit::{Engine, EtcdPrograms, Servers, ZooKeeperPrograms, patience};
 
-use crate::support::{Quorlock, servers};
+use crate::support::{CROWD, Quorlock, servers};
 
 /// In seconds: on a machine with thirty times its work, servers need seconds for an answer.
 const TTL: u64 = 5;
@@ -54,6 +54,7 @@ impl Case {
 }
 
 async fn all_last(cases: Vec<Case>) {
+    let _no_crowd = CROWD.read().await;
     let ended = join_all(cases.iter().enumerate().map(|(number, case)| case.ends_early(number))).await;
     let ended: Vec<String> = ended.into_iter().flatten().collect();
     assert!(ended.is_empty(), "{} of {} were ended: {ended:#?}", ended.len(), cases.len());

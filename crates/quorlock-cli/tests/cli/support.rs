@@ -17,8 +17,13 @@ use nix::unistd::{Pid, getuid};
 use quorlock::protocol::is_auxiliary_key;
 use quorlock_testkit::{Kind, Resp, Servers, eventually, patience};
 use tempfile::TempDir;
+use tokio::sync::RwLock;
 
 use crate::signals;
+
+/// Held by a test that starts two hundred processes, beside which little is done in time, and shared by tests whose
+/// locks must be renewed in time.
+pub(crate) static CROWD: RwLock<()> = RwLock::const_new(());
 
 /// Starts `count` real servers; returns `None`, with a message, if none is installed.
 pub(crate) async fn servers(count: usize) -> Option<Servers> {
