@@ -14,13 +14,14 @@ sum_of_tests() {
          END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$@"
 }
 
-# outcome COMMAND...: runs tests, and prints how many passed or failed, for a table; on stderr, why some were skipped.
+# outcome COMMAND...: runs tests, and prints how many passed or failed, for a table; on stderr, why some were skipped. None at
+# all is a failure.
 outcome() {
     local log
     log=$(mktemp)
     if timeout 600 "$@" >"$log" 2>&1; then
         grep -o 'skipped: .*' "$log" | sort -u >&2
-        sum_of_tests "$log" | cut -d, -f1
+        sum_of_tests "$log" | cut -d, -f1 | sed 's/^0 passed/**no test ran**/'
     else
         grep -E '^test .*FAILED|panicked' "$log" >&2
         sum_of_tests "$log" | awk '{ print "**" ($3 ? $3 " failed" : "did not end") "**" }'
