@@ -17,7 +17,7 @@ check two 2 10m 'the second' 'found' bash -c 'echo two >>ran; [ -e go ] || { ech
 needs bash no-such-program
 check three 8 10m 'the third' 'found' bash -c 'echo three >>ran'
 wants no-such-program 'second half'
-check four 4 10m 'the fourth' 'found' bash -c 'echo four >>ran; [ ! -e bad ]'
+check four 4 10m 'the fourth' 'found' bash -c 'echo four >>ran; [ ! -e bad ] || ! echo FAILED: a test'
 on_request
 check five 100 10m 'the fifth' 'found' bash -c 'echo five >>ran'
 on_request
@@ -190,6 +190,7 @@ fn a_check_that_fails_or_is_not_over_in_time_makes_the_nightly_fail_until_it_suc
     let (code, output, ran) = project.runs("four one");
     assert_eq!((code, ran.as_str()), (Some(1), "one four "), "{output}");
     assert!(project.record().contains("| four | the fourth | FAILED, "), "{}", project.record());
+    assert!(project.record().contains("FAILED: a test"), "{}", project.record());
     let (code, output, ran) = project.runs("four one");
     assert_eq!((code, ran.as_str()), (Some(1), "four "), "what failed is repeated: {output}");
     project.does("rm bad");
