@@ -14,13 +14,14 @@ sum_of_tests() {
          END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$@"
 }
 
-# outcome COMMAND...: runs tests, and prints how many passed or failed, for a table; on stderr, why some were skipped.
+# outcome COMMAND... -- ARGUMENTS...: runs tests, and prints how many passed or failed, for a table; on stderr, why some were
+# skipped. None at all is a failure.
 outcome() {
     local log
     log=$(mktemp)
-    if timeout 600 "$@" >"$log" 2>&1; then
+    if timeout 600 "$@" --show-output >"$log" 2>&1; then
         grep -o 'skipped: .*' "$log" | sort -u >&2
-        sum_of_tests "$log" | cut -d, -f1
+        sum_of_tests "$log" | cut -d, -f1 | sed 's/^0 passed/**no test ran**/'
     else
         grep -E '^test .*FAILED|panicked' "$log" >&2
         sum_of_tests "$log" | awk '{ print "**" ($3 ? $3 " failed" : "did not end") "**" }'
@@ -155,6 +156,12 @@ debian_etcd() {
         for package in *.deb; do dpkg -x "$package" unpacked; done
         cp unpacked/usr/bin/etcd unpacked/usr/bin/etcdctl ..
     ) >.tools/etcd-debian/log 2>&1 </dev/null || { tail -n 3 .tools/etcd-debian/log >&2; return 1; }
+}
+
+# use_cached: names the current etcd, and ZooKeeper, that are in .tools/, to what finds them by the environment alone.
+use_cached() {
+    [ ! -x .tools/etcd/etcd ] || export QUORLOCK_ETCD=${QUORLOCK_ETCD:-$PWD/.tools/etcd}
+    [ ! -e .tools/zookeeper/lib ] || export QUORLOCK_ZOOKEEPER=${QUORLOCK_ZOOKEEPER:-$PWD/.tools/zookeeper/lib}
 }
 
 # -- ZooKeeper, into .tools/

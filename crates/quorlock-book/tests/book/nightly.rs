@@ -17,13 +17,13 @@ check two 2 10m 'the second' 'found' bash -c 'echo two >>ran; [ -e go ] || { ech
 needs bash no-such-program
 check three 8 10m 'the third' 'found' bash -c 'echo three >>ran'
 wants no-such-program 'second half'
-check four 4 10m 'the fourth' 'found' bash -c 'echo four >>ran; [ ! -e bad ]'
+check four 4 10m 'the fourth' 'found' bash -c 'echo four >>ran; [ ! -e bad ] || ! echo FAILED: a test'
 on_request
 check five 100 10m 'the fifth' 'found' bash -c 'echo five >>ran'
 on_request
 check six 100 0.1s 'the sixth' 'found' cat never
 on_request
-check seven 100 10m 'the seventh' 'found' bash -c 'echo no such server here; exit 69'
+check seven 100 10m 'the seventh' 'found' bash -c 'echo skipped: no such server here; exit 69'
 on_request
 check eight 0 10m 'the eighth' 'found' printf 'skipped: no server\ntest result: ok. 1 passed; 0 failed\n'
 on_request
@@ -43,7 +43,7 @@ impl Project {
             fs::copy(root().join("scripts").join(script), scripts.join(script)).unwrap();
         }
         fs::write(scripts.join("nightly.checks"), CHECKS).unwrap();
-        project.does("git init --quiet && mkfifo began never");
+        project.does("git init --quiet && mkdir docs && mkfifo began never");
         project.commits();
         project
     }
@@ -59,9 +59,7 @@ impl Project {
     }
 
     fn commits(&self) {
-        self.does(
-            "git add scripts && git -c user.name=x -c user.email=x commit --quiet --allow-empty --message x",
-        );
+        self.does("git add scripts docs && git -c user.name=x -c user.email=x commit --quiet --message x");
     }
 
     fn nightly(&self, arguments: &str) -> Command {
@@ -85,7 +83,7 @@ impl Project {
     }
 
     fn record(&self) -> String {
-        fs::read_to_string(self.path().join("target/nightly/record.md")).unwrap()
+        fs::read_to_string(self.path().join("docs/nightly.md")).unwrap()
     }
 }
 
@@ -125,8 +123,8 @@ fn a_nightly_that_is_stopped_goes_on_with_the_check_that_was_running() {
     let record = project.record();
     for line in [
         "| one | the first | ok, 0 min",
-        "| three | the third | skipped: no no-such-program |",
-        "| five | the fifth | not run |",
+        "| three | the third | skipped: no no-such-program | |",
+        "| five | the fifth | not run | |",
     ] {
         assert!(record.contains(line), "{line}: {record}");
     }
@@ -141,11 +139,47 @@ fn a_nightly_that_is_stopped_goes_on_with_the_check_that_was_running() {
     assert_eq!((code, ran.as_str()), (Some(0), "five "), "{output}");
     project.commits();
     let (code, output, ran) = project.runs("one");
-    assert_eq!((code, ran.as_str()), (Some(0), "one "), "another commit starts again: {output}");
-    assert!(project.record().contains("| four | the fourth | not run |"), "{}", project.record());
+    assert_eq!((code, ran.as_str()), (Some(0), ""), "only the record was committed: {output}");
     project.does("echo '# changed' >>scripts/lib.sh");
     let (code, output, ran) = project.runs("one");
-    assert_eq!((code, ran.as_str()), (Some(0), "one "), "so does a change that is not committed: {output}");
+    assert_eq!(
+        (code, ran.as_str()),
+        (Some(0), "one "),
+        "a change that is not committed starts again: {output}"
+    );
+    project.commits();
+    let (code, output, ran) = project.runs("one");
+    assert_eq!((code, ran.as_str()), (Some(0), "one "), "so does another commit: {output}");
+}
+
+#[test]
+fn the_record_keeps_the_last_run_of_each_check_with_its_commit() {
+    let project = Project::new();
+    let commit = |project: &Project| {
+        let output = project.nightly("--plan").output().unwrap();
+        let plan = String::from_utf8(output.stdout).unwrap();
+        plan.lines().next().unwrap().trim_start_matches("on commit ").trim_end_matches(':').to_owned()
+    };
+    project.runs("one four");
+    let first = commit(&project);
+    // As in another clone, which has only the files of the project.
+    project.does("rm -r target && sed -i s/fourth/quarter/ scripts/nightly.checks");
+    project.commits();
+    let second = commit(&project);
+    assert_ne!(first, second);
+    project.runs("one");
+    let record = project.record();
+    let row = |check: &str| record.lines().find(|line| line.starts_with(&format!("| {check} |"))).unwrap();
+    assert!(row("one").contains(&second) && row("four").contains(&first), "{record}");
+    assert!(row("four").contains("| the fourth | ok, "), "what ran, not what would: {record}");
+    assert_eq!(record.matches("found 1").count(), 1, "{record}");
+    assert_eq!(record.matches("no no-such-program, so no second half").count(), 1, "{record}");
+
+    // What is missing later does not hide what was found.
+    project.does("sed -i 's/^check one/needs no-such-program\\n&/' scripts/nightly.checks");
+    let (code, output, ran) = project.runs("one");
+    assert_eq!((code, ran.as_str()), (Some(0), ""), "{output}");
+    assert_eq!(project.record(), record);
 }
 
 #[test]
@@ -156,6 +190,7 @@ fn a_check_that_fails_or_is_not_over_in_time_makes_the_nightly_fail_until_it_suc
     let (code, output, ran) = project.runs("four one");
     assert_eq!((code, ran.as_str()), (Some(1), "one four "), "{output}");
     assert!(project.record().contains("| four | the fourth | FAILED, "), "{}", project.record());
+    assert!(project.record().contains("FAILED: a test"), "{}", project.record());
     let (code, output, ran) = project.runs("four one");
     assert_eq!((code, ran.as_str()), (Some(1), "four "), "what failed is repeated: {output}");
     project.does("rm bad");
@@ -187,4 +222,23 @@ fn a_check_that_fails_or_is_not_over_in_time_makes_the_nightly_fail_until_it_suc
     let (code, output, _) = project.runs("nine");
     assert_eq!(code, Some(1), "{output}");
     assert!(project.record().contains("| nine | the ninth | FAILED: no test ran, "), "{}", project.record());
+    project
+        .does("source scripts/lib.sh && [ \"$(outcome echo test result: 0 passed)\" = '**no test ran**' ]");
+}
+
+#[test]
+fn the_workflow_runs_every_check_that_is_not_on_request() {
+    let [workflow, checks] = [".github/workflows/nightly.yaml", "scripts/nightly.checks"]
+        .map(|file| fs::read_to_string(root().join(file)).unwrap());
+    let parts = workflow.split("part:").nth(1).unwrap().split("steps:").next().unwrap();
+    let mut on_request = false;
+    for line in checks.lines() {
+        if let Some(check) = line.strip_prefix("check ") {
+            let name = check.split(' ').next().unwrap();
+            let runs = parts.split_whitespace().any(|part| part == name);
+            assert_eq!(runs, !on_request, "{name} in the workflow: {parts}");
+            on_request = false;
+        }
+        on_request |= line == "on_request";
+    }
 }

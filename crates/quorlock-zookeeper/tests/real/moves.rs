@@ -176,7 +176,7 @@ async fn a_process_may_hold_more_than_fits_into_a_usual_message() {
 
 #[tokio::test]
 async fn a_restart_of_all_members_forgets_nothing() {
-    if std::env::var_os("QUORLOCK_FAULTS_SECONDS").is_none() {
+    if std::env::var_os("QUORLOCK_CUTS").is_none() {
         return eprintln!(
             "skipped: three members that start together take a minute: scripts/nightly zookeeper"
         );
