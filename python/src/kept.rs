@@ -11,14 +11,11 @@ pub(crate) fn kept<'a, 'py, T>(
     place: &'a PyOnceLock<Py<T>>,
     make: impl FnOnce() -> PyResult<Py<T>>,
 ) -> PyResult<&'a Bound<'py, T>> {
-    let kept = match place.get(py) {
-        Some(kept) => kept,
-        None => {
-            let made = make()?;
-            place.get_or_init(py, || made)
-        }
-    };
-    Ok(kept.bind(py))
+    if let Some(kept) = place.get(py) {
+        return Ok(kept.bind(py));
+    }
+    let new = make()?;
+    Ok(place.get_or_init(py, || new).bind(py))
 }
 
 /// The contents of a module of the package.

@@ -77,7 +77,7 @@ pub(crate) struct Lease {
 }
 
 struct Lasting {
-    hold: Hold,
+    holding: Holding,
     background: Background,
     since: Moment,
     /// Whether it was asked to end.
@@ -85,7 +85,7 @@ struct Lasting {
 }
 
 #[derive(Clone)]
-struct Hold {
+struct Holding {
     /// Empty once it is released. A renewal holds the lock, and a release waits for it.
     slot: Arc<Mutex<Option<Held>>>,
     watch: LeaseWatch,
@@ -93,7 +93,7 @@ struct Hold {
     left: watch::Sender<bool>,
 }
 
-impl Hold {
+impl Holding {
     /// Why the lease is over.
     fn over(&self) -> Option<LossReason> {
         if *self.left.borrow() { Some(LossReason::Released) } else { Some(self.watch.check().err()?.reason) }
@@ -124,7 +124,7 @@ impl Hold {
 }
 
 /// Notes at its end that the lease was released, if its owner has further ones.
-struct Leaving(Hold);
+struct Leaving(Holding);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -182,7 +182,11 @@ impl Lease {
             store_revision: watch.store_revision(),
             token: watch.token().as_bytes().to_vec(),
             held: Own::new(Lasting {
-                hold: Hold { slot: Arc::new(Mutex::new(Some(held))), watch, left: watch::Sender::new(false) },
+                holding: Holding {
+                    slot: Arc::new(Mutex::new(Some(held))),
+                    watch,
+                    left: watch::Sender::new(false),
+                },
                 background,
                 since: SystemClock::default().now(),
                 ended: AtomicBool::new(false),
@@ -221,7 +225,7 @@ impl Drop for Lease {
     /// Says that the lock is given back though no one has asked for that.
     fn drop(&mut self) {
         let Some(held) = self.held.get() else { return };
-        if held.ended.load(Ordering::Relaxed) || held.hold.over().is_some() {
+        if held.ended.load(Ordering::Relaxed) || held.holding.over().is_some() {
             return;
         }
         let age = SystemClock::default().now().since(held.since);
@@ -251,8 +255,8 @@ impl Lease {
     pub(crate) fn give_back(&self) {
         let Some(held) = self.held.get() else { return };
         held.ended.store(true, Ordering::Relaxed);
-        let leaving = Leaving(held.hold.clone());
-        if let Some(mut slot) = held.hold.slot.try_lock() {
+        let leaving = Leaving(held.holding.clone());
+        if let Some(mut slot) = held.holding.slot.try_lock() {
             drop(slot.take());
             return;
         }
@@ -261,21 +265,21 @@ impl Lease {
 
     /// Raises `Lost` once the lease is over.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.lasting(py)?.hold.check().map_err(|failed| failed.raised(py))
+        self.lasting(py)?.holding.check().map_err(|failed| failed.raised(py))
     }
 
     /// The remaining validity in seconds; 0 once it is over.
     #[getter]
     fn remaining(&self) -> f64 {
-        let lasting = self.held.get().filter(|held| held.hold.over().is_none());
-        lasting.map_or(0.0, |held| held.hold.watch.remaining().as_secs_f64())
+        let lasting = self.held.get().filter(|held| held.holding.over().is_none());
+        lasting.map_or(0.0, |held| held.holding.watch.remaining().as_secs_f64())
     }
 
     /// Why the lease is over; `None` while it lasts.
     #[getter]
     fn loss(&self) -> Option<&'static str> {
         match self.held.get() {
-            Some(held) => held.hold.over().map(error::reason),
+            Some(held) => held.holding.over().map(error::reason),
             None => Some(error::FORKED),
         }
     }
@@ -283,13 +287,13 @@ impl Lease {
     /// What the nodes said to a release that no quorum has confirmed.
     #[getter]
     fn unconfirmed_release(&self) -> Option<String> {
-        let votes = self.held.get()?.hold.watch.unconfirmed_release()?;
+        let votes = self.held.get()?.holding.watch.unconfirmed_release()?;
         Some(for_python(votes.to_string()))
     }
 
     #[getter]
     fn shared(&self) -> bool {
-        self.held.get().is_some_and(|held| held.hold.watch.mode() == quorlock::protocol::Mode::Shared)
+        self.held.get().is_some_and(|held| held.holding.watch.mode() == quorlock::protocol::Mode::Shared)
     }
 
     /// Waits until the lease is over, for at most `timeout` seconds. Returns the reason, or `None`.
@@ -301,12 +305,12 @@ impl Lease {
         reactor: Option<&Reactor>,
     ) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
-        let (hold, longest) = (held.hold.clone(), duration("timeout", timeout)?);
+        let (holding, longest) = (held.holding.clone(), duration("timeout", timeout)?);
         let background = held.background.clone();
         dispatch(py, &held.background, reactor, async move {
             let lost = match longest {
-                Some(longest) => background.within(longest, hold.lost()).await,
-                None => Some(hold.lost().await),
+                Some(longest) => background.within(longest, holding.lost()).await,
+                None => Some(holding.lost().await),
             };
             let word = lost.map(error::reason);
             move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())
@@ -316,10 +320,10 @@ impl Lease {
     /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed. A release is not reported.
     fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<u64> {
         let held = self.lasting(py)?;
-        let hold = held.hold.clone();
+        let holding = held.holding.clone();
         let notice = duration("notice", Some(notice))?.unwrap_or_default();
         reactor.add(async move {
-            let lost = until_notice(&hold, notice).await;
+            let lost = until_notice(&holding, notice).await;
             if lost == Some(LossReason::Released) {
                 return None;
             }
@@ -333,9 +337,9 @@ impl Lease {
     #[pyo3(signature = (number, exit_code=None))]
     fn notify_lost(&self, py: Python<'_>, number: u64, exit_code: Option<i32>) -> PyResult<()> {
         let held = self.lasting(py)?;
-        let hold = held.hold.clone();
+        let holding = held.holding.clone();
         held.background.spawn(async move {
-            let lost = hold.lost().await;
+            let lost = holding.lost().await;
             Process::here().called.push(Called::Lost(number, error::reason(lost)));
             if let Some(code) = exit_code
                 && !matches!(lost, LossReason::Released | LossReason::Closed)
@@ -350,11 +354,11 @@ impl Lease {
     #[pyo3(signature = (ttl, reactor=None))]
     fn renew(&self, py: Python<'_>, ttl: Option<f64>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (held, ttl) = (self.lasting(py)?, duration("ttl", ttl)?);
-        let hold = held.hold.clone();
+        let holding = held.holding.clone();
         dispatch(py, &held.background, reactor, async move {
-            outcome(match &*hold.slot.lock().await {
+            outcome(match &*holding.slot.lock().await {
                 Some(held) => held.renew(ttl).await.map_err(Failed::Renewal),
-                None => Err(hold.gone()),
+                None => Err(holding.gone()),
             })
         })
     }
@@ -363,10 +367,10 @@ impl Lease {
     #[pyo3(signature = (reactor=None))]
     fn release(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.ending(py)?;
-        let hold = held.hold.clone();
+        let holding = held.holding.clone();
         let released = dispatch(py, &held.background, reactor, async move {
-            let taken = hold.slot.lock().await.take();
-            let leaving = Leaving(hold);
+            let taken = holding.slot.lock().await.take();
+            let leaving = Leaving(holding);
             outcome(match taken {
                 Some(held) => held.release().await.map_err(Failed::from),
                 None => Err(leaving.0.gone()),
@@ -387,10 +391,10 @@ impl Lease {
     ) -> PyResult<Py<PyAny>> {
         let time = duration("seconds", Some(seconds))?.unwrap_or_default();
         let held = self.ending(py)?;
-        let hold = held.hold.clone();
+        let holding = held.holding.clone();
         let retained = dispatch(py, &held.background, reactor, async move {
-            let taken = hold.slot.lock().await.take();
-            let leaving = Leaving(hold);
+            let taken = holding.slot.lock().await.take();
+            let leaving = Leaving(holding);
             outcome(match taken {
                 Some(Held::One(lease)) => lease.retain(time, &note).await.map_err(Failed::Retaining),
                 Some(Held::Several(lease)) => {
@@ -409,10 +413,10 @@ impl Lease {
     #[pyo3(signature = (reactor=None))]
     fn downgrade(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
-        let (hold, after) = (held.hold.clone(), held.hold.clone());
+        let (holding, after) = (held.holding.clone(), held.holding.clone());
         let (sender, done) = oneshot::channel();
         // It goes on if the handler of a signal ends the wait: cut off, it would release the lock.
-        held.background.spawn(async move { drop(sender.send(downgrade(&hold).await)) });
+        held.background.spawn(async move { drop(sender.send(downgrade(&holding).await)) });
         dispatch(py, &held.background, reactor, async move {
             outcome(done.await.unwrap_or_else(|_| Err(after.gone())))
         })
@@ -451,14 +455,14 @@ pub(crate) fn keep(py: Python<'_>, lease: Py<Lease>) {
 pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + use<> {
     let kept = mem::take(&mut *Process::here().kept.lock());
     let held = kept.iter().filter_map(|lease| lease.bind(py).cast::<Lease>().ok()?.get().held.get());
-    let holds = held.map(|held| {
+    let holdings = held.map(|held| {
         held.ended.store(true, Ordering::Relaxed);
-        held.hold.clone()
+        held.holding.clone()
     });
-    let releases: Vec<_> = holds
-        .map(|hold| async move {
-            let taken = hold.slot.lock().await.take();
-            let _leaving = Leaving(hold);
+    let releases: Vec<_> = holdings
+        .map(|holding| async move {
+            let taken = holding.slot.lock().await.take();
+            let _leaving = Leaving(holding);
             if let Some(held) = taken {
                 drop(held.release().await);
             }
@@ -469,10 +473,10 @@ pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + 
     }
 }
 
-async fn downgrade(hold: &Hold) -> Result<(), Failed> {
+async fn downgrade(holding: &Holding) -> Result<(), Failed> {
     use quorlock::DowngradeError::{HeldAgain, Lost, Unsupported};
 
-    let mut slot = hold.slot.lock().await;
+    let mut slot = holding.slot.lock().await;
     let error = match slot.take() {
         Some(Held::One(lease)) => match lease.downgrade().await {
             Ok(lease) => {
@@ -485,7 +489,7 @@ async fn downgrade(hold: &Hold) -> Result<(), Failed> {
             *slot = several;
             return Err(Failed::Refused("a lock of several names cannot be downgraded".to_owned()));
         }
-        None => return Err(hold.gone()),
+        None => return Err(holding.gone()),
     };
     let reason = error.to_string();
     match error {
@@ -499,13 +503,13 @@ async fn downgrade(hold: &Hold) -> Result<(), Failed> {
 }
 
 /// Waits until the lease is over, or its remaining validity is `notice` or less: `None` then.
-async fn until_notice(hold: &Hold, notice: Duration) -> Option<LossReason> {
+async fn until_notice(holding: &Holding, notice: Duration) -> Option<LossReason> {
     let clock = SystemClock::default();
     // A lease from an offer begins with a second, and has its TTL after a round trip.
-    let mut notice_for_now = notice.min(hold.watch.remaining() / 2);
+    let mut notice_for_now = notice.min(holding.watch.remaining() / 2);
     loop {
-        let left = hold.watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
-        if let Some(lost) = hold.over() {
+        let left = holding.watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
+        if let Some(lost) = holding.over() {
             return Some(lost);
         }
         if left.is_zero() {
@@ -513,7 +517,7 @@ async fn until_notice(hold: &Hold, notice: Duration) -> Option<LossReason> {
         }
         // A renewal in the meantime makes the remaining validity longer.
         tokio::select! {
-            lost = hold.lost() => return Some(lost),
+            lost = holding.lost() => return Some(lost),
             () = clock.sleep_until(clock.now() + left) => {}
         }
     }

@@ -41,6 +41,7 @@ pub(super) const SERVER_FACTS: &str = "
     FROM pg_stat_get_activity(pg_backend_pid()) a";
 
 /// What the server reports about itself.
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of one row")]
 pub(super) struct Server {
     pub(super) version: i32,
     pub(super) version_text: String,
