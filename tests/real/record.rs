@@ -15,7 +15,8 @@ use quorlock::{
 };
 use quorlock_testkit::{Kind, MemoryNode, Servers};
 
-const TTL: Duration = Duration::from_secs(30);
+/// Far longer than a run takes.
+const TTL: Duration = Duration::from_secs(30 * 60);
 
 /// Generates requests about few keys by few attempts, so that they conflict.
 fn request(run: u64) -> impl Strategy<Value = Request> {
@@ -76,8 +77,8 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
     })
 }
 
-/// Returns the vote without the milliseconds, which differ between two servers: rounded so that only the TTLs
-/// of this test are distinguished.
+/// Returns the vote without what differs between two servers: times are rounded so that only the TTLs of this
+/// test are distinguished.
 fn rounded(vote: &Vote) -> String {
     let queued = if let Vote::Queued(queued) = vote { Some(queued) } else { None };
     let held = if let Vote::Held(holding) = vote { Some(&**holding) } else { None };
@@ -85,9 +86,9 @@ fn rounded(vote: &Vote) -> String {
     if let Some(holding) = holding
         && let Expiry::In(left) = holding.expiry
     {
-        let quarters = (left + Duration::from_secs(5)).as_secs() / 15;
+        let halves = (left + TTL / 6).as_secs() / (TTL / 2).as_secs();
         return format!(
-            "{:?} held by {:?} with {} readers for {quarters} quarter minutes",
+            "{:?} held by {:?} with {} readers for {halves} half TTLs",
             queued.map(|queued| queued.ahead),
             holding.token.as_bytes(),
             holding.readers.len()

@@ -299,13 +299,13 @@ impl EtcdCluster {
         Ok(file)
     }
 
-    /// Puts the data of a snapshot in the place of the present ones, while no member runs, and starts the members. With a new
-    /// `token` it is another cluster, with another ID, as an operator should do it. `options` are further ones of the tool.
+    /// Ends the members, and puts the data of a snapshot in the place of the present ones. With a new `token` it is
+    /// another cluster, with another ID, as an operator should do it. `options` are further ones of the tool.
     ///
     /// # Errors
     ///
     /// If that fails.
-    pub async fn restore(&mut self, snapshot: &Path, token: &str, options: &[&str]) -> io::Result<()> {
+    pub fn restore(&mut self, snapshot: &Path, token: &str, options: &[&str]) -> io::Result<()> {
         (0..self.members.len()).for_each(|member| self.kill(member));
         token.clone_into(&mut self.token);
         // Before 3.5, etcdctl itself restored.
@@ -331,7 +331,7 @@ impl EtcdCluster {
             command.args(options);
             succeed(&mut command)?;
         }
-        self.start_all().await
+        Ok(())
     }
 
     /// Where the others reach a member.

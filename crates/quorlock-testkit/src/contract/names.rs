@@ -42,7 +42,7 @@ pub(super) async fn any_key_can_be_locked_and_cancelled(bench: &Bench<'_>) -> Fi
             is(&bench.acquire(&first, LONG).await?, &Vote::Granted)?;
             held_by(&bench.acquire(&second, LONG).await?, first.token(), LONG)?;
             is(&bench.cancel(&first, LONG).await?, &Vote::Granted)?;
-            is(&bench.acquire(&first, LONG).await?, &Vote::Free)?;
+            is(&bench.contend(&first).await?, &Vote::Free)?;
             if bench.node.capabilities().has(Capability::Queue) {
                 is(&bench.enqueue(&key, waiter, LONG, LONG).await?, &Vote::Free)?;
             }
