@@ -27,7 +27,10 @@ async fn every_command_of_the_page_about_moving_over_runs() {
         let after = if code.starts_with('[') { "quorlock status nightly | grep 'is held by'" } else { "" };
         // In a script, because one of the commands starts the script that contains it.
         let script = folder.path().join("script.sh");
-        fs::write(&script, format!("#!/bin/sh\n{code}\n{after}\n")).unwrap();
+        // As of a script that is strict, where no other lock is held.
+        let strict =
+            if code.starts_with('[') { "set -eu; unset QUORLOCK_HELD QUORLOCK_RESOURCE" } else { "" };
+        fs::write(&script, format!("#!/bin/sh\n{strict}\n{code}\n{after}\n")).unwrap();
         let ended = Command::new("sh")
             .args(["-c", "chmod +x script.sh import.sh && exec ./script.sh"])
             .current_dir(folder.path())
