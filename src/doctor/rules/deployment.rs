@@ -312,7 +312,8 @@ fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
             duration::format(list.recorded),
             why.join("; ")
         );
-        let cure = "compare the nodes in the settings of all clients; or check again when these nodes have been up                     for an hour: lists are forgotten by then";
+        let cure = "compare the nodes in the settings of all clients; or check again when these nodes have been up \
+                    for an hour: lists are forgotten by then";
         sheet.cured(severity, Check::OtherNodes, evidence, cure);
     }
 }
