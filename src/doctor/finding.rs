@@ -192,7 +192,7 @@ matters! {
         "keep the restart guard on, which treats a promotion like a restart; with several nodes, do not use failover: the other nodes replace it"
     Eviction "eviction"
         "The server may evict locks when its memory is full."
-        "set `maxmemory-policy noeviction`: then it refuses new locks instead of forgetting old ones"
+        "set `maxmemory-policy noeviction`, and keep it by `CONFIG REWRITE`: then it refuses new locks instead of forgetting old ones"
     MemoryFull "memory-full"
         "The memory of the server is nearly full; when it is full, it grants no locks."
         "raise `maxmemory`, or use a separate server for locks"

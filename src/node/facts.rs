@@ -101,7 +101,7 @@ pub struct Facts {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NodeList {
-    /// The nodes: see [`list_of_nodes`](crate::protocol::list_of_nodes).
+    /// The nodes: see [`list_of_nodes`](crate::protocol::list_of_nodes); first `-` for each whose identity is not known.
     pub nodes: Arc<str>,
     /// How long ago a client with this list last recorded it.
     pub recorded: Duration,

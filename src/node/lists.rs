@@ -1,12 +1,11 @@
 //! Whether the clients of a deployment have the same nodes, as far as the servers report it (rule I-49).
 //!
-//! A client that is connected to all of its nodes knows which data sets they are, by whatever address it reaches
-//! them, and records this list on each of them now and then. Nodes that two lists have in common show both. As
-//! the identity of a node changes when it restarts, lists differ for the moment in which clients reconnect, so a
-//! difference counts only if it lasts.
+//! A client knows which data sets the nodes are to which it is connected, by whatever address it reaches them, and
+//! records this list on each of them now and then, with [`UNKNOWN`] for each of the others. Nodes that two lists have
+//! in common show both. As the identity of a node changes when it restarts, lists differ for the moment in which
+//! clients reconnect, so a difference counts only if it lasts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Identity;
@@ -24,22 +23,68 @@ const REPORTED: Duration = Duration::from_secs(10 * 60);
 /// As many as a server keeps.
 const MOST: usize = 16;
 
+/// Stands in a list for a node whose identity its client does not know: it is not connected, or is a cluster, which
+/// clients may know by different names.
+pub(crate) const UNKNOWN: &str = "-";
+
+/// Returns the list of these nodes. `None` is one whose identity is not known.
+pub(crate) fn list_of<'a>(ids: impl IntoIterator<Item = Option<&'a str>>) -> String {
+    let (mut unknown, mut known) = (Vec::new(), Vec::new());
+    for id in ids {
+        match id {
+            Some(id) => known.push(id),
+            None => unknown.push(UNKNOWN),
+        }
+    }
+    let known = list_of_nodes(known);
+    unknown.extend((!known.is_empty()).then_some(&*known));
+    unknown.join(" ")
+}
+
+/// Whether two lists may be of the same nodes, each of which has had one identity.
+pub(crate) fn may_be_same(one: &str, two: &str) -> bool {
+    let number = |list: &str| list.split(' ').count();
+    let unknown = |list: &str| list.split(' ').filter(|id| *id == UNKNOWN).count();
+    number(one) == number(two) && lacks(one, two) <= unknown(one) && lacks(two, one) <= unknown(two)
+}
+
+/// Returns how many identities of `other` the list lacks. One that stands twice there has to stand twice here.
+fn lacks(list: &str, other: &str) -> usize {
+    let mut left: Vec<&str> = list.split(' ').collect();
+    let lacking = |id: &&str| match left.iter().position(|has| has == id) {
+        Some(index) => {
+            left.swap_remove(index);
+            false
+        }
+        None => true,
+    };
+    other.split(' ').filter(|id| *id != UNKNOWN).filter(lacking).count()
+}
+
 /// Compares the list of nodes of this client with those that other clients have recorded.
 #[derive(Debug)]
 pub(crate) struct NodeLists {
-    /// Whether all nodes are connected.
-    complete: AtomicBool,
     quorum: Quorum,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// The nodes that are connected.
-    connected: Vec<Option<Arc<Identity>>>,
-    /// The list when all of them last were, and since when.
+    nodes: Vec<KnownNode>,
+    /// The list, and since when these nodes are connected, and no others.
     ours: Option<(Arc<str>, Moment)>,
+    /// When a node was last found under another identity than before.
+    since: Moment,
     others: Vec<OtherList>,
+}
+
+/// The identity of a node, as far as it is one by which all clients know it.
+#[derive(Clone, Debug, Default)]
+struct KnownNode {
+    /// While it is connected.
+    now: Option<Arc<str>>,
+    /// When it last was.
+    last: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -51,8 +96,9 @@ struct OtherList {
 
 impl NodeLists {
     pub(crate) fn new(quorum: Quorum) -> Arc<NodeLists> {
-        let inner = Inner { connected: vec![None; quorum.nodes()], ours: None, others: Vec::new() };
-        Arc::new(NodeLists { complete: AtomicBool::new(false), quorum, inner: Mutex::new(inner) })
+        let nodes = vec![KnownNode::default(); quorum.nodes()];
+        let inner = Inner { nodes, ours: None, since: Moment::ORIGIN, others: Vec::new() };
+        Arc::new(NodeLists { quorum, inner: Mutex::new(inner) })
     }
 
     /// Returns the quorum of this client.
@@ -69,53 +115,51 @@ impl NodeLists {
         Arc::new(ListObserver { lists: Arc::clone(self), index, clock: Arc::clone(clock) })
     }
 
-    /// Whether there is a list to record.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete.load(Ordering::Relaxed)
-    }
-
-    /// Returns the list to record, while all nodes are connected.
-    pub(crate) fn ours(&self) -> Option<Arc<str>> {
+    /// Returns the list to record: of all nodes, or of those that have been the only connected ones for a while.
+    pub(crate) fn ours(&self, now: Moment) -> Option<Arc<str>> {
         let inner = self.inner.lock();
-        inner.ours.as_ref().filter(|_| self.is_complete()).map(|(nodes, _)| Arc::clone(nodes))
+        let complete = inner.nodes.iter().all(|node| node.now.is_some());
+        let (ours, _) = inner.ours.as_ref().filter(|(_, since)| complete || *since + SETTLED <= now)?;
+        Some(Arc::clone(ours))
     }
 
-    fn set(&self, index: usize, connected: Option<Arc<Identity>>, now: Moment) {
+    fn set(&self, index: usize, connected: Option<&Identity>, now: Moment) {
         let mut inner = self.inner.lock();
-        if let Some(node) = inner.connected.get_mut(index) {
-            *node = connected;
+        let Inner { nodes, ours, since, others } = &mut *inner;
+        let Some(node) = nodes.get_mut(index) else { return };
+        let id = connected.and_then(Identity::lasting_id);
+        if node.now.as_deref() == id {
+            return;
         }
-        let all: Option<Vec<&str>> = inner.connected.iter().map(|node| node.as_ref()?.lasting_id()).collect();
-        let list = all.map(list_of_nodes);
-        self.complete.store(list.is_some(), Ordering::Relaxed);
-        if let Some(list) = list
-            && inner.ours.as_ref().is_none_or(|(ours, _)| **ours != *list)
-        {
-            inner.ours = Some((list.into(), now));
-            inner.others.clear();
+        node.now = id.map(Arc::from);
+        if node.now.is_some() && node.now != node.last {
+            node.last.clone_from(&node.now);
+            *since = now;
+            others.clear();
         }
+        *ours = Some((list_of(nodes.iter().map(|node| node.now.as_deref())).into(), now));
     }
 
     /// Records the lists that a node has reported, each with the time since it was recorded there. Returns one
-    /// that counts as a difference from now on.
+    /// that counts as a difference from now on, after ours.
     pub(crate) fn hear(
         &self,
         reported: impl IntoIterator<Item = (Arc<str>, Duration)>,
         now: Moment,
-    ) -> Option<Arc<str>> {
+    ) -> Option<(Arc<str>, Arc<str>)> {
         let mut inner = self.inner.lock();
-        let Inner { ours: Some((ours, since)), others, .. } = &mut *inner else { return None };
+        let Inner { ours: Some((ours, _)), since, others, .. } = &mut *inner else { return None };
         let mut found = None;
         for (nodes, ago) in reported {
             let recorded = now.back(ago);
-            if nodes == *ours || recorded < *since + SETTLED {
+            if recorded < *since + SETTLED || may_be_same(ours, &nodes) {
                 continue;
             }
             if let Some(known) = others.iter_mut().find(|known| known.nodes == nodes) {
                 let before = known.counts();
                 known.last = known.last.max(recorded);
                 if !before && known.counts() {
-                    found = Some(nodes);
+                    found = Some((Arc::clone(ours), nodes));
                 }
             } else if others.len() < MOST {
                 others.push(OtherList { nodes, first: recorded, last: recorded });
@@ -151,7 +195,7 @@ struct ListObserver {
 impl StatusListener for ListObserver {
     fn on_status(&self, contact: ConnectionState) {
         let connected =
-            if let ConnectionState::Connected(identity) = contact { Some(identity) } else { None };
+            if let ConnectionState::Connected(identity) = &contact { Some(&**identity) } else { None };
         self.lists.set(self.index, connected, self.clock.now());
     }
 }
@@ -164,26 +208,28 @@ mod tests {
         Moment::since_origin(Duration::from_secs(seconds))
     }
 
-    fn node(id: &str) -> Arc<Identity> {
-        Arc::new(Identity::new(id, Moment::ORIGIN, Duration::ZERO))
+    fn node(id: &str) -> Identity {
+        Identity::new(id, Moment::ORIGIN, Duration::ZERO)
     }
 
-    fn client(ids: [&str; 3], now: Moment) -> Arc<NodeLists> {
-        let lists = NodeLists::new(Quorum::majority(3));
+    fn client<const NODES: usize>(ids: [&str; NODES], now: Moment) -> Arc<NodeLists> {
+        let lists = NodeLists::new(Quorum::majority(NODES));
         for (index, id) in ids.into_iter().enumerate() {
-            assert_eq!(lists.ours(), None);
-            lists.set(index, Some(node(id)), now);
+            assert_eq!(lists.ours(now), None);
+            lists.set(index, Some(&node(id)), now);
         }
         lists
     }
 
     fn ours(lists: &NodeLists) -> Arc<str> {
-        lists.ours().unwrap()
+        lists.ours(Moment::ORIGIN).unwrap()
     }
 
     /// Hears that `list` was recorded at this moment.
     fn hear(lists: &NodeLists, list: &Arc<str>, recorded: u64) -> Option<Arc<str>> {
-        lists.hear([(Arc::clone(list), Duration::from_secs(3))], at(recorded + 3))
+        let (ours, theirs) = lists.hear([(Arc::clone(list), Duration::from_secs(3))], at(recorded + 3))?;
+        assert!(!may_be_same(&ours, &theirs));
+        Some(theirs)
     }
 
     #[test]
@@ -209,13 +255,13 @@ mod tests {
         let (one, two) = (client(["a", "b", "c"], at(0)), client(["a", "b", "c"], at(0)));
         let before = ours(&one);
         one.set(2, None, at(100));
-        assert!(one.ours().is_none() && !one.is_complete(), "no list is recorded meanwhile");
-        one.set(2, Some(node("c2")), at(101));
+        assert_eq!(one.ours(at(100)), None, "no list is recorded meanwhile");
+        one.set(2, Some(&node("c2")), at(101));
         // The other one notices it later.
         for recorded in [102, 125, 140] {
             assert_eq!(hear(&one, &before, recorded), None);
         }
-        two.set(2, Some(node("c2")), at(141));
+        two.set(2, Some(&node("c2")), at(141));
         for recorded in [142, 180, 220] {
             assert_eq!(hear(&one, &ours(&two), recorded), None);
             assert_eq!(hear(&two, &ours(&one), recorded), None);
@@ -228,7 +274,56 @@ mod tests {
         let (lists, other) = (client(["a", "b", "c"], at(0)), ours(&client(["a", "b", "d"], at(0))));
         assert_eq!(hear(&lists, &other, 60), None);
         lists.set(1, None, at(70));
-        lists.set(1, Some(node("b")), at(71));
+        lists.set(1, Some(&node("b")), at(71));
         assert_eq!(hear(&lists, &other, 90), Some(other));
+    }
+
+    #[test]
+    fn i49_a_node_that_does_not_answer_hides_no_difference_of_the_others() {
+        let (lists, other) =
+            (client(["a", "b", "c", "d", "e"], at(0)), client(["f", "g", "c", "d", "e"], at(0)));
+        for client in [&lists, &other] {
+            client.set(2, None, at(50));
+            assert_eq!(client.ours(at(79)), None, "it may be back in a moment");
+        }
+        let [mine, theirs] = [&lists, &other].map(|client| client.ours(at(80)).unwrap());
+        assert!(mine.starts_with("- ") && mine.split(' ').count() == 5, "{mine}");
+        assert_eq!(hear(&lists, &theirs, 80), None);
+        assert_eq!(hear(&lists, &theirs, 110).as_ref(), Some(&theirs));
+        assert_eq!(lists.differing(at(120)), Some((mine, theirs)));
+
+        // Of a list that may be ours nothing is known.
+        let lists = client(["a", "b", "c"], at(0));
+        lists.set(2, None, at(50));
+        for other in [["a", "b", "c"], ["a", "b", "d"]].map(|ids| ours(&client(ids, at(0)))) {
+            assert!((80..400).all(|recorded| hear(&lists, &other, recorded).is_none()));
+        }
+    }
+
+    #[test]
+    fn lists_of_nodes_that_are_not_known_may_be_the_same() {
+        for (one, two, may_be) in [
+            ("a b c", "a b c", true),
+            ("a b c", "a b d", false),
+            ("- a b", "a b c", true),
+            ("- a b", "- a c", true),
+            ("- a b", "a c d", false),
+            ("- - a", "b c d", false),
+            ("- a b", "a b", false),
+            ("a a b", "a b b", false),
+            ("a a b", "- a b", true),
+        ] {
+            assert_eq!((may_be_same(one, two), may_be_same(two, one)), (may_be, may_be), "{one} and {two}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_known_by_what_has_one_vote() {
+        let on_server = |history: &str| node(history).on_server("server");
+        let lists = NodeLists::new(Quorum::majority(1));
+        lists.set(0, Some(&on_server("one")), at(0));
+        let one = ours(&lists);
+        lists.set(0, Some(&on_server("two")), at(1));
+        assert_eq!(ours(&lists), one, "as `quorlock doctor` knows it");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{ConnectionState, Identity, NodeError, StatusListener};
@@ -214,7 +214,7 @@ impl StatusListener for NodeMonitor {
         let mut inside = self.board.inside.lock();
         let Some(entry) = inside.nodes.get_mut(self.index) else { return };
         if entry.contact.as_ref() == Some(&contact) {
-            return debug!(node = %self.name, %contact, "status unchanged");
+            return trace!(node = %self.name, %contact, "status unchanged");
         }
         let before = entry.contact.replace(contact.clone());
         let same_kind = before.as_ref().map(std::mem::discriminant) == Some(std::mem::discriminant(&contact));

@@ -35,10 +35,10 @@ impl NodeListsNote {
         compares.then(|| NodeListsNote { key: lists_note(gate), all })
     }
 
-    /// Appends the request that records our list and reads the others, if all nodes are connected. Returns whether
-    /// it did.
-    pub(super) fn ask(&self, outbox: &mut Vec<u8>) -> bool {
-        let Some(ours) = self.all.ours() else { return false };
+    /// Appends the request that records our list and reads the others, if there is one to record. Returns whether it
+    /// did.
+    pub(super) fn ask(&self, outbox: &mut Vec<u8>, now: Moment) -> bool {
+        let Some(ours) = self.all.ours(now) else { return false };
         let mut command = CommandWriter::begin(outbox);
         command.word("EVAL").word(scripts::NODE_LISTS.text()).number(1).word(&self.key).word(&*ours);
         command.number(u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX));
@@ -49,11 +49,8 @@ impl NodeListsNote {
     /// Compares the lists in the reply with ours, and logs a new difference.
     pub(super) fn hear(&self, node: &str, reply: &[u8], now: Moment) {
         let lists = value(reply).map(lists_in).unwrap_or_default();
-        let Some(theirs) = self.all.hear(lists.into_iter().map(|list| (list.nodes, list.recorded)), now)
-        else {
-            return;
-        };
-        if let Some(ours) = self.all.ours() {
+        let differing = self.all.hear(lists.into_iter().map(|list| (list.nodes, list.recorded)), now);
+        if let Some((ours, theirs)) = differing {
             let Finding { check, evidence, cure, .. } = lists_differ(&ours, self.all.quorum(), &theirs, None);
             warn!(%node, finding = %check, cure, "{evidence}");
         }

@@ -119,13 +119,16 @@ fn in_words(resource: &str, log: &HoldLog, silent: &[String], width: Option<usiz
     if !log.holds.is_empty() {
         lines.extend([table(&log.holds, width), String::new()]);
     }
+    let (answered, needed) = (answered(log), log.report.quorum().needed());
     lines.push(match log.holds.len() {
+        0 if answered < needed => format!("unknown whether holds of `{name}` are logged"),
         0 => format!("no hold of `{name}` is logged: only clients with --log, QUORLOCK_LOG or `log` in their file log holds"),
         1 => format!("1 hold of `{name}` that has ended"),
         count => format!("{count} holds of `{name}` that have ended, the latest last"),
     });
     if !silent.is_empty() {
-        lines.push(format!("{} of {} nodes answered", answered(log), log.report.votes().len()));
+        let missing = if answered < needed { format!(", {needed} are needed") } else { String::new() };
+        lines.push(format!("{answered} of {} nodes answered{missing}", log.report.votes().len()));
         lines.extend(silent.iter().cloned());
     }
     lines.push(String::new());

@@ -10,6 +10,7 @@ use quorlock::node::Kinds;
 use toml::{Table, Value};
 
 use crate::Warn;
+use crate::password;
 use crate::source::{Sources, variable_of};
 use crate::trust::{self, Found, Opened};
 
@@ -131,6 +132,12 @@ impl Layer {
                     ));
                 }
             }
+        }
+        if layer.password.is_some()
+            && let Some(key) = ["password-file", "password-command"].into_iter().find(|key| layer.has(key))
+        {
+            let name = variable_of(key);
+            return Err(format!("the variables QUORLOCK_PASSWORD and {name}: {}", password::ONE_HAS_IT));
         }
         Ok(layer)
     }

@@ -1,4 +1,4 @@
-//! Servers end with this process, also when it is killed.
+//! Servers end with this process, also when it is killed, unless that is in the moment of their start.
 //!
 //! A shell reads their PIDs from a pipe that only this process keeps open, and kills them when the pipe closes. Linux'
 //! parent-death signal would not do, because it is sent when the parent's *thread* ends.
@@ -32,6 +32,8 @@ static PIPE: Mutex<Option<(u32, ChildStdin)>> = Mutex::new(None);
 /// Starts a server in a process group of its own: Ctrl-C and Ctrl-Z are for this process, also before another one has the
 /// terminal, and a command that cleans up needs its servers.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    // The shell takes its time to start; the server is watched right after its own start.
+    drop(with_pipe(|_| Ok(())));
     command.process_group(0).spawn()
 }
 
@@ -56,21 +58,36 @@ impl Drop for Watched {
 
 /// Without a shell, or if it was killed, the servers end only as they always did.
 fn send(what: &str, pid: u32) {
+    drop(with_pipe(|stdin| writeln!(stdin, "{what} {pid}")));
+}
+
+/// Starts the shell, unless it runs.
+fn with_pipe(action: impl FnOnce(&mut ChildStdin) -> io::Result<()>) -> io::Result<()> {
     let mut pipe = PIPE.lock();
     let here = std::process::id();
     if pipe.as_ref().is_none_or(|(of, _)| *of != here) {
         *pipe = start().map(|stdin| (here, stdin));
     }
-    if let Some((_, stdin)) = &mut *pipe {
-        let _ = writeln!(stdin, "{what} {pid}");
-    }
+    pipe.as_mut().map_or(Ok(()), |(_, stdin)| action(stdin))
 }
 
 fn start() -> Option<ChildStdin> {
     let mut command = Command::new("sh");
     command.args(["-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut shell = spawn(&mut command).ok()?;
+    let mut shell = command.process_group(0).spawn().ok()?;
     let pipe = shell.stdin.take();
     shell.wait().ok()?;
     pipe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_watches_a_server_is_there_before_it() {
+        let mut child = spawn(&mut Command::new("true")).unwrap();
+        assert!(PIPE.lock().is_some());
+        child.wait().unwrap();
+    }
 }

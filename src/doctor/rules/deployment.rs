@@ -8,9 +8,9 @@ use super::{Findings, age, alike, duration, network};
 use crate::doctor::finding::{Check, Finding, Severity, Subject};
 use crate::doctor::report::{NodeReport, Standing};
 use crate::doctor::setting::Setting;
-use crate::node::facts::{ClockReading, Facts, Location, Role};
-use crate::node::lists::SETTLED;
-use quorlock_protocol::{Quorum, list_of_nodes, printable};
+use crate::node::facts::{ClockReading, Facts, Location, NodeList, Role};
+use crate::node::lists::{SETTLED, UNKNOWN, list_of, may_be_same};
+use quorlock_protocol::{Quorum, printable};
 
 /// A node that reported facts, with its name.
 pub(crate) type Examined<'a> = (&'a Arc<str>, &'a Facts);
@@ -205,14 +205,34 @@ fn max_ttls(case: &Case<'_>, sheet: &mut Findings<'_>) {
     sheet.findings.extend(differing.into_iter().map(|others| max_ttl_differs(ours, others)));
 }
 
+/// The nodes of a list, each of which counts once.
+struct Listed<'a> {
+    known: BTreeSet<&'a str>,
+    unknown: usize,
+    addresses: usize,
+}
+
+impl<'a> Listed<'a> {
+    fn of(list: &'a str) -> Listed<'a> {
+        let known: BTreeSet<&str> = list.split(' ').filter(|id| *id != UNKNOWN).collect();
+        let unknown = list.split(' ').filter(|id| *id == UNKNOWN).count();
+        Listed { known, unknown, addresses: list.split(' ').count() }
+    }
+
+    fn nodes(&self) -> usize {
+        self.known.len() + self.unknown
+    }
+}
+
 /// Returns the finding that another client has the list of nodes `others`, which differs from `ours`.
 pub(crate) fn lists_differ(ours: &str, quorum: Quorum, others: &str, recorded: Option<Duration>) -> Finding {
-    let (count, known): (usize, BTreeSet<&str>) = (others.split(' ').count(), ours.split(' ').collect());
-    let shared = others.split(' ').filter(|node| known.contains(node)).count();
-    let ours = ours.split(' ').count();
+    let (ours, others) = (Listed::of(ours), Listed::of(others));
+    let shared = ours.known.intersection(&others.known).count();
+    let most = (shared + ours.unknown + others.unknown).min(ours.nodes()).min(others.nodes());
     let seen = recorded.map_or_else(String::new, |ago| format!(", {} ago", duration::format(ago)));
     // If theirs is a majority: it may be more.
-    let meet = quorum.needed() + Quorum::majority(count).needed() > ours + count - shared;
+    let theirs = Quorum::majority(others.addresses).needed();
+    let meet = quorum.needed() + theirs > ours.nodes() + others.nodes() - most;
     let (severity, so) = if meet {
         (
             Severity::Warning,
@@ -221,36 +241,86 @@ pub(crate) fn lists_differ(ours: &str, quorum: Quorum, others: &str, recorded: O
     } else {
         (Severity::Unsafe, "its quorum may have no node in common with ours, and then both hold one lock")
     };
-    let evidence = format!(
-        "another client locks on {}, of which {shared} {} among our {ours}{seen}: {so}",
-        if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") },
-        if shared == 1 { "is" } else { "are" },
-    );
+    let plural =
+        |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+    let nodes = plural(others.nodes(), "node", "nodes");
+    let at = if others.addresses > others.nodes() {
+        format!("{nodes} at {} addresses", others.addresses)
+    } else {
+        nodes
+    };
+    let are = plural(shared, "is", "are");
+    let known = if most > shared { " known to be" } else { "" };
+    let evidence =
+        format!("another client locks on {at}, of which {are}{known} among our {}{seen}: {so}", ours.nodes());
     let cure = Check::OtherNodes.cure().to_owned();
     Finding { severity, subject: Subject::Deployment, check: Check::OtherNodes, evidence, cure }
 }
 
 /// Compares the lists of nodes that clients have recorded with ours. The identity of a node changes when it
-/// restarts, so lists from before the last restart, and shortly after it, say nothing.
+/// restarts, so one that does not answer, or has restarted since a list was recorded, may stand in that under another
+/// identity.
 fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
-    let ids: Option<Vec<&str>> = case
-        .examined
-        .iter()
-        .map(|(_, facts)| facts.identity.as_deref().filter(|_| facts.role != Some(Role::Cluster)))
-        .collect();
-    let complete = case.examined.len() == case.setting.quorum.nodes();
-    let Some(ours) = ids.filter(|_| complete).map(list_of_nodes) else { return };
-    let young = case.examined.iter().map(|(_, facts)| age(facts)).min().unwrap_or_default();
-    let mut others: BTreeMap<&str, Duration> = BTreeMap::new();
+    // Clients record no identity of a cluster, and of a node that cannot be examined none is known here.
+    let single = || case.examined.iter().filter(|(_, facts)| facts.role != Some(Role::Cluster));
+    let never = vec![None; case.setting.quorum.nodes().saturating_sub(single().count())];
+    let ids = |of: &dyn Fn(&Facts) -> Option<&str>| {
+        list_of(single().map(|(_, facts)| of(facts)).chain(never.iter().copied()))
+    };
+    let mut others: BTreeMap<&str, (Duration, String)> = BTreeMap::new();
+    let mut unclear: Option<&NodeList> = None;
     for list in case.examined.iter().flat_map(|(_, facts)| &facts.node_lists) {
-        if *list.nodes != *ours && list.recorded.saturating_add(SETTLED) < young {
-            let latest = others.entry(&list.nodes).or_insert(list.recorded);
-            *latest = list.recorded.min(*latest);
+        // A node that does not answer stands in no list as what it is now.
+        if may_be_same(&ids(&|facts| Some(facts.identity.as_deref().unwrap_or_default())), &list.nodes) {
+            continue;
+        }
+        let then = ids(&|facts| facts.identity.as_deref().filter(|_| older(facts, list)));
+        if !may_be_same(&then, &list.nodes) {
+            let latest = others.entry(&list.nodes).or_insert_with(|| (list.recorded, then.clone()));
+            if list.recorded < latest.0 {
+                *latest = (list.recorded, then);
+            }
+        } else if unclear.is_none_or(|latest| list.recorded < latest.recorded) {
+            unclear = Some(list);
         }
     }
     let quorum = case.setting.quorum;
-    let found = others.into_iter().map(|(others, ago)| lists_differ(&ours, quorum, others, Some(ago)));
+    // A client that lost a node has recorded its list without that, too.
+    let complete: Vec<&str> = others.keys().copied().filter(|list| !list.contains(UNKNOWN)).collect();
+    others
+        .retain(|list, _| !list.contains(UNKNOWN) || !complete.iter().any(|other| may_be_same(list, other)));
+    let found = others.into_iter().map(|(list, (ago, ours))| lists_differ(&ours, quorum, list, Some(ago)));
     sheet.findings.extend(found);
+    if let Some(list) = unclear {
+        let names = |silent: bool| {
+            let those =
+                single().filter(|(_, facts)| facts.identity.is_none() == silent && !older(facts, list));
+            those.map(|(name, _)| &***name).collect::<Vec<_>>()
+        };
+        let (silent, young) = (names(true), names(false));
+        // A client of ours does not record this list for long once a node of it has stopped answering.
+        let severity = if !silent.is_empty() && list.recorded <= SETTLED {
+            Severity::Warning
+        } else {
+            Severity::Unknown
+        };
+        let why = [(silent, "not answering"), (young, "restarted since")];
+        let why = why.into_iter().filter(|(names, _)| !names.is_empty());
+        let why: Vec<_> = why.map(|(names, why)| format!("{}: {why}", names.join(", "))).collect();
+        let evidence = format!(
+            "a list of nodes that a client recorded {} ago cannot be compared with ours ({})",
+            duration::format(list.recorded),
+            why.join("; ")
+        );
+        let cure = "compare the nodes in the settings of all clients; or check again when these nodes have been up \
+                    for an hour: lists are forgotten by then";
+        sheet.cured(severity, Check::OtherNodes, evidence, cure);
+    }
+}
+
+/// Whether the node has the same identity now as in a list, if it is in that.
+fn older(facts: &Facts, list: &NodeList) -> bool {
+    facts.identity.is_some() && list.recorded.saturating_add(SETTLED) < age(facts)
 }
 
 /// Names the other key prefixes under which clients lock here.

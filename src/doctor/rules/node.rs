@@ -368,6 +368,12 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
             Feature::Waiting => (Severity::Note, "without which waiters poll"),
         };
         let user = facts.user.as_deref().unwrap_or("…");
+        let granted = |which: &str, rights: &str| {
+            format!(
+                "grant {which}: `ACL SETUSER {user} {rights}`; keep it by `CONFIG REWRITE`, or `ACL SAVE` with an ACL file: \
+                 a restart undoes it otherwise"
+            )
+        };
         let (barred, cure) = match &refusal.missing {
             Missing::Command => {
                 let evidence =
@@ -383,22 +389,18 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
                     "grant the keys of your locks, as in `~locks:*`, and run doctor with --key-prefix locks:"
                         .to_owned(),
                 ),
-                Some(keys) => {
-                    (format!("access the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
-                }
+                Some(keys) => (format!("access the keys {keys}"), granted("it", grant)),
                 None if refusal.need == Feature::Offers => (
                     format!("run {} on its channels", refusal.command),
                     if has_channel_rights(facts) {
                         let channels =
                             Some(&**grant).filter(|grant| grant.starts_with('&')).unwrap_or("&PREFIX*");
-                        format!("grant both: `ACL SETUSER {user} {channels} +subscribe +publish`")
+                        granted("both", &format!("{channels} +subscribe +publish"))
                     } else {
-                        format!("grant both: `ACL SETUSER {user} +subscribe +publish`")
+                        granted("both", "+subscribe +publish")
                     },
                 ),
-                None => {
-                    (format!("run {}", refusal.command), format!("grant it: `ACL SETUSER {user} {grant}`"))
-                }
+                None => (format!("run {}", refusal.command), granted("it", grant)),
             },
         };
         let evidence = format!("does not let its user {barred}, {what} ({})", refusal.words);

@@ -428,13 +428,63 @@ fn i49_clients_that_differ_about_the_nodes_are_found() {
     let reply = "another client locks on 3 nodes, of which 2 are among our 3, 5m ago: its quorum may";
     assert!(other[0].evidence.starts_with(reply), "{other:?}");
     assert!(other[0].cure.contains("no client has any more is forgotten within an hour"), "{other:?}");
-    assert_eq!(found(&["run-0", "run-1", "x"], 5, Duration::from_secs(300), &three), [], "before a restart");
+    let restarted = found(&["run-0", "run-1", "x"], 5, Duration::from_secs(300), &three);
+    assert!(restarted.len() == 1 && restarted[0].severity == Severity::Unknown, "{restarted:?}");
+    let reply = "5m ago cannot be compared with ours (node-0, node-1, node-2: restarted since)";
+    assert!(restarted[0].evidence.ends_with(reply), "{restarted:?}");
 
     let one = found(&["run-0"], 5, HOUR, &three);
     assert!(one[0].evidence.contains("on 1 node, of which 1 is among our 3"), "{one:?}");
     // While a node is replaced: two of two and two of three always meet.
     let fewer = found(&["run-0", "run-1"], 5, HOUR, &three);
     assert_eq!(fewer[0].severity, Severity::Warning, "{fewer:?}");
+    let twice = found(&["run-0", "x", "x"], 5, HOUR, &three);
+    assert!(twice[0].evidence.contains("on 2 nodes at 3 addresses, of which 1 is among our 3"), "{twice:?}");
+}
+
+/// A node that does not answer, or has restarted, hides no difference between the others.
+#[test]
+fn i49_lists_are_compared_by_the_nodes_that_are_known() {
+    let found = |ids: &[&str], seconds: u64, changes: &[(usize, Change)]| {
+        let list = NodeList::new(list_of_nodes(ids.to_vec()), Duration::from_secs(seconds));
+        let mut examined =
+            [0, 1, 2, 3, 4].map(|number| Facts { node_lists: vec![list.clone()], ..sound(number) });
+        for (index, change) in changes {
+            change(&mut examined[*index]);
+        }
+        let found = examine(&examined, &setting(5)).findings.into_iter();
+        let found = found.filter(|finding| finding.check == Check::OtherNodes);
+        found.map(|finding| (finding.severity, finding.evidence)).collect::<Vec<_>>()
+    };
+    let silent: Change = |it| {
+        *it = Facts { failure: Some(down(NodeErrorKind::Unreachable)), ..Facts::default() };
+    };
+    let young: Change = |it| it.uptime = Some(Duration::from_secs(100));
+    let restarted: Change = |it| it.identity = Some("new".into());
+    let ours = ["run-0", "run-1", "run-2", "run-3", "run-4"];
+    let other = ["run-0", "run-1", "run-2", "x", "y"];
+    assert_eq!(found(&ours, 5, &[]), []);
+    for (node, change) in [(0, silent), (3, silent), (0, young), (4, young)] {
+        let found = found(&other, 200, &[(node, change)]);
+        assert!(found.len() == 1 && found[0].0 == Severity::Unsafe, "{node}: {found:?}");
+    }
+    assert_eq!(found(&ours, 200, &[(4, young)]), [], "it still is what it was");
+
+    let of_one = ["run-0", "run-1", "run-2", "run-3", "x"];
+    for (list, seconds, severity) in
+        [(ours, 200, Severity::Unknown), (of_one, 200, Severity::Unknown), (of_one, 5, Severity::Warning)]
+    {
+        let found = found(&list, seconds, &[(4, silent)]);
+        assert!(found.len() == 1 && found[0].0 == severity, "{found:?}");
+        assert!(
+            found[0].1.ends_with("ago cannot be compared with ours (node-4: not answering)"),
+            "{found:?}"
+        );
+    }
+    let again = found(&of_one, 200, &[(4, young), (4, restarted)]);
+    assert!(again.len() == 1 && again[0].0 == Severity::Unknown, "{again:?}");
+    let still = found(&of_one, 5, &[(4, young), (4, restarted)]);
+    assert!(still.len() == 1 && still[0].0 == Severity::Unsafe, "it is used since: {still:?}");
 }
 
 #[test]

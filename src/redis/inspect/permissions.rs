@@ -9,6 +9,7 @@ use super::probe::Probe;
 use crate::address::Layout;
 use crate::node::NodeError;
 use crate::node::facts::{Facts, Feature, Missing, MissingPermission};
+use crate::redis::error;
 use crate::redis::server_error::{MissingRight, ServerError, ServerErrorKind};
 
 /// A required command, and its words, with the keys of the probe in braces.
@@ -111,6 +112,10 @@ fn note_for(error: &ServerError, right: &Right, probe: Option<&Probe>, facts: &m
     let missing = match (error.kind(), probe) {
         (ServerErrorKind::NoPermission(MissingRight::Key), Some(probe)) => {
             Missing::Right(probe.pattern(right.words))
+        }
+        // Without it the others are not tried: one line grants all.
+        (ServerErrorKind::NoPermission(_), _) if right.command == INFO.command => {
+            Missing::Right(error::RIGHTS.to_owned())
         }
         (ServerErrorKind::NoPermission(_), _) => Missing::Right(format!("+{}", right.command)),
         (ServerErrorKind::UnknownCommand, _) => Missing::Command,

@@ -84,11 +84,8 @@ impl Session<'_> {
 
     /// Records our list of nodes, behind requests that are sent anyway.
     fn note_list(&mut self, at: Moment) {
-        let Some(note) = self.lists.as_ref().filter(|note| at >= self.lists_from && note.all.is_complete())
-        else {
-            return;
-        };
-        if note.ask(self.connection.outbox()) {
+        let Some(note) = self.lists.as_ref().filter(|_| at >= self.lists_from) else { return };
+        if note.ask(self.connection.outbox(), at) {
             self.lists_from = at + EVERY;
             self.in_flight.push_back(Sent { expected: Expected::NodeLists, at });
         }

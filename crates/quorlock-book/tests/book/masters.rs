@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -135,18 +136,23 @@ impl Master {
         let mut text = block("conf", "appendfsync");
         for (placeholder, here) in [
             ("port 6379", format!("port {port}")),
-            ("PASSWORD_HASH", hash.to_owned()),
+            ("#PASSWORD_HASH", format!("#{hash}")),
+            ("#ADMIN_PASSWORD_HASH", format!("#{hash}")),
             ("/var/lib/redis", folder.display().to_string()),
         ] {
             assert!(text.contains(placeholder), "the page's file has no {placeholder}");
             text = text.replacen(placeholder, &here, 1);
         }
-        let file = folder.join("redis.conf");
-        fs::write(&file, text).unwrap();
+        fs::write(folder.join("redis.conf"), text).unwrap();
+        (Master::again(program, folder), port)
+    }
+
+    /// Starts it with the file that is there.
+    fn again(program: &Path, folder: &Path) -> Master {
         let log = fs::File::create(folder.join("log")).unwrap();
         let mut command = Command::new(program);
-        command.arg(file).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        (Master(command.spawn().unwrap()), port)
+        let command = command.arg(folder.join("redis.conf")).stdin(Stdio::null());
+        Master(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     }
 }
 
@@ -221,6 +227,52 @@ async fn servers_and_clients_with_the_files_of_the_page_work_from_another_machin
     let refused = other.args(["status", "job", "--nodes", &anonymous]).env_clear().output().unwrap();
     let stdout = String::from_utf8_lossy(&refused.stdout).into_owned();
     assert!(refused.status.code() == Some(69) && stdout.contains("requires a password"), "{refused:?}");
+}
+
+/// Sends these commands over a connection of their own, and returns a line of reply for each.
+fn replies(port: u16, commands: &[&str]) -> Option<Vec<String>> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    stream.write_all((commands.join("\r\n") + "\r\n").as_bytes()).ok()?;
+    BufReader::new(stream).lines().take(commands.len()).collect::<Result<_, _>>().ok()
+}
+
+#[tokio::test]
+async fn a_password_that_was_changed_as_the_page_says_is_so_after_a_restart() {
+    let Kind::Program { path, version, .. } = Kind::choose().unwrap() else {
+        return crate::skip("no valkey-server or redis-server installed");
+    };
+    if version.starts_with("6.") {
+        return crate::skip("the file of docs/masters.md has rights that Redis 6 does not know");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let hash = password_hash(folder.path());
+    let old = fs::read_to_string(folder.path().join("password")).unwrap();
+    let admin = format!("AUTH admin {}", old.trim());
+    let (master, port) = Master::start(&path, &hash, folder.path());
+    let up = async || replies(port, &[&admin]).is_some_and(|replies| replies == ["+OK"]);
+    until("the server is up", up).await;
+
+    let page = page("docs/masters.md").unwrap().text;
+    let (_, steps) = page.split_once("## Changing passwords").unwrap();
+    let (steps, _) = steps.split_once("\n## ").unwrap();
+    let said = steps.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    let commands: Vec<String> = said
+        .filter_map(|line| {
+            line.split('`').find(|code| code.starts_with("ACL SETUSER") || code.starts_with("CONFIG"))
+        })
+        .map(|code| code.replace("NEW", "the-new-one").replace("OLD", old.trim()))
+        .collect();
+    let mut all = vec![&*admin];
+    all.extend(commands.iter().map(String::as_str));
+    assert_eq!(replies(port, &all).unwrap(), vec!["+OK"; all.len()], "{all:?}");
+
+    drop(master);
+    let _master = Master::again(&path, folder.path());
+    until("the server is up again", up).await;
+    let login = |password: &str| replies(port, &[&format!("AUTH quorlock {password}")]).unwrap();
+    assert_eq!(login("the-new-one"), ["+OK"]);
+    assert!(login(old.trim())[0].starts_with("-WRONGPASS"), "the old password is back");
 }
 
 #[test]

@@ -46,3 +46,11 @@ fn every_question_is_answered_within_two_clicks_of_the_readme() {
         assert!(page(path).unwrap().text.contains(answer), "{question}? {path} does not say {answer:?}");
     }
 }
+
+#[test]
+fn the_name_that_a_page_says_is_refused_is_refused() {
+    let page = page("docs/choosing.md").unwrap().text;
+    let (_, names) = page.split_once("Names such as `").unwrap();
+    let (name, _) = names.split_once('`').unwrap();
+    assert!(quorlock::protocol::is_auxiliary_key(name), "{name}");
+}

@@ -35,7 +35,7 @@ enum State {
     Nothing,
     /// The key has no expiry, so it is no lock; it was kept.
     Data,
-    /// The node did not answer.
+    /// The node did not answer, or its answer does not count.
     Unknown(String),
 }
 
@@ -103,7 +103,9 @@ impl Outcome {
         let rest = if unknown == 0 {
             String::new()
         } else {
-            format!("; {unknown} did not answer, and what is stored there expires with its TTL")
+            format!(
+                "; {unknown} did not vote, as the table says, and what is stored there expires with its TTL"
+            )
         };
         match self.code() {
             exit::NO_QUORUM if unknown == 0 => {

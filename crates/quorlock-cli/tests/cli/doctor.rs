@@ -524,6 +524,26 @@ async fn it_says_in_its_help_what_its_exit_codes_mean() {
 }
 
 #[tokio::test]
+async fn a_user_without_any_right_is_given_all_by_one_line() {
+    let Some(servers) = with(&[]).await else { return };
+    set(&servers[0], &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "-@all", "+ping"]).await;
+    let cures = async || {
+        let ended = doctor(&[servers[0].url_as("ann:pw")], &["--json", "--restart-guard", "off"]).end().await;
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        let barred = |found: &Value| found["finding"] == "missing-right" && found["severity"] == "warning";
+        findings.into_iter().filter(barred).map(|found| found["cure"].as_str().unwrap().to_owned()).collect()
+    };
+    let first: Vec<String> = cures().await;
+    assert!(first.len() == 1 && first[0].contains("`CONFIG REWRITE`"), "{first:?}");
+    let (_, line) = first[0].split_once('`').unwrap();
+    let line: Vec<&str> = line.split_once('`').unwrap().0.split(' ').collect();
+    assert_eq!(line[..3], ["ACL", "SETUSER", "ann"]);
+    set(&servers[0], &line).await;
+    assert_eq!(cures().await, [""; 0]);
+}
+
+#[tokio::test]
 async fn a_command_that_is_not_there_is_cured_at_the_server_and_not_by_a_right() {
     let Some(servers) = with(&["--rename-command", "SETRANGE", ""]).await else { return };
     let ended = doctor(&servers.urls(), &["--json", "--restart-guard", "off"]).end().await.expect(69);

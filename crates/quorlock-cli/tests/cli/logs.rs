@@ -62,7 +62,12 @@ async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
     );
     servers[1].kill();
     let seen = log(&servers, &["job"]).await.expect(69);
-    assert!(seen.stdout.contains("1 of 3 nodes answered"), "{seen:?}");
+    assert!(seen.stdout.contains("1 of 3 nodes answered, 2 are needed"), "{seen:?}");
+    let of_another = log(&servers, &["another job"]).await.expect(69);
+    assert!(
+        of_another.stdout.starts_with("unknown whether holds of `another job` are logged\n1 of 3 nodes"),
+        "{of_another:?}"
+    );
 }
 
 #[tokio::test]

@@ -23,23 +23,27 @@ async fn every_command_of_the_page_about_moving_over_runs() {
         if !code.starts_with("quorlock ") && !code.starts_with('[') {
             continue;
         }
-        // What follows the line of a script runs under the lock, also within another one.
-        let after = if code.starts_with('[') { "quorlock status nightly | grep 'is held by'" } else { "" };
+        // What follows the line of a script runs under the lock, also within another one, and in a strict script.
+        let of_script = code.starts_with('[');
+        let (before, after) =
+            if of_script { ("set -eu", "quorlock status nightly | grep 'is held by'") } else { ("", "") };
         // In a script, because one of the commands starts the script that contains it.
         let script = folder.path().join("script.sh");
-        fs::write(&script, format!("#!/bin/sh\n{code}\n{after}\n")).unwrap();
-        let ended = Command::new("sh")
-            .args(["-c", "chmod +x script.sh import.sh && exec ./script.sh"])
-            .current_dir(folder.path())
-            .env("PATH", &path)
-            .env("HOME", folder.path())
-            .env("QUORLOCK_NODES", servers.urls().join(","))
-            .env("QUORLOCK_RESTART_GUARD", "off")
-            .env("QUORLOCK_HELD", "1")
-            .env("QUORLOCK_RESOURCE", "deploy")
-            .output()
-            .unwrap();
-        assert!(ended.status.success(), "`{code}`: {}", String::from_utf8_lossy(&ended.stderr));
+        fs::write(&script, format!("#!/bin/sh\n{before}\n{code}\n{after}\n")).unwrap();
+        for outer in [Some("deploy"), None].into_iter().take(1 + usize::from(of_script)) {
+            let ended = Command::new("sh")
+                .args(["-c", "chmod +x script.sh import.sh && exec ./script.sh"])
+                .current_dir(folder.path())
+                .env("PATH", &path)
+                .env("HOME", folder.path())
+                .env("QUORLOCK_NODES", servers.urls().join(","))
+                .env("QUORLOCK_RESTART_GUARD", "off")
+                .env("QUORLOCK_HELD", "1")
+                .envs(outer.map(|name| ("QUORLOCK_RESOURCE", name)))
+                .output()
+                .unwrap();
+            assert!(ended.status.success(), "`{code}`: {}", String::from_utf8_lossy(&ended.stderr));
+        }
         run += 1;
     }
     assert!(run > 19, "{run} were found");

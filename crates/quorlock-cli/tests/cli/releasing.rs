@@ -126,11 +126,20 @@ async fn nodes_that_do_not_answer_are_named_and_too_many_of_them_are_69() {
     let (holder, _, _) = holder(&servers).await;
     servers[0].kill();
     let most = release(&servers, &["--force", "--yes"]).end().await.expect(0);
-    assert!(most.stdout.contains("released on 2 of 3 nodes; 1 did not answer"), "{most:?}");
+    assert!(most.stdout.contains("released on 2 of 3 nodes; 1 did not vote"), "{most:?}");
     holder.end().await.expect(76);
     servers[1].kill();
     let few = release(&servers, &["--force", "--yes"]).end().await.expect(69);
     assert!(few.stdout.contains("may still be held"), "{few:?}");
+}
+
+#[tokio::test]
+async fn nodes_that_answer_and_do_not_vote_yet_are_not_said_to_be_silent() {
+    let Some(servers) = servers(3).await else { return };
+    let young = release(&servers, &["--force", "--yes"]).env("QUORLOCK_RESTART_GUARD", "on");
+    let young = young.end().await.expect(69);
+    assert!(young.stdout.contains("too recently to vote"), "{young:?}");
+    assert!(young.stdout.contains("on 0 of 3 nodes; 3 did not vote, as the table says"), "{young:?}");
 }
 
 #[tokio::test]

@@ -197,6 +197,18 @@ async fn a_password_where_a_file_is_to_be_named_is_not_shown() {
 }
 
 #[tokio::test]
+async fn two_variables_for_the_password_are_refused() {
+    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    for other in ["QUORLOCK_PASSWORD_FILE", "QUORLOCK_PASSWORD_COMMAND"] {
+        let both = job().env("QUORLOCK_NODES", nodes).env("QUORLOCK_PASSWORD", "Qq7Zz9").env(other, "secret");
+        let refused = both.file("secret", "Ww8Xx\n").end().await.expect(78);
+        let expected =
+            format!("the variables QUORLOCK_PASSWORD and {other}: only one of them has the password");
+        assert!(refused.stderr.contains(&expected) && !refused.stderr.contains("Qq7Zz9"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_variable_is_overruled_by_any_flag_and_says_nothing_when_empty() {
     let Some(servers) = servers(3).await else { return };
     let job = || job().on(&servers);

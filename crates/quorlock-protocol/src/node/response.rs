@@ -298,11 +298,11 @@ impl Identity {
         Identity { members: Some(members), ..self }
     }
 
-    /// Returns the ID, unless other clients may know the history under another one, as that of a cluster.
+    /// Returns what has [one vote](Identity::voter), unless other clients may know it under another ID, as a cluster.
     #[doc(hidden)]
     #[must_use]
     pub fn lasting_id(&self) -> Option<&str> {
-        self.members.is_none().then_some(&*self.id)
+        self.members.is_none().then(|| self.voter())
     }
 
     /// Returns what has one vote: the server, where the history does not name a server of its own.
