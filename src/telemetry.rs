@@ -8,9 +8,11 @@ mod noop;
 mod recorded;
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use noop::{Acquiring, Held, LockMeter, Meters, NodeMeter, Op};
+pub(crate) use noop::{Acquiring, Held, LockMeter, Meters, NodeMeter};
 #[cfg(feature = "metrics")]
-pub(crate) use recorded::{Acquiring, Held, LockMeter, Meters, NodeMeter, Op};
+pub(crate) use recorded::{Acquiring, Held, LockMeter, Meters, NodeMeter};
+
+use crate::node::Request;
 
 /// The values of a label: an enum, and their names in the same order.
 macro_rules! words {
@@ -45,6 +47,34 @@ impl Outcome {
     /// The name in traces and metrics.
     pub(crate) fn word(self) -> &'static str {
         Outcome::WORDS.get(self as usize).copied().unwrap_or_default()
+    }
+}
+
+words! {
+    /// The kind of request of a round.
+    Op { Acquire = "acquire", Renew = "renew", Release = "release", Other = "other" }
+}
+
+impl Op {
+    pub(crate) fn of(request: Option<&Request>) -> Op {
+        match request {
+            Some(Request::Acquire { .. } | Request::Transfer { .. }) => Op::Acquire,
+            Some(Request::Renew { .. }) => Op::Renew,
+            Some(Request::Release { .. } | Request::Offer { .. } | Request::Cancel { .. }) => Op::Release,
+            Some(
+                Request::WriteBack { .. }
+                | Request::Enqueue { .. }
+                | Request::LeaveQueue { .. }
+                | Request::ListWaiters { .. }
+                | Request::LogHold { .. }
+                | Request::ReadLog { .. }
+                | Request::Inspect { .. }
+                | Request::AnnounceWriter { .. }
+                | Request::WithdrawWriter { .. }
+                | _,
+            )
+            | None => Op::Other,
+        }
     }
 }
 

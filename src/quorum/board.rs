@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tracing::{debug, info, trace, warn};
 
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{ConnectionState, Identity, NodeError, StatusListener};
+use crate::node::{ConnectionState, Identity, NodeError, NodeErrorKind, Response, StatusListener, Vote};
 use crate::runtime::{Mutex, clock::Clock};
-use crate::telemetry::NodeMeter;
+use crate::telemetry::{NodeMeter, Op};
 use quorlock_protocol::{Moment, Quarantine};
 
 /// The health of one node.
@@ -202,7 +202,25 @@ pub(crate) struct NodeMonitor {
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether the next round need not wait for connections.
     pub(crate) introduced: Arc<AtomicBool>,
+    /// What it refuses though it answers.
+    pub(crate) refusing: Mutex<Option<Refusing>>,
 }
+
+/// A node refuses requests, all or some.
+#[derive(Debug)]
+pub(crate) struct Refusing {
+    since: Moment,
+    last: Moment,
+    /// Whether a warning has said so, and then whether of a permanent error.
+    warned: Option<bool>,
+}
+
+/// How long a node is busy before that is worth a warning: mostly it passes by itself.
+const BUSY_FOR: Duration = Duration::from_secs(10);
+
+/// How long a node refuses nothing before a grant ends its refusals: it may refuse some requests only, such as those
+/// for one key.
+const GRANTS_FOR: Duration = Duration::from_secs(60);
 
 impl StatusListener for NodeMonitor {
     fn on_status(&self, contact: ConnectionState) {
@@ -273,6 +291,62 @@ impl NodeMonitor {
             },
             ConnectionState::Lost(_) | ConnectionState::Ended(_) => self.meter.down(),
         }
+    }
+
+    /// Logs one warning when the node answers with errors, another if an error turns out to be permanent, and that it
+    /// grants again. Only of requests that every node with a vote grants.
+    pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, now: Moment) {
+        let node = &*self.name;
+        match (op, result) {
+            (Op::Acquire | Op::Renew, Ok(Response { vote: Vote::Granted | Vote::Restored, .. })) => {
+                let ended = self
+                    .refusing
+                    .lock()
+                    .take_if(|refusing| refusing.warned.is_none() || now.since(refusing.last) >= GRANTS_FOR);
+                if ended.is_some_and(|refusing| refusing.warned.is_some()) {
+                    info!(node, "grants again");
+                }
+            }
+            (Op::Acquire | Op::Renew | Op::Release, Err(error))
+                if self.is_refusal(error) && self.is_news(error, now) =>
+            {
+                warn!(node, error = format_args!("{error:#}"), "answers, but refuses requests");
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the node has answered with this error, of which its status has not warned.
+    fn is_refusal(&self, error: &NodeError) -> bool {
+        let answers = matches!(
+            error,
+            NodeError::Failed { .. } | NodeError::Unfit { .. } | NodeError::UnexpectedReply { .. }
+        );
+        let is_connected = || {
+            let board = self.board.inside.lock();
+            let contact = board.nodes.get(self.index).and_then(|entry| entry.contact.as_ref());
+            matches!(contact, None | Some(ConnectionState::Connected(_)))
+        };
+        answers && is_connected()
+    }
+
+    /// Records a refusal. Returns whether it is worth a warning.
+    fn is_news(&self, error: &NodeError, now: Moment) -> bool {
+        let mut refusing = self.refusing.lock();
+        let refusing = refusing.get_or_insert(Refusing { since: now, last: now, warned: None });
+        refusing.last = now;
+        let passes = matches!(
+            error.kind(),
+            NodeErrorKind::Busy | NodeErrorKind::TimedOut | NodeErrorKind::Unreachable
+        );
+        let is_news = match refusing.warned {
+            None => !passes || now.since(refusing.since) >= BUSY_FOR,
+            Some(permanent) => error.is_permanent() && !permanent,
+        };
+        if is_news {
+            refusing.warned = Some(error.is_permanent());
+        }
+        is_news
     }
 
     /// Logs one warning per outage, and another if the error turns out to be permanent.

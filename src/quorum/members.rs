@@ -9,9 +9,9 @@ use super::ordered::in_order;
 use crate::duration;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Capability, Grants, Node, NodeError, NodeErrorKind, Reach, Request};
-use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use crate::runtime::timer::Timers;
+use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::NodeMeter;
 use quorlock_protocol::machine::{Deployment, LEAST_PATIENCE};
 use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_timeout, overdue_after};
@@ -45,7 +45,7 @@ pub(super) struct NodeHandle {
     measured: Measured,
     /// Until when it is not asked to queue waiters, in nanoseconds.
     skipped_until: AtomicU64,
-    pub(super) meter: Arc<NodeMeter>,
+    pub(super) monitor: Arc<NodeMonitor>,
 }
 
 impl Nodes {
@@ -60,20 +60,22 @@ impl Nodes {
         let introduced = Arc::<AtomicBool>::default();
         let member = |(index, node): (usize, Arc<dyn Node>)| {
             let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
-            node.observe(Arc::new(NodeMonitor {
+            let monitor = Arc::new(NodeMonitor {
                 board: board.clone(),
                 index,
                 name: name.clone(),
-                meter: meter.clone(),
+                meter,
                 clock: clock.clone(),
                 introduced: introduced.clone(),
-            }));
+                refusing: Mutex::default(),
+            });
+            node.observe(monitor.clone());
             NodeHandle {
                 node: in_order(node),
                 name,
                 measured: Measured::default(),
                 skipped_until: AtomicU64::new(0),
-                meter,
+                monitor,
             }
         };
         let members: Vec<_> = nodes.into_iter().enumerate().map(member).collect();
@@ -102,14 +104,14 @@ impl Nodes {
         }
     }
 
-    /// Returns the same nodes, each wrapped by `made`, with the same names and metrics.
+    /// Returns the same nodes, each wrapped by `made`, with the same names, metrics and log.
     pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
         let member = |known: &NodeHandle| NodeHandle {
             node: made(known.node.clone()),
             name: known.name.clone(),
             measured: Measured::of(known.measured.get()),
             skipped_until: AtomicU64::new(0),
-            meter: known.meter.clone(),
+            monitor: known.monitor.clone(),
         };
         Nodes {
             members: self.members.iter().map(member).collect(),

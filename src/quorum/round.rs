@@ -135,7 +135,7 @@ impl Round {
 impl Driven<Attempt> {
     /// Drives an attempt, and sends its first requests.
     pub(crate) fn attempt(nodes: &Arc<Nodes>, attempt: Attempt) -> Arc<Driven<Attempt>> {
-        let driven = Driven::drive(nodes, attempt.round().ttl(), Op::ACQUIRE, attempt);
+        let driven = Driven::drive(nodes, attempt.round().ttl(), Op::Acquire, attempt);
         driven.send_due(driven.sent);
         driven
     }
@@ -155,7 +155,7 @@ impl Driven<Attempt> {
 impl Driven<Undo> {
     /// Drives a clean-up, and sends its first requests.
     pub(crate) fn undo(nodes: &Arc<Nodes>, ttl: Duration, undo: Undo) -> Arc<Driven<Undo>> {
-        let driven = Driven::drive(nodes, ttl, Op::RELEASE, undo);
+        let driven = Driven::drive(nodes, ttl, Op::Release, undo);
         driven.send_due(driven.sent);
         driven
     }
@@ -217,18 +217,21 @@ impl<M: Machine> Driven<M> {
     /// Records the response to the request with this index, received at `now`.
     fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
         let Some((round, member)) = self.member(index) else { return };
+        let op = if round == 0 { self.op } else { Op::Other };
+        // Not under the lock: it may log.
+        member.monitor.answered(op, &result, now);
         let mut inner = self.inner.lock();
         // A node that was asked again has taken longer than a round trip.
         if let Some(asked) = inner.machine.asked_at(index) {
             let took = now.since(asked);
-            member.meter.answered(if round == 0 { self.op } else { Op::WRITE_BACK }, &result, took);
+            member.monitor.meter.answered(op, &result, took);
             if result.is_ok() {
                 member.answered_after(took);
             }
         }
         let heard = inner.machine.handle_response(&*self.nodes, index, result, now);
         if heard.is_late {
-            member.meter.late();
+            member.monitor.meter.late();
         }
         Self::conclude(inner, heard);
     }

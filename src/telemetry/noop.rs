@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{At, Loss, Outcome, Passed, Renewed};
-use crate::node::{NodeError, Request, Response};
+use super::{At, Loss, Op, Outcome, Passed, Renewed};
+use crate::node::{NodeError, Response};
 use quorlock_protocol::{Moment, Quorum, Verdict};
 
 #[derive(Clone, Debug)]
@@ -21,9 +21,6 @@ pub(crate) struct Held;
 
 #[derive(Debug)]
 pub(crate) struct NodeMeter;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Op;
 
 impl Meters {
     pub(crate) fn new(_: Quorum) -> Meters {
@@ -76,14 +73,4 @@ impl NodeMeter {
     pub(crate) fn stalled(&self) {}
     pub(crate) fn down(&self) {}
     pub(crate) fn votes_from(&self, _: Duration) {}
-}
-
-impl Op {
-    pub(crate) const ACQUIRE: Op = Op;
-    pub(crate) const RELEASE: Op = Op;
-    pub(crate) const WRITE_BACK: Op = Op;
-
-    pub(crate) fn of(_: Option<&Request>) -> Op {
-        Op
-    }
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
 
-use super::{At, Loss, Outcome, Passed, Renewed};
+use super::{At, Loss, Op, Outcome, Passed, Renewed};
 use crate::metrics as list;
 use crate::metrics::{Kind, Metric, Unit};
-use crate::node::{NodeError, NodeErrorKind, Request, Response, Vote};
+use crate::node::{NodeError, NodeErrorKind, Response, Vote};
 use crate::runtime::Mutex;
 use quorlock_protocol::{Moment, Quorum, Verdict, micros};
 
@@ -270,7 +270,7 @@ impl NodeMeter {
         match result {
             Ok(answer) => {
                 self.answers.count(kind_of(&answer.vote));
-                if let Some(seconds) = self.seconds.get(op.0) {
+                if let Some(seconds) = self.seconds.get(op as usize) {
                     seconds.record(took);
                 }
             }
@@ -371,42 +371,6 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::OtherLimit { .. } => 7,
         NodeError::Unresponsive { .. } => 9,
         NodeError::UnexpectedReply { .. } | _ => 8,
-    }
-}
-
-/// The kind of request of a round.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Op(usize);
-
-impl Op {
-    const WORDS: &[&str] = &["acquire", "renew", "release", "other"];
-
-    /// That of an attempt.
-    pub(crate) const ACQUIRE: Op = Op(0);
-    /// That of a clean-up.
-    pub(crate) const RELEASE: Op = Op(2);
-    /// That of a number that is written back.
-    pub(crate) const WRITE_BACK: Op = Op(3);
-
-    pub(crate) fn of(request: Option<&Request>) -> Op {
-        Op(match request {
-            Some(Request::Acquire { .. } | Request::Transfer { .. }) => 0,
-            Some(Request::Renew { .. }) => 1,
-            Some(Request::Release { .. } | Request::Offer { .. } | Request::Cancel { .. }) => 2,
-            Some(
-                Request::WriteBack { .. }
-                | Request::Enqueue { .. }
-                | Request::LeaveQueue { .. }
-                | Request::ListWaiters { .. }
-                | Request::LogHold { .. }
-                | Request::ReadLog { .. }
-                | Request::Inspect { .. }
-                | Request::AnnounceWriter { .. }
-                | Request::WithdrawWriter { .. }
-                | _,
-            )
-            | None => 3,
-        })
     }
 }
 

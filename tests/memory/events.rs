@@ -4,8 +4,8 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{LATE, ReportedNode, TTL, VALIDITY, another, bench};
-use quorlock::node::{ConnectionState, NodeError};
+use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
+use quorlock::node::{Access, ConnectionState, NodeError, NodeErrorKind};
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{Kind, MemoryNode, Servers, until};
 use tracing::field::{Field, Visit};
@@ -207,6 +207,91 @@ async fn a_cluster_that_answers_in_part_warns_once() {
     }
     assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
     assert_eq!(log.with("still partially available").len(), 2, "{}", log.all());
+}
+
+/// Acquires and releases on three nodes, of which one may refuse.
+async fn hold(bench: &Bench) {
+    bench.lock().acquire().await.unwrap().release().await.unwrap();
+    bench.settle().await;
+}
+
+const NO_RIGHT: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operation);
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_answers_with_errors_warns_once_until_it_has_granted_for_a_minute() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    for _ in 0..5 {
+        // As if it refused some keys only.
+        bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
+        hold(&bench).await;
+        bench.nodes[0].recover();
+        hold(&bench).await;
+        bench.pass(Duration::from_secs(59)).await;
+    }
+    let warnings = log.of(Level::WARN);
+    assert_eq!(warnings.len(), 1, "{}", log.all());
+    for words in ["answers, but refuses requests", "node=", "it may not run EVAL"] {
+        assert!(warnings[0].contains(words), "{warnings:?}");
+    }
+    assert_eq!(log.with("grants again").len(), 0, "{}", log.all());
+    bench.pass(Duration::from_secs(1)).await;
+    hold(&bench).await;
+    hold(&bench).await;
+    assert_eq!(log.with("grants again").len(), 1, "{}", log.all());
+    bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
+    hold(&bench).await;
+    assert_eq!(log.of(Level::WARN).len(), 2, "it is another change: {}", log.all());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_refuses_while_a_lease_is_renewed_warns() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes[0].fail(NodeErrorKind::OutOfSpace, "its disk is full");
+    bench.pass(TTL * 3).await;
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+    bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
+    bench.pass(TTL * 3).await;
+    assert_eq!(log.of(Level::WARN).len(), 2, "another one, as it is permanent: {}", log.all());
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_busy_warns_only_if_that_lasts() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    for seconds in [1, 9, 9] {
+        bench.nodes[0].fail(NodeErrorKind::Busy, "it is loading its data");
+        hold(&bench).await;
+        bench.pass(Duration::from_secs(seconds)).await;
+        hold(&bench).await;
+        bench.nodes[0].recover();
+        hold(&bench).await;
+    }
+    assert!(log.of(Level::WARN).is_empty() && log.of(Level::INFO).is_empty(), "{}", log.all());
+    bench.nodes[0].fail(NodeErrorKind::Busy, "it has too few replicas");
+    hold(&bench).await;
+    bench.pass(Duration::from_secs(10)).await;
+    hold(&bench).await;
+    hold(&bench).await;
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_status_of_a_node_says_is_not_repeated_for_its_answers() {
+    let node = quorlock_testkit::memory_nodes(1).remove(0);
+    node.fail(NodeErrorKind::Login, "it requires a password");
+    let node = ReportedNode::new(node);
+    let (log, _guard) = Log::start();
+    let coordinator = Coordinator::builder().custom_nodes([node.clone()]).build().unwrap();
+    let error = NodeError::Failed { kind: NodeErrorKind::Login, reason: "it requires a password".into() };
+    node.report(ConnectionState::Lost(error));
+    for _ in 0..3 {
+        coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
+    }
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
 }
 
 /// Single-threaded, so that everything is logged on this thread.

@@ -76,7 +76,7 @@ exits with 76, within a third of the TTL: until then another client may have hel
 /// Holds the lock that `args` name, and returns the exit code.
 pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = args.lock.settings(deployment)?;
-    metrics::counted(&settings.metrics(&args.metrics), &args.resource, || {
+    metrics::counted(&settings.metrics(&args.metrics), (&args.resource, &[]), || {
         block_on(async {
             let coordinator = settings.coordinator()?;
             let outcome = hold_until_ended(args, &settings, &coordinator, Report::to(args.json, quiet)).await;

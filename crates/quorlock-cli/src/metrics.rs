@@ -16,6 +16,7 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
 };
 
+use crate::exit;
 use crate::failure::Failure;
 use crate::report::Reason;
 use crate::wanted::LeaseWatch;
@@ -54,8 +55,9 @@ const CODE: &str = "quorlock_run_exit_code";
 const SUCCEEDED: &str = "quorlock_run_last_success_timestamp_seconds";
 const FAILED: &str = "quorlock_run_last_failure_timestamp_seconds";
 
-/// What a file keeps over runs: a run that is refused, because another host has the lock, says nothing of the job.
-const KEPT: [&str; 2] = [SUCCEEDED, FAILED];
+/// What the file of a job keeps over runs: a run that is refused, because another host has the lock, says nothing of
+/// the job. What leads or holds as long as it runs has no success that would end a failure: its next start does.
+pub(crate) const KEPT_OF_JOBS: [&str; 2] = [SUCCEEDED, FAILED];
 
 /// The metrics of the run itself, all gauges: name, unit and meaning.
 pub(crate) const OWN: [(&str, &str, &str); 8] = [
@@ -106,10 +108,10 @@ const LOST: &str = "quorlock_lost_total";
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
 /// Does the `work` of a verb that acquires the lock `resource`, with metrics if `args` ask for them. Errors of the
-/// address or the file are returned before the lock is asked for.
+/// address or the file are returned before the lock is asked for. The file keeps the metrics `kept` over runs.
 pub(crate) fn counted(
     args: &MetricsArgs,
-    resource: &str,
+    (resource, kept): (&str, &[&'static str]),
     work: impl FnOnce() -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     if args.metrics.is_none() && args.metrics_file.is_none() {
@@ -123,7 +125,7 @@ pub(crate) fn counted(
     }
     gauge!(STARTED).set(SystemClock::default().wall());
     if let Some(path) = &args.metrics_file {
-        for name in KEPT {
+        for name in kept.iter().copied() {
             if let Some(value) = textfile::kept(path, name, resource) {
                 gauge!(name).set(value);
             }
@@ -166,12 +168,13 @@ pub(crate) fn waited(waited: Duration) {
     gauge!(WAITED).set(waited);
 }
 
-/// Records the end of the command: `None` if it was stopped because of its lock. The release may have found the lock lost.
-pub(crate) fn command_ended(code: Option<u8>, was_lost: bool) {
-    gauge!(STOPPED).set(u8::from(code.is_none()));
-    gauge!(if code == Some(0) && !was_lost { SUCCEEDED } else { FAILED }).set(SystemClock::default().wall());
-    if let Some(code) = code {
-        gauge!(COMMAND_CODE).set(code);
+/// Records the last end of the command, `None` if it was stopped because of its lock, and the exit code of the run,
+/// whose release may have found the lock lost.
+pub(crate) fn command_ended(command: Option<u8>, code: u8) {
+    gauge!(STOPPED).set(u8::from(command.is_none()));
+    gauge!(if code == exit::SUCCESS { SUCCEEDED } else { FAILED }).set(SystemClock::default().wall());
+    if let Some(command) = command {
+        gauge!(COMMAND_CODE).set(command);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::lock_args::LockArgs;
 use crate::marks::Marks;
-use crate::metrics::{self, MetricsArgs};
+use crate::metrics::{self, KEPT_OF_JOBS, MetricsArgs};
 use crate::program::{Found, Program, not_started};
 use crate::report::{Reason, Report};
 use crate::runtime::{block_on, now};
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Re
     let length = Length::of(args.at_least, args.once_per)?;
     let settings = args.lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
-    with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
+    with_coordinator(&settings, &args.metrics, (&args.resource, &KEPT_OF_JOBS), async |coordinator| {
         let wanted = match args.permits {
             None => args.lock.lock(coordinator, &settings, &args.resource)?,
             Some(permits) => {
@@ -73,7 +73,7 @@ pub(crate) fn elect(args: &ElectArgs, deployment: DeploymentArgs, quiet: bool) -
     let lock = args.lock();
     let settings = lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
-    with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
+    with_coordinator(&settings, &args.metrics, (&args.resource, &[]), async |coordinator| {
         let wanted = lock.lock(coordinator, &settings, &args.resource)?;
         let marks = lock.marks(coordinator, &settings, &args.resource);
         let from = (coordinator, &settings);
@@ -92,10 +92,10 @@ pub(crate) fn elect(args: &ElectArgs, deployment: DeploymentArgs, quiet: bool) -
 fn with_coordinator(
     settings: &Settings,
     metrics: &MetricsArgs,
-    resource: &str,
+    (resource, kept): (&str, &[&'static str]),
     work: impl AsyncFnOnce(&Coordinator) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    metrics::counted(&settings.metrics(metrics), resource, || {
+    metrics::counted(&settings.metrics(metrics), (resource, kept), || {
         let outcome = block_on(async {
             // What the command started may outlive this process.
             let coordinator = settings.build(settings.builder()?.kept_by_children(true))?;
@@ -127,6 +127,8 @@ struct Guarded<'a> {
 struct Outcome {
     /// The exit code.
     code: u8,
+    /// The exit code of the command, unless it was stopped.
+    command: Option<u8>,
     /// The command was stopped because its lock was lost, and not because a signal asked it to end.
     may_lead_again: bool,
     /// A key of the terminal ended the command.
@@ -135,6 +137,8 @@ struct Outcome {
 
 impl Outcome {
     fn end(self) -> Result<u8, Failure> {
+        // Not of each leadership: one that begins again goes on with the work.
+        metrics::command_ended(self.command, self.code);
         self.interrupted.map_or(Ok(self.code), |interruption| Err(Failure::CommandInterrupted(interruption)))
     }
 }
@@ -208,29 +212,24 @@ impl<'a> Guarded<'a> {
         // Only now that no process of the command is left.
         let released = slot.end((wanted, lease), &run, ended, *report).await;
         drop(mark);
-        let code = match ended {
-            Ended::ByItself(status) => Some(code_of(status)),
-            Ended::Stopped { .. } => None,
-        };
-        metrics::command_ended(code, released.is_err());
         if let (Ok(()), Ended::Stopped { reason, .. }) = (&released, ended) {
             metrics::lost(reason);
         }
         Ok(match (ended, released) {
             (Ended::Stopped { asked_to_end, .. }, _) => {
-                Outcome { code: exit::LOST, may_lead_again: !asked_to_end, interrupted: None }
+                Outcome { code: exit::LOST, command: None, may_lead_again: !asked_to_end, interrupted: None }
             }
             (Ended::ByItself(status), Ok(())) => {
-                Outcome { code: code_of(status), may_lead_again: false, interrupted }
+                let code = code_of(status);
+                Outcome { code, command: Some(code), may_lead_again: false, interrupted }
             }
             (Ended::ByItself(status), Err(lost)) => {
-                let reason = Reason::Lost(lost.reason);
+                let (reason, command) = (Reason::Lost(lost.reason), code_of(status));
                 report.lost(lost.resource.as_str(), &token, (reason, None), Duration::ZERO);
                 report.words(&format!(
-                    "the command exited with {}, but {lost}; part of it may have run without the lock",
-                    code_of(status)
+                    "the command exited with {command}, but {lost}; part of it may have run without the lock"
                 ));
-                Outcome { code: exit::LOST, may_lead_again: false, interrupted: None }
+                Outcome { code: exit::LOST, command: Some(command), may_lead_again: false, interrupted: None }
             }
         })
     }

@@ -1,5 +1,7 @@
 //! `quorlock elect`: one candidate runs the command, and campaigns again after a loss.
 
+use std::fs;
+
 use nix::sys::signal::Signal;
 use quorlock::{Coordinator, RestartGuard, election::Observed};
 use quorlock_testkit::{Servers, until};
@@ -50,7 +52,12 @@ async fn one_of_two_candidates_leads_and_the_other_follows_it() {
 #[tokio::test]
 async fn after_a_loss_it_stops_the_command_and_leads_again() {
     let Some(servers) = servers(3).await else { return };
-    let leader = elect(&servers, &["-t", "3s"], "echo $$; exec sleep 1000").start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leader.prom");
+    let of_a_failed_job = "quorlock_run_last_failure_timestamp_seconds{resource=\"job\"} 1\n";
+    fs::write(&path, of_a_failed_job).unwrap();
+    let options = ["-t", "3s", "-v", "--metrics", "0", "--metrics-file", path.to_str().unwrap()];
+    let leader = elect(&servers, &options, "echo $$; exec sleep 1000").start();
     let first = leader.lines(1).await.remove(0);
     for server in servers.iter().take(2) {
         server.command(&["SET", "job", "another client", "PX", "3000"]).await.unwrap();
@@ -60,6 +67,11 @@ async fn after_a_loss_it_stops_the_command_and_leads_again() {
     let second = leader.lines(2).await.remove(1);
     assert!(!is_gone(&second));
     assert!(leader.stderr().contains("campaigning again"), "{}", leader.stderr());
+    // An alert would not end, as what leads has no success.
+    let samples = scrape(&address(&leader).await, "/metrics");
+    for metric in ["quorlock_run_command_stopped{", "quorlock_run_last_failure_timestamp_seconds{"] {
+        assert!(!samples.contains(metric), "{samples}");
+    }
     leader.signal(Signal::SIGTERM);
     leader.end().await.expect(143);
 }
