@@ -115,9 +115,9 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Returns the file that a variable names, or else the first of the usual ones. It must be such that no other user but
-    /// root can write it. If the nodes are `known`, a folder that this user may not search, such as the home of another
-    /// one after `sudo` or in a container, is not where the others are meant to be.
+    /// Returns the file that a variable names, or else the first of the usual ones. It must be such that no other user
+    /// but root can write it. If the nodes are `known`, a folder that this user may not search, such as the home of
+    /// another one after `sudo` or in a container, is not where the others are meant to be.
     fn found(known: bool, warn: Warn<'_>) -> Result<Option<Chosen>, String> {
         if let Some(path) = variable("QUORLOCK_CONFIG")?.map(PathBuf::from) {
             let opened = Opened::at(&path);
