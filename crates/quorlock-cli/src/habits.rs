@@ -322,7 +322,7 @@ fn without_password(word: &str) -> String {
 }
 
 /// Returns a word as a shell reads it.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,=@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

@@ -1,13 +1,14 @@
 //! `quorlock init`: checks the nodes, and writes a configuration file for them.
 
-use std::fs::{OpenOptions, Permissions, symlink_metadata};
+use std::fs::{Permissions, symlink_metadata};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quorlock::doctor::{Report as Examination, Summary};
 use quorlock::{Wait, duration};
+use quorlock_config::is_found;
 use serde_json::json;
 
 use crate::config::{Settings, file_to_fill};
@@ -15,7 +16,8 @@ use crate::deployment::DeploymentArgs;
 use crate::doctor;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{Report, json_line, notice};
+use crate::habits::quoted;
+use crate::report::{Report, json_line, notice, warn};
 use crate::runtime::block_on;
 use crate::stdout::print;
 
@@ -88,13 +90,23 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     write(&args.file, &text, (settings.has_secret(), replaces)).map_err(|error| {
         Failure::Config(format!("cannot write {}: {error}; give another --file", args.file.display()))
     })?;
+    let will_be_read = is_found(&args.file, &warn);
     if args.json {
         let file = args.file.display().to_string();
         let event = if args.no_check { "unchecked" } else { "checked" };
         print(&json_line(&json!({ "event": event, "written": true, "exit_code": 0, "file": file })))?;
     } else if !quiet {
-        Report::Words
-            .words(&format!("wrote {}; try `quorlock run my-job -- echo hello`", args.file.display()));
+        let file = args.file.display();
+        let (config, why) = if will_be_read {
+            (String::new(), "")
+        } else {
+            (
+                format!("--config {} ", quoted(&args.file.to_string_lossy())),
+                ": here it is read only if it is named",
+            )
+        };
+        let next = format!("wrote {file}; try `quorlock run {config}my-job -- echo hello`{why}");
+        Report::Words.words(&next);
     }
     Ok(exit::SUCCESS)
 }
@@ -164,16 +176,13 @@ fn template(args: &InitArgs) -> Result<Option<String>, Failure> {
 /// `replaces` one: then a new file takes its place, whatever it has become.
 fn write(path: &Path, text: &str, (secret, replaces): (bool, bool)) -> io::Result<()> {
     let mode = if secret { 0o600 } else { 0o644 };
-    if !replaces {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        return file.write_all(text.as_bytes());
-    }
+    // A part of a file, as on a full disk, would be read in the place of a good one elsewhere.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".quorlock-init.")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder.unwrap_or(Path::new(".")))?;
     file.write_all(text.as_bytes())?;
-    file.persist(path)?;
+    if replaces { file.persist(path) } else { file.persist_noclobber(path) }?;
     Ok(())
 }

@@ -30,9 +30,13 @@ impl Program {
     pub(crate) fn find_in(self, places: &OsStr) -> Result<Found, Failure> {
         let words = match self {
             Program::Command(words) => words,
+            // A shell would do nothing, with success, and a slot would be used.
+            Program::Shell(line) if line.as_encoded_bytes().trim_ascii().is_empty() => {
+                return Err(Failure::NotFound("the command of -c is empty; is a variable unset?".to_owned()));
+            }
             Program::Shell(line) => {
-                let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
-                vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line]
+                let (path, shell) = shell_in(places)?;
+                return Ok(Found { path, words: vec![shell, "-c".into(), line] });
             }
         };
         let name = words.first().ok_or_else(|| {
@@ -70,6 +74,22 @@ impl Found {
 /// Returns the `PATH`.
 pub(crate) fn places() -> OsString {
     env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())
+}
+
+/// Returns the user's shell, and where it was found.
+fn shell_in(places: &OsStr) -> Result<(PathBuf, OsString), Failure> {
+    let (shell, named) = match env::var_os("SHELL").filter(|shell| !shell.is_empty()) {
+        Some(shell) => (shell, ", which the variable SHELL names,"),
+        None => ("/bin/sh".into(), ""),
+    };
+    match look_up(&shell, places) {
+        Ok(path) => Ok((path, shell)),
+        Err(Failure::NotFound(_)) => Err(Failure::NotFound(format!(
+            "the shell {}{named} was not found, and -c needs one: name one in SHELL, or give the command without -c",
+            shell.display()
+        ))),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Searches for `name` as the system does when it starts the command.

@@ -100,6 +100,48 @@ pub fn usual_places() -> Vec<PathBuf> {
     [Some(here), users, Some(of_system)].into_iter().flatten().collect()
 }
 
+/// Whether the file at `path` is the one that is read by a caller that names none.
+#[must_use]
+pub fn is_found(path: &Path, warn: Warn<'_>) -> bool {
+    let found = Chosen::found(true, warn).ok().flatten();
+    found.and_then(|file| file.opened.ok()).is_some_and(|opened| opened.is_at(path))
+}
+
+/// The file to read.
+struct Chosen {
+    path: PathBuf,
+    /// Its name in an error.
+    what: String,
+    opened: io::Result<Opened>,
+}
+
+impl Chosen {
+    /// Returns the file that a variable names, or else the first of the usual ones. It must be such that no other user
+    /// but root can write it. If the nodes are `known`, a folder that this user may not search, such as the home of
+    /// another one after `sudo` or in a container, is not where the others are meant to be.
+    fn found(known: bool, warn: Warn<'_>) -> Result<Option<Chosen>, String> {
+        if let Some(path) = variable("QUORLOCK_CONFIG")?.map(PathBuf::from) {
+            let opened = Opened::at(&path);
+            let what = format!("{} by the variable QUORLOCK_CONFIG", shown("the configuration file", &path));
+            return match opened.as_ref().ok().and_then(Opened::of_others) {
+                Some(why) => Err(not_read(&path, &why)),
+                None => Ok(Some(Chosen { path, what, opened })),
+            };
+        }
+        for path in usual_places() {
+            let what = format!("the configuration file {}", path.display());
+            match trust::look(&path) {
+                Ok(Found::Trusted(opened)) => return Ok(Some(Chosen { path, what, opened: Ok(opened) })),
+                Ok(Found::OfOthers(why)) => warn(&not_read(&path, &why)),
+                Ok(Found::Hidden(_)) if known => {}
+                Ok(Found::Nothing) => {}
+                Ok(Found::Hidden(error)) | Err(error) => return Err(unreadable(&what, &error)),
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl Layer {
     /// Reads the environment and the file beneath `first`, which has what the caller sets. `file` is one that the caller
     /// trusts; without it, the one that `QUORLOCK_CONFIG` names, or the first of the usual ones. `/dev/null` is none.
@@ -203,48 +245,22 @@ impl Layer {
         }
     }
 
-    /// Reads the file that a flag `named`, or a variable, or else the first of the usual ones. All but that of the flag
-    /// must be such that no other user but root can write them. If the nodes are `known`, a folder that this user may not
-    /// search, such as the home of another one after `sudo` or in a container, is not where the others are meant to be.
+    /// Reads the file that a flag `named`, or else the one that is found.
     fn of_file(named: Option<&Path>, known: bool, kinds: &Kinds, warn: Warn<'_>) -> Result<Layer, String> {
-        let by_variable = variable("QUORLOCK_CONFIG")?.map(PathBuf::from);
-        if named.or(by_variable.as_deref()) == Some(Path::new("/dev/null")) {
+        let chosen = match named {
+            Some(path) => Some(Chosen {
+                path: path.to_owned(),
+                what: format!("the configuration file {}", path.display()),
+                opened: Opened::at(path),
+            }),
+            None => Chosen::found(known, warn)?,
+        };
+        let Some(Chosen { path, what, opened }) = chosen.filter(|file| file.path != Path::new("/dev/null"))
+        else {
             return Ok(Layer::default());
-        }
-        if let Some(path) = named {
-            let what = format!("the configuration file {}", path.display());
-            return Layer::of_opened(Opened::at(path), path, &what, kinds);
-        }
-        if let Some(path) = by_variable {
-            let opened = Opened::at(&path);
-            let what = format!("{} by the variable QUORLOCK_CONFIG", shown("the configuration file", &path));
-            return match opened.as_ref().ok().and_then(Opened::of_others) {
-                Some(why) => Err(not_read(&path, &why)),
-                None => Layer::of_opened(opened, &path, &what, kinds),
-            };
-        }
-        for path in usual_places() {
-            let what = format!("the configuration file {}", path.display());
-            match trust::look(&path) {
-                Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), &path, &what, kinds),
-                Ok(Found::OfOthers(why)) => warn(&not_read(&path, &why)),
-                Ok(Found::Hidden(_)) if known => {}
-                Ok(Found::Nothing) => {}
-                Ok(Found::Hidden(error)) | Err(error) => return Err(unreadable(&what, &error)),
-            }
-        }
-        Ok(Layer::default())
-    }
-
-    /// Reads an opened file, which is `what` in an error.
-    fn of_opened(
-        opened: io::Result<Opened>,
-        path: &Path,
-        what: &str,
-        kinds: &Kinds,
-    ) -> Result<Layer, String> {
-        let text = opened.and_then(Opened::text).map_err(|error| unreadable(what, &error))?;
-        Layer::parse(&text, path, kinds)
+        };
+        let text = opened.and_then(Opened::text).map_err(|error| unreadable(&what, &error))?;
+        Layer::parse(&text, &path, kinds)
     }
 
     /// Reads the text of the file at `path`, to which paths in it are relative.

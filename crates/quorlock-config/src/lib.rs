@@ -18,7 +18,7 @@ mod password;
 mod source;
 mod trust;
 
-pub use layer::{KEYS, Layer, usual_places, variable, wait};
+pub use layer::{KEYS, Layer, is_found, usual_places, variable, wait};
 pub use parent_death::die_with_parent;
 pub use source::{Refusal, Sources, keys_of, variable_of};
 pub use trust::Opened;

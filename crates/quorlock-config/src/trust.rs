@@ -98,6 +98,12 @@ impl Opened {
         Ok(text)
     }
 
+    /// Whether it is the file at `path`.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        path.metadata()
+            .is_ok_and(|there| (there.dev(), there.ino()) == (self.metadata.dev(), self.metadata.ino()))
+    }
+
     /// Returns why other users can write it, if they can.
     pub(crate) fn of_others(&self) -> Option<String> {
         of_others(&self.metadata).map(|why| format!("it {why}"))

@@ -1,10 +1,15 @@
 //! The small clients of `docs/languages.md`, each where its language is installed, all under one lock.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quorlock_testkit::Servers;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use quorlock_testkit::{Servers, until};
 
 use crate::{skip, target};
 
@@ -31,9 +36,14 @@ while [ $i -lt "$3" ]; do
 done
 "#;
 
-fn block<'a>(page: &'a str, language: &str) -> &'a str {
-    let (_, rest) = page.split_once(&format!("```{language}\n")).expect("the page has a client");
-    rest.split_once("\n```").expect("its block ends").0
+/// Writes the programs of the page into a folder.
+fn write(folder: &Path) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/languages.md");
+    let page = fs::read_to_string(page).unwrap();
+    for (language, _, name) in CLIENTS {
+        let (_, rest) = page.split_once(&format!("```{language}\n")).expect("the page has a client");
+        fs::write(folder.join(name), rest.split_once("\n```").expect("its block ends").0).unwrap();
+    }
 }
 
 fn start(folder: &Path, words: &[&str], file: &str, arguments: &[&str], nodes: &str) -> Option<Child> {
@@ -54,9 +64,8 @@ fn start(folder: &Path, words: &[&str], file: &str, arguments: &[&str], nodes: &
 async fn a_lock_holds_between_programs_in_all_languages() {
     let Ok(servers) = Servers::start(3).await else { return skip("no server starts") };
     let nodes = servers.iter().map(quorlock_testkit::Server::url).collect::<Vec<_>>().join(",");
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/languages.md");
-    let page = fs::read_to_string(page).unwrap();
     let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
     let counter = folder.path().join("counter");
     fs::write(&counter, "0").unwrap();
     let times = std::env::var("QUORLOCK_SECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(TIMES);
@@ -67,8 +76,7 @@ async fn a_lock_holds_between_programs_in_all_languages() {
     clients.extend(
         start(folder.path(), &["sh"], "run.sh", &arguments, &nodes).map(|client| (&"run.sh", client)),
     );
-    for (language, words, name) in CLIENTS {
-        fs::write(folder.path().join(name), block(&page, language)).unwrap();
+    for (_, words, name) in CLIENTS {
         clients.extend(start(folder.path(), words, name, &arguments, &nodes).map(|client| (name, client)));
     }
     assert!(!clients.is_empty(), "not even a shell is installed");
@@ -77,4 +85,38 @@ async fn a_lock_holds_between_programs_in_all_languages() {
         assert!(client.wait().unwrap().success(), "{name} failed");
     }
     assert_eq!(fs::read_to_string(&counter).unwrap().trim(), count.to_string(), "an increment is lost");
+}
+
+/// The counter is a pipe: a program that has the lock waits there for its count.
+#[tokio::test]
+async fn a_program_in_any_language_fails_if_its_lock_was_lost() {
+    let Ok(servers) = Servers::start(3).await else { return skip("no server starts") };
+    let nodes = servers.iter().map(quorlock_testkit::Server::url).collect::<Vec<_>>().join(",");
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let mut clients = Vec::new();
+    for (language, words, name) in CLIENTS {
+        let counter = folder.path().join(format!("{language}.count"));
+        mkfifo(&counter, Mode::S_IRWXU).unwrap();
+        let arguments = [language, counter.to_str().unwrap(), "1"];
+        let client = start(folder.path(), words, name, &arguments, &nodes);
+        clients.extend(client.map(|client| (language, counter, client)));
+    }
+    for (language, counter, mut client) in clients {
+        let open = |options: &mut OpenOptions| options.custom_flags(OFlag::O_NONBLOCK.bits()).open(&counter);
+        let mut count = None;
+        until("a program that reads", async || {
+            assert!(client.try_wait().unwrap().is_none(), "{language} has ended");
+            count = open(OpenOptions::new().write(true)).ok();
+            count.is_some()
+        })
+        .await;
+        let mut release = Command::new(target().join("quorlock"));
+        release.args(["release", "--force", "--yes", language]).env("QUORLOCK_NODES", &nodes);
+        assert!(release.env("QUORLOCK_RESTART_GUARD", "off").output().unwrap().status.success());
+        // The program writes its count there.
+        let _reader = open(OpenOptions::new().read(true)).unwrap();
+        count.unwrap().write_all(b"0").unwrap();
+        assert!(!client.wait().unwrap().success(), "{language} succeeds without its lock");
+    }
 }

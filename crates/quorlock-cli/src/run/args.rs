@@ -19,12 +19,12 @@ pub(crate) struct RunArgs {
     pub(crate) job: JobArgs,
     /// Run at most once in DURATION, on any number of hosts.
     ///
-    /// DURATION counts from the start of COMMAND. The lock stays taken until it has passed, also after COMMAND
-    /// has ended, with whatever exit code; other clients wait while COMMAND runs, and exit with 75 (or -E)
-    /// without waiting once it has ended. If the host crashes during the run, the lock expires after its TTL, and
-    /// another host may run COMMAND again. Choose DURATION longer than the difference between the hosts' clocks,
-    /// and shorter than the time between two runs. It is not limited by max-ttl. If others wait at the end
-    /// of a run that lasted longer, the lock stays taken for 5 s: clients that have waited since less than DURATION
+    /// DURATION counts from the start of COMMAND. The lock stays taken until it has passed, also after COMMAND has
+    /// ended, with whatever exit code; other clients with --at-least or --once-per wait while COMMAND runs, and exit
+    /// with 75 (or -E) without waiting once it has ended. If the host crashes during the run, the lock expires after
+    /// its TTL, and another host may run COMMAND again. Choose DURATION longer than the difference between the hosts'
+    /// clocks, and shorter than the time between two runs. It is not limited by max-ttl. If others wait at the end of
+    /// a run that lasted longer, the lock stays taken for 5 s: clients that have waited since less than DURATION
     /// after its start exit with 75, later ones run COMMAND.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
@@ -111,7 +111,7 @@ pub(crate) struct JobArgs {
     #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
     /// Send SIGTERM this long before the lock expires, so that the command can shut down cleanly;
-    /// SIGKILL follows just before it expires. Never more than a third of the TTL, whatever is set
+    /// SIGKILL follows just before it expires. Never more than a third of the TTL or of --max-hold
     #[arg(short, long, hide_short_help = true, value_name = "DURATION", default_value = "5s",
           value_parser = duration::parse)]
     pub(crate) kill_after: Duration,

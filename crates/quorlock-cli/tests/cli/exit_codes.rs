@@ -99,6 +99,15 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
     assert!(line.stderr.contains("`sh -c`"), "{line:?}");
     let empty = start("").end().await.expect(127);
     assert!(empty.stderr.contains("is a variable unset?"), "{empty:?}");
+    for verb in ["run", "elect"] {
+        let shell = |line: &str| Quorlock::new([verb, "job", "-c", line]).on(&servers);
+        for line in ["", " \n"] {
+            let empty = shell(line).end().await.expect(127);
+            assert!(empty.stderr.contains("is a variable unset?"), "{empty:?}");
+        }
+        let none = shell("true").env("SHELL", "/no/such/shell").end().await.expect(127);
+        assert!(none.stderr.contains("/no/such/shell, which the variable SHELL names,"), "{none:?}");
+    }
     start("/").end().await.expect(126);
     start("./data").file("data", "no program").end().await.expect(126);
     // Seen only once it is started, under the lock.

@@ -102,6 +102,14 @@ fn setting(text: &str, name: &str) -> String {
     within('"').or_else(|| within('\'')).unwrap_or(value).to_owned()
 }
 
+/// Returns the words with which a unit starts `quorlock`, as systemd expands them: `$OPTIONS` is split into words,
+/// `${COMMAND}` is a part of one. The shell is that of the unit.
+fn words(service: &str, options: &str, command: &str) -> Vec<String> {
+    assert!(service.contains("\nEnvironment=SHELL=/bin/sh\n"), "COMMAND is a line for `sh`");
+    let start = setting(service, "ExecStart").replace("$OPTIONS", options).replace("%i", "import");
+    start.split_whitespace().skip(1).map(|word| word.replace("${COMMAND}", command)).collect()
+}
+
 #[test]
 fn the_template_of_a_service_ends_as_the_unit_in_the_manual() {
     let packaged = text("quorlock-elect@.service");
@@ -119,14 +127,20 @@ async fn the_template_of_a_job_runs_it_once_for_each_slot() {
     let options = setting(&service, "Environment").strip_prefix("OPTIONS=").unwrap().to_owned();
     let job = setting(&text("job.env"), "COMMAND");
     let job = job.replace("/usr/local/bin/import", "echo");
-    // As systemd expands it: `$OPTIONS` is split into words, `${COMMAND}` is one word.
-    let start = setting(&service, "ExecStart").replace("$OPTIONS", &options).replace("%i", "import");
-    let words = || {
-        let words = start.split_whitespace().skip(1);
-        words.map(|word| if word == "${COMMAND}" { job.as_str() } else { word }).collect::<Vec<_>>()
-    };
-    let ran = Quorlock::new(words()).on(&servers).end().await.expect(0);
+    let start = |job: &str| Quorlock::new(words(&service, &options, job)).on(&servers);
+    // A file without COMMAND leaves the slot to the other hosts.
+    start("").end().await.expect(127);
+    let ran = start(&job).end().await.expect(0);
     assert!(ran.stdout.starts_with("--day 20"), "{ran:?}");
     let code = setting(&service, "SuccessExitStatus").parse().unwrap();
-    assert_eq!(Quorlock::new(words()).on(&servers).end().await.expect(code).stdout, "");
+    assert_eq!(start(&job).end().await.expect(code).stdout, "");
+}
+
+#[tokio::test]
+async fn the_template_of_a_service_without_a_command_campaigns_not_even_once() {
+    let service = text("quorlock-elect@.service");
+    let nodes = |words: Vec<String>| Quorlock::new(words).env("QUORLOCK_NODES", "redis://127.0.0.1:1");
+    nodes(words(&service, "", "")).end().await.expect(127);
+    let prevented = setting(&service, "RestartPreventExitStatus");
+    assert!(prevented.split(' ').any(|code| code == "127"), "{prevented}");
 }

@@ -14,7 +14,7 @@ fn bare(servers: &Servers) -> String {
     servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
 }
 
-fn open_to_all(path: impl AsRef<Path>) {
+pub(crate) fn open_to_all(path: impl AsRef<Path>) {
     fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
 }
 

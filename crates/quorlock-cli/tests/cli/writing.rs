@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use quorlock_testkit::{Server, Servers, until};
 
 use crate::pty::OnTerminal;
+use crate::settings::open_to_all;
 use crate::support::{Ended, Quorlock, Running, servers, servers_with_password, servers_without_password};
 
 /// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
@@ -48,6 +49,37 @@ async fn it_writes_a_file_that_the_next_command_reads() {
     let again = Quorlock::new(["init"]).file("quorlock.toml", &text).env("QUORLOCK_RESTART_GUARD", "off");
     let again = again.end().await.expect(64);
     assert!(again.stderr.contains("quorlock.toml exists"), "{}", again.stderr);
+}
+
+/// A limit of the size of files stands for a full disk.
+#[tokio::test]
+async fn a_file_that_cannot_be_written_in_full_is_not_left_behind() {
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
+    let init = Quorlock::new(["init", "--no-check", "--nodes", "redis://a"]);
+    let running = init.through_all("sh", &["-c", script]).start();
+    let (path, mut is_there) = (running.path("quorlock.toml"), true);
+    running.end_with(|| is_there = path.exists()).await.expect(78);
+    assert!(!is_there, "an empty file is read in the place of /etc/quorlock.toml");
+}
+
+#[tokio::test]
+async fn it_names_the_file_where_the_next_command_would_not_read_it() {
+    let init = |words: &[&str]| {
+        Quorlock::new([&["init", "--no-check", "--nodes", "redis://a,redis://b,redis://c"], words].concat())
+    };
+    let usual = init(&[]).end().await.expect(0);
+    assert!(usual.stderr.ends_with("; try `quorlock run my-job -- echo hello`\n"), "{usual:?}");
+    let for_all = init(&[]);
+    open_to_all(for_all.path(""));
+    let for_all = for_all.end().await.expect(0);
+    assert_eq!(for_all.stderr.matches("its folder is writable by all users").count(), 1, "{for_all:?}");
+    let variable = init(&[]).env("QUORLOCK_CONFIG", "/dev/null").end().await.expect(0);
+    for ended in [for_all, variable] {
+        let next = "try `quorlock run --config quorlock.toml my-job -- echo hello`: here it is read only";
+        assert!(ended.stderr.contains(next), "{ended:?}");
+    }
+    let other = init(&["--file", "my job.toml"]).end().await.expect(0);
+    assert!(other.stderr.contains("run --config 'my job.toml' my-job"), "{other:?}");
 }
 
 #[tokio::test]
