@@ -12,6 +12,7 @@ use clap::{CommandFactory as _, Parser as _};
 use quorlock::protocol::printable;
 
 use crate::args::{Args, Verb};
+use crate::program::quoted;
 use table::{HABITS, Habit, NAMES, VERBS};
 
 mod table;
@@ -319,15 +320,6 @@ fn without_password(word: &str) -> String {
         }
         _ => word.to_owned(),
     }
-}
-
-/// Returns a word as a shell reads it.
-pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,=@%+".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

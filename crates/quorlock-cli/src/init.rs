@@ -16,7 +16,7 @@ use crate::deployment::DeploymentArgs;
 use crate::doctor;
 use crate::exit;
 use crate::failure::Failure;
-use crate::habits::quoted;
+use crate::program::quoted;
 use crate::report::{Report, json_line, notice, warn};
 use crate::runtime::block_on;
 use crate::stdout::print;

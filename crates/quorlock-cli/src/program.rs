@@ -167,3 +167,12 @@ fn interpreter(script: &Path) -> Option<String> {
     let named = line.strip_prefix("#!")?.split_whitespace().next()?;
     Some(format!(" {named}"))
 }
+
+/// Returns a word as a shell reads it.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

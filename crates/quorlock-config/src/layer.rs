@@ -10,9 +10,11 @@ use quorlock::node::Kinds;
 use toml::{Table, Value};
 
 use crate::Warn;
-use crate::password;
 use crate::source::{Sources, variable_of};
 use crate::trust::{self, Found, Opened};
+
+/// What is wrong with two places for the password.
+pub(crate) const ONE_HAS_IT: &str = "only one of them has the password: keep the one that does";
 
 /// The settings of one source; those that it does not set are empty.
 // No Debug: addresses and password are secret.
@@ -179,7 +181,7 @@ impl Layer {
             && let Some(key) = ["password-file", "password-command"].into_iter().find(|key| layer.has(key))
         {
             let name = variable_of(key);
-            return Err(format!("the variables QUORLOCK_PASSWORD and {name}: {}", password::ONE_HAS_IT));
+            return Err(format!("the variables QUORLOCK_PASSWORD and {name}: {ONE_HAS_IT}"));
         }
         Ok(layer)
     }

@@ -24,9 +24,6 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The most that is read of its output.
 const LONGEST: u64 = 1 << 16;
 
-/// What is wrong with two places for the password.
-pub(crate) const ONE_HAS_IT: &str = "only one of them has the password: keep the one that does";
-
 // No Debug: it is secret.
 #[derive(Clone)]
 pub(crate) enum Password {
@@ -43,7 +40,7 @@ impl Password {
             return Ok(Some(Password::Fixed(password.clone())));
         }
         match (&given.password_file, &given.password_command) {
-            (Some(_), Some(_)) => Err(Refusal::of(&["password-file", "password-command"], ONE_HAS_IT)),
+            (Some(_), Some(_)) => Err(Refusal::of(&["password-file", "password-command"], layer::ONE_HAS_IT)),
             (Some(file), None) => {
                 let checked =
                     check(file, warn).map_err(|problem| Refusal::of_named("password-file", problem));

@@ -20,7 +20,7 @@ use crate::error::{failed, of_statement, reason, unfit};
 use crate::guard::Refusal;
 use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
 use crate::request::{NOTE, Statements};
-use crate::session::Session;
+use crate::session::{Session, timeouts};
 use crate::settings::Settings;
 use crate::shedlock;
 
@@ -32,8 +32,6 @@ pub(crate) use backend::Backend;
 use schema::{check_owners, check_schema, create, find_table};
 use server::{SERVER_FACTS, Server};
 
-/// `lock_timeout` is the node timeout divided by this.
-const LOCK_PART: u32 = 2;
 /// How many messages without a request a server may send during the setup.
 const MOST_UNSOLICITED: u32 = 10_000;
 
@@ -228,13 +226,6 @@ async fn introduce_shedlock(
     let (backend, shedlock) = (server.backend, Some(prepared));
     let (max_ttl, follows_unended) = (None, false);
     Ok((Introduced { identity, statements, shedlock, max_ttl, backend, round_trip, follows_unended }, facts))
-}
-
-/// The server's timeouts for a request whose client waits this long: shorter, so that the error arrives that says why, and
-/// a row locked by another transaction does not block all later requests.
-pub(crate) fn timeouts(limit: Duration) -> String {
-    let [lock, statement] = [limit / LOCK_PART, limit * 3 / 4].map(|part| part.as_millis().max(1));
-    format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}")
 }
 
 /// Session settings. Every lookup is by key: a plan with a sequential or a bitmap scan would read every dead row version

@@ -20,7 +20,6 @@ use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
 use crate::connect::Carrier;
 use crate::error::{of_statement, reason};
-use crate::handshake::timeouts;
 use crate::job::{Barrier, Job, Unanswered};
 use crate::listeners::Listeners;
 use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
@@ -40,6 +39,13 @@ const CHANGE: usize = 64;
 /// After this many messages without a request, requests and timeouts have their turn: a server that never
 /// pauses must not keep the node from them.
 const MOST_IN_A_ROW: u32 = 32;
+
+/// The server's timeouts for a request whose client waits this long: shorter, so that the error arrives that says why, and
+/// a row locked by another transaction does not block all later requests.
+pub(crate) fn timeouts(limit: Duration) -> String {
+    let [lock, statement] = [limit / 2, limit * 3 / 4].map(|part| part.as_millis().max(1));
+    format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}")
+}
 
 /// A connection that is ready for requests.
 pub(crate) struct Session {

@@ -20,7 +20,7 @@ use quorlock::{
 
 use crate::place;
 use crate::store::PAGE;
-use crate::worker::{Job, Worker, capabilities};
+use crate::worker::{Job, TIME_LIMIT, Worker, capabilities};
 
 /// A node that keeps its locks in a SQLite database, for the programs of this host.
 #[derive(Clone)]
@@ -129,10 +129,6 @@ impl Node for SqliteNode {
         Box::pin(async move { Some(node.facts_by(key).await) })
     }
 }
-
-/// How long clients wait for an answer, unless the settings say so. It is longer than the node waits for a transaction of
-/// another process.
-pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// Facts for `doctor`.
 impl SqliteNode {

@@ -13,10 +13,13 @@ use quorlock::node::{
 use quorlock::protocol::Moment;
 
 use crate::mark::Mark;
-use crate::node::TIME_LIMIT;
 use crate::place;
 use crate::store::{Store, be_patient_for};
 use crate::watch::Watch;
+
+/// How long clients wait for an answer, unless the settings say so. It is longer than the node waits for a transaction of
+/// another process.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) enum Job {
     /// With the moment at which it was asked.

@@ -256,8 +256,8 @@ async fn a_password_that_was_changed_as_the_page_says_is_so_after_a_restart() {
     let page = page("docs/masters.md").unwrap().text;
     let (_, steps) = page.split_once("## Changing passwords").unwrap();
     let (steps, _) = steps.split_once("\n## ").unwrap();
-    let said = steps.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
-    let commands: Vec<String> = said
+    let numbered = steps.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    let commands: Vec<String> = numbered
         .filter_map(|line| {
             line.split('`').find(|code| code.starts_with("ACL SETUSER") || code.starts_with("CONFIG"))
         })
