@@ -77,23 +77,24 @@ pub(crate) struct Lease {
 }
 
 struct Lasting {
-    holding: Holding,
+    /// Empty once it is released. A renewal holds the lock, and a release waits for it.
+    slot: Arc<Mutex<Option<Held>>>,
+    end: End,
     background: Background,
     since: Moment,
     /// Whether it was asked to end.
     ended: AtomicBool,
 }
 
+/// Knows when the lease is over, without keeping it.
 #[derive(Clone)]
-struct Holding {
-    /// Empty once it is released. A renewal holds the lock, and a release waits for it.
-    slot: Arc<Mutex<Option<Held>>>,
+struct End {
     watch: LeaseWatch,
     /// Whether it was released while its owner has further leases, which `watch` does not tell apart.
     left: watch::Sender<bool>,
 }
 
-impl Holding {
+impl End {
     /// Why the lease is over.
     fn over(&self) -> Option<LossReason> {
         if *self.left.borrow() { Some(LossReason::Released) } else { Some(self.watch.check().err()?.reason) }
@@ -124,7 +125,7 @@ impl Holding {
 }
 
 /// Notes at its end that the lease was released, if its owner has further ones.
-struct Leaving(Holding);
+struct Leaving(End);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -182,11 +183,8 @@ impl Lease {
             store_revision: watch.store_revision(),
             token: watch.token().as_bytes().to_vec(),
             held: Own::new(Lasting {
-                holding: Holding {
-                    slot: Arc::new(Mutex::new(Some(held))),
-                    watch,
-                    left: watch::Sender::new(false),
-                },
+                slot: Arc::new(Mutex::new(Some(held))),
+                end: End { watch, left: watch::Sender::new(false) },
                 background,
                 since: SystemClock::default().now(),
                 ended: AtomicBool::new(false),
@@ -225,7 +223,7 @@ impl Drop for Lease {
     /// Says that the lock is given back though no one has asked for that.
     fn drop(&mut self) {
         let Some(held) = self.held.get() else { return };
-        if held.ended.load(Ordering::Relaxed) || held.holding.over().is_some() {
+        if held.ended.load(Ordering::Relaxed) || held.end.over().is_some() {
             return;
         }
         let age = SystemClock::default().now().since(held.since);
@@ -255,31 +253,35 @@ impl Lease {
     pub(crate) fn give_back(&self) {
         let Some(held) = self.held.get() else { return };
         held.ended.store(true, Ordering::Relaxed);
-        let leaving = Leaving(held.holding.clone());
-        if let Some(mut slot) = held.holding.slot.try_lock() {
+        let leaving = Leaving(held.end.clone());
+        if let Some(mut slot) = held.slot.try_lock() {
             drop(slot.take());
             return;
         }
-        held.background.spawn(async move { drop(leaving.0.slot.lock().await.take()) });
+        let slot = Arc::clone(&held.slot);
+        held.background.spawn(async move {
+            drop(slot.lock().await.take());
+            drop(leaving);
+        });
     }
 
     /// Raises `Lost` once the lease is over.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.lasting(py)?.holding.check().map_err(|failed| failed.raised(py))
+        self.lasting(py)?.end.check().map_err(|failed| failed.raised(py))
     }
 
     /// The remaining validity in seconds; 0 once it is over.
     #[getter]
     fn remaining(&self) -> f64 {
-        let lasting = self.held.get().filter(|held| held.holding.over().is_none());
-        lasting.map_or(0.0, |held| held.holding.watch.remaining().as_secs_f64())
+        let lasting = self.held.get().filter(|held| held.end.over().is_none());
+        lasting.map_or(0.0, |held| held.end.watch.remaining().as_secs_f64())
     }
 
     /// Why the lease is over; `None` while it lasts.
     #[getter]
     fn loss(&self) -> Option<&'static str> {
         match self.held.get() {
-            Some(held) => held.holding.over().map(error::reason),
+            Some(held) => held.end.over().map(error::reason),
             None => Some(error::FORKED),
         }
     }
@@ -287,13 +289,13 @@ impl Lease {
     /// What the nodes said to a release that no quorum has confirmed.
     #[getter]
     fn unconfirmed_release(&self) -> Option<String> {
-        let votes = self.held.get()?.holding.watch.unconfirmed_release()?;
+        let votes = self.held.get()?.end.watch.unconfirmed_release()?;
         Some(for_python(votes.to_string()))
     }
 
     #[getter]
     fn shared(&self) -> bool {
-        self.held.get().is_some_and(|held| held.holding.watch.mode() == quorlock::protocol::Mode::Shared)
+        self.held.get().is_some_and(|held| held.end.watch.mode() == quorlock::protocol::Mode::Shared)
     }
 
     /// Waits until the lease is over, for at most `timeout` seconds. Returns the reason, or `None`.
@@ -305,12 +307,12 @@ impl Lease {
         reactor: Option<&Reactor>,
     ) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
-        let (holding, longest) = (held.holding.clone(), duration("timeout", timeout)?);
+        let (end, longest) = (held.end.clone(), duration("timeout", timeout)?);
         let background = held.background.clone();
         dispatch(py, &held.background, reactor, async move {
             let lost = match longest {
-                Some(longest) => background.within(longest, holding.lost()).await,
-                None => Some(holding.lost().await),
+                Some(longest) => background.within(longest, end.lost()).await,
+                None => Some(end.lost().await),
             };
             let word = lost.map(error::reason);
             move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())
@@ -320,10 +322,10 @@ impl Lease {
     /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed. A release is not reported.
     fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<u64> {
         let held = self.lasting(py)?;
-        let holding = held.holding.clone();
+        let end = held.end.clone();
         let notice = duration("notice", Some(notice))?.unwrap_or_default();
         reactor.add(async move {
-            let lost = until_notice(&holding, notice).await;
+            let lost = until_notice(&end, notice).await;
             if lost == Some(LossReason::Released) {
                 return None;
             }
@@ -337,9 +339,9 @@ impl Lease {
     #[pyo3(signature = (number, exit_code=None))]
     fn notify_lost(&self, py: Python<'_>, number: u64, exit_code: Option<i32>) -> PyResult<()> {
         let held = self.lasting(py)?;
-        let holding = held.holding.clone();
+        let end = held.end.clone();
         held.background.spawn(async move {
-            let lost = holding.lost().await;
+            let lost = end.lost().await;
             Process::here().called.push(Called::Lost(number, error::reason(lost)));
             if let Some(code) = exit_code
                 && !matches!(lost, LossReason::Released | LossReason::Closed)
@@ -354,11 +356,11 @@ impl Lease {
     #[pyo3(signature = (ttl, reactor=None))]
     fn renew(&self, py: Python<'_>, ttl: Option<f64>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (held, ttl) = (self.lasting(py)?, duration("ttl", ttl)?);
-        let holding = held.holding.clone();
+        let (slot, end) = (Arc::clone(&held.slot), held.end.clone());
         dispatch(py, &held.background, reactor, async move {
-            outcome(match &*holding.slot.lock().await {
+            outcome(match &*slot.lock().await {
                 Some(held) => held.renew(ttl).await.map_err(Failed::Renewal),
-                None => Err(holding.gone()),
+                None => Err(end.gone()),
             })
         })
     }
@@ -367,10 +369,10 @@ impl Lease {
     #[pyo3(signature = (reactor=None))]
     fn release(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.ending(py)?;
-        let holding = held.holding.clone();
+        let (slot, end) = (Arc::clone(&held.slot), held.end.clone());
         let released = dispatch(py, &held.background, reactor, async move {
-            let taken = holding.slot.lock().await.take();
-            let leaving = Leaving(holding);
+            let taken = slot.lock().await.take();
+            let leaving = Leaving(end);
             outcome(match taken {
                 Some(held) => held.release().await.map_err(Failed::from),
                 None => Err(leaving.0.gone()),
@@ -391,10 +393,10 @@ impl Lease {
     ) -> PyResult<Py<PyAny>> {
         let time = duration("seconds", Some(seconds))?.unwrap_or_default();
         let held = self.ending(py)?;
-        let holding = held.holding.clone();
+        let (slot, end) = (Arc::clone(&held.slot), held.end.clone());
         let retained = dispatch(py, &held.background, reactor, async move {
-            let taken = holding.slot.lock().await.take();
-            let leaving = Leaving(holding);
+            let taken = slot.lock().await.take();
+            let leaving = Leaving(end);
             outcome(match taken {
                 Some(Held::One(lease)) => lease.retain(time, &note).await.map_err(Failed::Retaining),
                 Some(Held::Several(lease)) => {
@@ -413,10 +415,10 @@ impl Lease {
     #[pyo3(signature = (reactor=None))]
     fn downgrade(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
-        let (holding, after) = (held.holding.clone(), held.holding.clone());
+        let (slot, end, after) = (Arc::clone(&held.slot), held.end.clone(), held.end.clone());
         let (sender, done) = oneshot::channel();
         // It goes on if the handler of a signal ends the wait: cut off, it would release the lock.
-        held.background.spawn(async move { drop(sender.send(downgrade(&holding).await)) });
+        held.background.spawn(async move { drop(sender.send(downgrade(&slot, &end).await)) });
         dispatch(py, &held.background, reactor, async move {
             outcome(done.await.unwrap_or_else(|_| Err(after.gone())))
         })
@@ -455,14 +457,14 @@ pub(crate) fn keep(py: Python<'_>, lease: Py<Lease>) {
 pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + use<> {
     let kept = mem::take(&mut *Process::here().kept.lock());
     let held = kept.iter().filter_map(|lease| lease.bind(py).cast::<Lease>().ok()?.get().held.get());
-    let holdings = held.map(|held| {
+    let leases = held.map(|held| {
         held.ended.store(true, Ordering::Relaxed);
-        held.holding.clone()
+        (Arc::clone(&held.slot), held.end.clone())
     });
-    let releases: Vec<_> = holdings
-        .map(|holding| async move {
-            let taken = holding.slot.lock().await.take();
-            let _leaving = Leaving(holding);
+    let releases: Vec<_> = leases
+        .map(|(slot, end)| async move {
+            let taken = slot.lock().await.take();
+            let _leaving = Leaving(end);
             if let Some(held) = taken {
                 drop(held.release().await);
             }
@@ -473,10 +475,10 @@ pub(crate) fn release_kept(py: Python<'_>) -> impl Future<Output = ()> + Send + 
     }
 }
 
-async fn downgrade(holding: &Holding) -> Result<(), Failed> {
+async fn downgrade(slot: &Mutex<Option<Held>>, end: &End) -> Result<(), Failed> {
     use quorlock::DowngradeError::{HeldAgain, Lost, Unsupported};
 
-    let mut slot = holding.slot.lock().await;
+    let mut slot = slot.lock().await;
     let error = match slot.take() {
         Some(Held::One(lease)) => match lease.downgrade().await {
             Ok(lease) => {
@@ -489,7 +491,7 @@ async fn downgrade(holding: &Holding) -> Result<(), Failed> {
             *slot = several;
             return Err(Failed::Refused("a lock of several names cannot be downgraded".to_owned()));
         }
-        None => return Err(holding.gone()),
+        None => return Err(end.gone()),
     };
     let reason = error.to_string();
     match error {
@@ -503,13 +505,13 @@ async fn downgrade(holding: &Holding) -> Result<(), Failed> {
 }
 
 /// Waits until the lease is over, or its remaining validity is `notice` or less: `None` then.
-async fn until_notice(holding: &Holding, notice: Duration) -> Option<LossReason> {
+async fn until_notice(end: &End, notice: Duration) -> Option<LossReason> {
     let clock = SystemClock::default();
     // A lease from an offer begins with a second, and has its TTL after a round trip.
-    let mut notice_for_now = notice.min(holding.watch.remaining() / 2);
+    let mut notice_for_now = notice.min(end.watch.remaining() / 2);
     loop {
-        let left = holding.watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
-        if let Some(lost) = holding.over() {
+        let left = end.watch.remaining().saturating_sub(mem::replace(&mut notice_for_now, notice));
+        if let Some(lost) = end.over() {
             return Some(lost);
         }
         if left.is_zero() {
@@ -517,7 +519,7 @@ async fn until_notice(holding: &Holding, notice: Duration) -> Option<LossReason>
         }
         // A renewal in the meantime makes the remaining validity longer.
         tokio::select! {
-            lost = holding.lost() => return Some(lost),
+            lost = end.lost() => return Some(lost),
             () = clock.sleep_until(clock.now() + left) => {}
         }
     }

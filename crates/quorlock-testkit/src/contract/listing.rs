@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quorlock::node::{ListedKeys, NodeErrorKind};
-use quorlock::protocol::WaiterId;
+use quorlock::protocol::{WaiterId, is_auxiliary_key};
 
 use super::bench::{Bench, Finding, LONG, ensure};
 use super::shared::reader;
@@ -19,7 +19,10 @@ async fn listed(
     let mut keys = BTreeSet::new();
     while let Some(page) = pages.next().await {
         match page {
-            Ok(page) => keys.extend(page.iter().map(ToString::to_string)),
+            // As the library does.
+            Ok(page) => {
+                keys.extend(page.iter().filter(|key| !is_auxiliary_key(key)).map(ToString::to_string));
+            }
             Err(error) if error.kind() == NodeErrorKind::Unsupported && keys.is_empty() => return Ok(None),
             Err(error) => return Err(format!("a listing failed: {error}")),
         }
