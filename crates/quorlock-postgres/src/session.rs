@@ -366,7 +366,9 @@ impl Run<'_> {
             responder.send(Err(NodeError::Overloaded { waiting: self.pending.len() }));
             return;
         }
-        self.set_timeouts(request.waits_for(self.limit));
+        if request.may_create() {
+            self.set_timeouts(request.waits_for(self.limit));
+        }
         if let Some(shedlock) = &self.shedlock {
             match shedlock.plan(&request) {
                 Ok(Plan::Ask(ask)) => {

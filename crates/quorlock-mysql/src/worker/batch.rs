@@ -37,17 +37,21 @@ impl Worker {
         }
     }
 
-    /// Sets the server's timeout for the client that waits shortest for this batch, if another one is set.
+    /// Sets the server's timeout for the client that waits shortest for this batch, if another one is set. What has no TTL
+    /// leaves it as it is: a statement for each release would cost a round trip.
     pub(super) async fn set_timeout(
         &self,
         link: &mut Session,
         batch: &[(SharedRequest, Responder)],
     ) -> Result<(), Failure> {
         let limit = node_limit(&self.seams);
-        let awaited = batch.iter().map(|(request, _)| request.waits_for(limit)).min();
-        if link.awaited.is_some() && link.awaited != awaited {
-            link.connection.run(timeout(awaited.unwrap_or(limit))).await?;
-            link.awaited = awaited;
+        let with_ttl = batch.iter().filter(|(request, _)| request.may_create());
+        let awaited = with_ttl.map(|(request, _)| request.waits_for(limit)).min();
+        if let (Some(awaited), Some(set)) = (awaited, &mut link.awaited)
+            && awaited != *set
+        {
+            link.connection.run(timeout(awaited)).await?;
+            *set = awaited;
         }
         Ok(())
     }
