@@ -204,6 +204,8 @@ pub(crate) struct NodeMonitor {
     pub(crate) introduced: Arc<AtomicBool>,
     /// What it refuses though it answers.
     pub(crate) refusing: Mutex<Option<Refusing>>,
+    /// Whether there is something: a grant, of which there are many, looks only here.
+    pub(crate) refuses: AtomicBool,
 }
 
 /// A node refuses requests, all or some.
@@ -298,11 +300,14 @@ impl NodeMonitor {
     pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, now: Moment) {
         let node = &*self.name;
         match (op, result) {
-            (Op::Acquire | Op::Renew, Ok(Response { vote: Vote::Granted | Vote::Restored, .. })) => {
-                let ended = self
-                    .refusing
-                    .lock()
+            (Op::Acquire | Op::Renew, Ok(Response { vote: Vote::Granted | Vote::Restored, .. }))
+                if self.refuses.load(Ordering::Relaxed) =>
+            {
+                let mut refusing = self.refusing.lock();
+                let ended = refusing
                     .take_if(|refusing| refusing.warned.is_none() || now.since(refusing.last) >= GRANTS_FOR);
+                self.refuses.store(refusing.is_some(), Ordering::Relaxed);
+                drop(refusing);
                 if ended.is_some_and(|refusing| refusing.warned.is_some()) {
                     info!(node, "grants again");
                 }
@@ -333,6 +338,7 @@ impl NodeMonitor {
     /// Records a refusal. Returns whether it is worth a warning.
     fn is_news(&self, error: &NodeError, now: Moment) -> bool {
         let mut refusing = self.refusing.lock();
+        self.refuses.store(true, Ordering::Relaxed);
         let refusing = refusing.get_or_insert(Refusing { since: now, last: now, warned: None });
         refusing.last = now;
         let passes = matches!(

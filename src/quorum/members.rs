@@ -68,6 +68,7 @@ impl Nodes {
                 clock: clock.clone(),
                 introduced: introduced.clone(),
                 refusing: Mutex::default(),
+                refuses: AtomicBool::default(),
             });
             node.observe(monitor.clone());
             NodeHandle {

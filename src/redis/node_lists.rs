@@ -18,6 +18,8 @@ use quorlock_protocol::{Moment, lists_note};
 
 /// How often a client records its list, at most: with the first requests after this time.
 pub(super) const EVERY: Duration = Duration::from_secs(30);
+/// How soon it looks again whether there is one to record: all nodes share it, and requests must not wait for it.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// How long a server keeps a list: longer than the pause between two runs of most jobs.
 const KEPT: Duration = Duration::from_secs(3600);
 

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::admission::{PendingRequest, cleans_up, must_last};
 use super::super::exchange::Step;
-use super::super::node_lists::EVERY;
+use super::super::node_lists::{AGAIN, EVERY};
 use super::sent::{Expected, Sent};
 use super::stall::stalled;
 use super::{Pace, Session};
@@ -85,6 +85,7 @@ impl Session<'_> {
     /// Records our list of nodes, behind requests that are sent anyway.
     fn note_list(&mut self, at: Moment) {
         let Some(note) = self.lists.as_ref().filter(|_| at >= self.lists_from) else { return };
+        self.lists_from = at + AGAIN;
         if note.ask(self.connection.outbox(), at) {
             self.lists_from = at + EVERY;
             self.in_flight.push_back(Sent { expected: Expected::NodeLists, at });
