@@ -151,14 +151,14 @@ impl NodeQueue {
             let is_silent = engine.nodes.is_skipped(home) && !self.places.is_queued_at(home);
             if engine.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
                 let round_trip = engine.nodes.round_trip(home).unwrap_or_default();
-                let turn = turn(round_trip);
+                self.round_trip = round_trip.smoothed();
+                let turn = turn(self.round_trip);
                 let terms = match self.accepts {
                     Accepts::Offers => {
                         offer::ask(&mut self.offer_requests, engine, acquisition, (home, round_trip))
                     }
                     Accepts::OpenReleases => None,
                 };
-                self.round_trip = round_trip;
                 self.offer_life = terms.as_ref().map(|terms| terms.life);
                 let request = Request::Enqueue {
                     key: key.clone(),

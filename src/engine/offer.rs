@@ -24,7 +24,7 @@ use crate::node::SharedRequest;
 use crate::quorum::round::{Driven, Expect, Round};
 use quorlock_protocol::machine::wait::{OfferRequests, OfferStep, asks_for_offers};
 use quorlock_protocol::machine::{self, KeyStates, Wanted};
-use quorlock_protocol::{KeyState, OfferTerms, Token, offer_life};
+use quorlock_protocol::{KeyState, OfferTerms, RoundTrip, Token, offer_life};
 
 /// The open requests of one wait.
 pub(super) type Requests = OfferRequests<Arc<OfferRequest>>;
@@ -60,12 +60,12 @@ impl GiveBack for EngineContext {
 }
 
 /// Asks for an offer in the queue of `home`. Returns the terms, or `None` where an offer is no use: messages do not arrive,
-/// the holder renews manually, or the lease would be too short.
+/// the holder renews manually, the node is near, or the lease would be too short.
 pub(super) fn ask(
     requests: &mut Requests,
     engine: &Arc<EngineContext>,
     acquisition: &AcquireRequest,
-    (home, round_trip): (usize, Duration),
+    (home, round_trip): (usize, RoundTrip),
 ) -> Option<Arc<OfferTerms>> {
     let offers = engine.offers.as_ref()?;
     let (now, nodes) = (engine.now(), &engine.nodes);

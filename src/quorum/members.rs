@@ -191,9 +191,9 @@ impl Nodes {
         ages.max_by_key(|(age, _)| *age)
     }
 
-    /// Returns the smoothed round trip time of the node at `index`, once it has been measured.
-    pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
-        self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
+    /// Returns the round trip time of the node at `index`, once it has been measured.
+    pub(crate) fn round_trip(&self, index: usize) -> Option<RoundTrip> {
+        self.members.get(index)?.round_trip()
     }
 
     /// Keeps waiters of this process out of the queue of the node at `index` for `time`, because it
@@ -212,7 +212,8 @@ impl Nodes {
 
     /// Returns the time in which a quorum answers, as far as the nodes have been measured.
     pub(crate) fn quorum_round_trip(&self) -> Duration {
-        let mut trips: Vec<_> = (0..self.quorum.nodes()).filter_map(|node| self.round_trip(node)).collect();
+        let measured = self.members.iter().filter_map(NodeHandle::round_trip);
+        let mut trips: Vec<_> = measured.map(RoundTrip::smoothed).collect();
         trips.sort_unstable();
         trips.get(self.quorum.needed() - 1).copied().unwrap_or_default()
     }

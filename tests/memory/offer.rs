@@ -20,6 +20,13 @@ pub(crate) fn offers(bench: &Bench) -> usize {
     bench.nodes.iter().map(|node| node.requests().offer).sum()
 }
 
+/// Nodes from which waiters accept offers: a millisecond there and one back.
+fn far() -> Bench {
+    let bench = bench(5);
+    bench.delay(MS, MS);
+    bench
+}
+
 /// One release in eight is open, and takes two trips.
 #[tokio::test(start_paused = true)]
 async fn o1_the_next_waiter_gets_the_lock_one_trip_later() {
@@ -175,7 +182,7 @@ async fn o3_o7_an_offered_lease_counts_from_the_request_and_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn o1_o2_an_offer_of_a_minority_is_released() {
-    let bench = bench(5);
+    let bench = far();
     let held = until_offered(&bench).await;
     let waiting = waiter(&bench).await;
     take_from(&bench, 2..5);
@@ -192,7 +199,7 @@ async fn o1_o2_an_offer_of_a_minority_is_released() {
 /// Two addresses of one process.
 #[tokio::test(start_paused = true)]
 async fn o2_a_process_at_two_addresses_has_one_vote() {
-    let bench = bench(5);
+    let bench = far();
     let held = until_offered(&bench).await;
     let waiting = waiter(&bench).await;
     take_from(&bench, 3..5);
@@ -229,7 +236,7 @@ async fn o5_an_offer_that_arrives_too_late_for_a_renewal_is_given_back() {
     let (mut late, mut accepted) = (0, 0);
     let life = offer_life(TTL, 3 * TTL);
     for held_back in (10..24).map(|twentieths| life * twentieths / 20) {
-        let bench = bench(5);
+        let bench = far();
         let held = until_offered(&bench).await;
         let (waiting, before) = (waiter(&bench).await, offers(&bench));
         let (cancelled, renewed) = (bench.nodes[0].requests().cancel, bench.nodes[0].requests().renew);
@@ -250,7 +257,7 @@ async fn o5_an_offer_that_arrives_too_late_for_a_renewal_is_given_back() {
 /// The waiter's calendar is behind, and the nodes have forgotten their counters.
 #[tokio::test(start_paused = true)]
 async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
-    let bench = bench(5);
+    let bench = far();
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     clock.calendar_back(Duration::from_secs(9));
     let behind: Arc<dyn Clock> = clock;
@@ -341,7 +348,7 @@ async fn an_offer_in_the_turn_of_its_waiter_is_accepted() {
 /// A waiter has seen another program's token, which the holders learn through the node with the queue.
 #[tokio::test(start_paused = true)]
 async fn o9_a_release_is_open_once_another_program_was_seen() {
-    let bench = bench(5);
+    let bench = far();
     for node in &bench.nodes {
         node.set_data("r", "another program's token", Expiry::In(TTL));
     }
@@ -373,7 +380,7 @@ async fn o9_a_release_is_open_once_another_program_was_seen() {
 #[tokio::test(start_paused = true)]
 async fn o8_a_waiter_accepts_no_offer_while_messages_do_not_arrive() {
     for (closed, from_the_start) in [(1, true), (1, false), (3, false)] {
-        let bench = bench(5);
+        let bench = far();
         let held = forever(&client(&bench)).acquire().await.unwrap();
         let home = preferred_node("r", 5);
         let connected = if from_the_start { None } else { Some(client(&bench)) };
@@ -385,5 +392,19 @@ async fn o8_a_waiter_accepts_no_offer_while_messages_do_not_arrive() {
         assert_eq!(bench.nodes[home].accepting("r"), [], "{closed}, {from_the_start}");
         held.release().await.unwrap();
         drop(waiting.await.unwrap().unwrap());
+    }
+}
+
+/// Its turn costs fewer commands, and a trip is short.
+#[tokio::test(start_paused = true)]
+async fn o8_a_near_waiter_accepts_no_offer() {
+    for (trip, accepted) in [(Duration::ZERO, 0), (MS / 2, 0), (MS, 1)] {
+        let bench = bench(5);
+        bench.delay(trip, trip);
+        let _held = forever(&client(&bench)).acquire().await.unwrap();
+        let waiting = waiter(&bench).await;
+        let accepting = bench.nodes[preferred_node("r", 5)].accepting("r");
+        assert_eq!(accepting.len(), accepted, "{trip:?} there and back");
+        waiting.abort();
     }
 }

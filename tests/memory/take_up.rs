@@ -78,6 +78,8 @@ async fn offered_to(bench: &Bench, clock: &Arc<SkewedClock>, nodes: &[Unread]) -
     let builder = Coordinator::builder().custom_nodes(nodes.to_vec()).clock(waits).ttl(TTL);
     let waiter = builder.entropy(SeededEntropy::new(7)).build().unwrap();
     let holder = client(bench);
+    // Far enough for offers; then answers are there before they are read.
+    bench.delay(MS, MS);
     loop {
         let held = forever(&holder).acquire().await.unwrap();
         let waiting = acquiring(forever(&waiter));
@@ -86,6 +88,7 @@ async fn offered_to(bench: &Bench, clock: &Arc<SkewedClock>, nodes: &[Unread]) -
         held.release().await.unwrap();
         let lease = waiting.await.unwrap().unwrap();
         if offers(bench) > made {
+            bench.delay(Duration::ZERO, Duration::ZERO);
             return lease;
         }
         lease.release().await.unwrap();

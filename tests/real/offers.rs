@@ -21,16 +21,25 @@ use crate::world::knows;
 
 /// Servers that have just been started vote after this time.
 const TTL: Duration = Duration::from_secs(2);
+/// A round trip takes twice as long.
+const LONG_WAY: Duration = Duration::from_millis(3);
 /// One release in eight is open.
 const RELEASES: usize = 40;
 
-fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
-    client_with(servers, user, TTL)
+/// Servers, and ways to them that are long enough for offers.
+async fn far(nodes: usize) -> (Servers, Vec<Proxy>) {
+    let servers = Servers::start(nodes).await.unwrap();
+    let ways = servers.ways(LONG_WAY).await.unwrap();
+    (servers, ways)
 }
 
-fn client_with(servers: &Servers, user: Option<&str>, ttl: Duration) -> Coordinator {
-    let url = |server: &Server| user.map_or(server.url(), |user| server.url_as(&format!("{user}:pw")));
-    let builder = Coordinator::builder().nodes(servers.iter().map(url));
+fn client(ways: &[Proxy], user: Option<&str>) -> Coordinator {
+    client_with(ways, user, TTL)
+}
+
+fn client_with(ways: &[Proxy], user: Option<&str>, ttl: Duration) -> Coordinator {
+    let url = |way: &Proxy| user.map_or(way.url(), |user| format!("redis://{user}:pw@{}", way.address()));
+    let builder = Coordinator::builder().nodes(ways.iter().map(url));
     builder.key_prefix("locks:").ttl(ttl).max_ttl(ttl).build().unwrap()
 }
 
@@ -88,16 +97,12 @@ fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
     const LONG: Duration = Duration::from_secs(8);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outside = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let servers = outside.block_on(Servers::start(5)).unwrap();
-    let proxies = outside.block_on(join_all(servers.iter().map(Proxy::before)));
-    let proxies: Vec<Proxy> = proxies.into_iter().map(Result::unwrap).collect();
-    for proxy in &proxies {
-        proxy.delay(Way::Both, Duration::from_millis(10));
-    }
-    let client = |urls| Coordinator::builder().nodes(urls).ttl(LONG).max_ttl(LONG).build().unwrap();
+    let (_servers, ways) = outside.block_on(far(5));
+    let client =
+        || Coordinator::builder().nodes(ways.iter().map(Proxy::url)).ttl(LONG).max_ttl(LONG).build().unwrap();
     let ended = AtomicBool::new(false);
     let blocks = async || {
-        let (client, mut short) = (client(proxies.iter().map(Proxy::url).collect::<Vec<_>>()), 0);
+        let (client, mut short) = (client(), 0);
         for _ in 0..8 {
             if short == 2 {
                 break;
@@ -114,7 +119,7 @@ fn o12_work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
         short
     };
     let passes_on = async || {
-        let client = client(servers.urls());
+        let client = client();
         while !ended.load(Ordering::Relaxed) {
             let lease = lock(&client).acquire().await.unwrap();
             pause(Duration::from_millis(300)).await;
@@ -222,11 +227,10 @@ async fn o7_a_first_waiter_that_is_stopped_cut_off_or_killed_holds_up_the_next_f
     for fate in [Fate::Stopped, Fate::CutOff, Fate::Killed] {
         let mut all = Vec::new();
         for trial in 0..trials {
-            let proxies = join_all(servers.iter().map(Proxy::before)).await;
-            let proxies: Vec<Proxy> = proxies.into_iter().map(Result::unwrap).collect();
+            let ways = servers.ways(LONG_WAY).await.unwrap();
             let before =
                 Duration::from_secs(1) * u32::try_from(trial).unwrap() / u32::try_from(trials).unwrap();
-            let urls = (servers.urls(), Arc::new(proxies));
+            let urls = (servers.urls(), Arc::new(ways));
             all.push(free_after(urls, format!("{fate:?}{trial}"), ttl, (fate, before)));
         }
         let mut free = join_all(all).await;
@@ -240,7 +244,7 @@ async fn o7_a_first_waiter_that_is_stopped_cut_off_or_killed_holds_up_the_next_f
 /// A user without channel rights, and one with them, hold the same lock in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
-    let servers = Servers::start(3).await.unwrap();
+    let (servers, ways) = far(3).await;
     if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
         return println!("skipped: {} has no channel rights", servers.kind());
     }
@@ -256,17 +260,17 @@ async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
         }
     }
     let sent = async || published(&servers[0]).await;
-    go_round([&client(&servers, Some("plain")), &client(&servers, Some("plain"))]).await;
+    go_round([&client(&ways, Some("plain")), &client(&ways, Some("plain"))]).await;
     assert_eq!(sent().await, 0, "without subscribers no lock is offered");
-    go_round([&client(&servers, Some("plain")), &client(&servers, Some("full"))]).await;
+    go_round([&client(&ways, Some("plain")), &client(&ways, Some("full"))]).await;
     let before = sent().await;
-    go_round([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
+    go_round([&client(&ways, Some("full")), &client(&ways, Some("full"))]).await;
     let offered = sent().await - before;
     assert!(offered > RELEASES as u64 / 8, "{offered} offers of {RELEASES} releases");
     // One of three has no rights: it is served in its turn, and the others still offer the lock to each
     // other.
     let before = sent().await;
-    let [one, two, three] = ["full", "plain", "full"].map(|user| client(&servers, Some(user)));
+    let [one, two, three] = ["full", "plain", "full"].map(|user| client(&ways, Some(user)));
     go_round([&one, &two, &three]).await;
     let offered = sent().await - before;
     assert!(offered > RELEASES as u64 / 6, "{offered} offers of {} releases", RELEASES / 3);
@@ -276,7 +280,7 @@ async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
 /// a quorum.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_offered_without_channel_rights_on_one_node() {
-    let servers = Servers::start(5).await.unwrap();
+    let (servers, ways) = far(5).await;
     if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
         return println!("skipped: {} has no channel rights", servers.kind());
     }
@@ -288,7 +292,7 @@ async fn a_lock_is_offered_without_channel_rights_on_one_node() {
             assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
         }
         let before = [published(&servers[without]).await, published_by_most(&servers).await];
-        go_round([&client(&servers, Some("user")), &client(&servers, Some("user"))]).await;
+        go_round([&client(&ways, Some("user")), &client(&ways, Some("user"))]).await;
         let after = [published(&servers[without]).await, published_by_most(&servers).await];
         let offered = after[1] - before[1];
         // The queue's node notifies the holder of waiters. If it may not publish, the lock is released
@@ -304,7 +308,7 @@ async fn a_lock_is_offered_without_channel_rights_on_one_node() {
 /// As a monitoring program does. Messages still reach the inboxes, and no vote is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
-    let servers = Servers::start(5).await.unwrap();
+    let (servers, ways) = far(5).await;
     if !servers.kind().is_real() {
         return println!("skipped: {} has no patterns of channels", servers.kind());
     }
@@ -312,7 +316,7 @@ async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
     for server in servers.iter() {
         monitors.push(monitor(server).await);
     }
-    go_round([&client(&servers, None), &client(&servers, None)]).await;
+    go_round([&client(&ways, None), &client(&ways, None)]).await;
     let sent = published_by_most(&servers).await;
     assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
     drop(monitors);
@@ -352,16 +356,16 @@ async fn a_dead_waiter_gets_no_offer_despite_a_subscriber_to_all() {
 /// node that has lost the lock, and regain their places in the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_with_32_waiters_survives_a_rolling_restart() {
-    let servers = Servers::start(5).await.unwrap();
+    let (servers, ways) = far(5).await;
     // On a busy machine it is renewed late.
     let ttl = scaled(TTL);
-    let holder = client_with(&servers, None, ttl);
+    let holder = client_with(&ways, None, ttl);
     until("a vote", async || lock(&holder).try_acquire().await.is_ok_and(|it| it.is_some())).await;
     let held = lock(&holder).acquire().await.unwrap();
     let number = held.fencing_token();
     let waiting: Vec<_> = (0..32)
         .map(|_| {
-            let client = client_with(&servers, None, ttl);
+            let client = client_with(&ways, None, ttl);
             tokio::spawn(async move {
                 let lease = client.lock("r").wait(Wait::Forever).acquire().await.unwrap();
                 let number = lease.fencing_token();

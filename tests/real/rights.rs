@@ -1,6 +1,7 @@
 //! The rights that SECURITY.md documents for a node's user: they suffice for everything, and each one
 //! is needed.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use quorlock::{
     Coordinator, Fencing, FencingToken, Lease, Lock, RestartGuard, Wait,
     doctor::{Check, Report, Severity, Standing},
 };
-use quorlock_testkit::{Resp, Server, Servers, patience, until};
+use quorlock_testkit::{Proxy, Resp, Server, Servers, patience, until};
 
 use crate::world::{TTL, knows};
 
@@ -54,12 +55,18 @@ async fn set_user(server: &Server, words: &[String]) {
 }
 
 fn client(server: &Server) -> Coordinator {
-    with(server, RestartGuard::Off, TTL)
+    with(&server.address(), RestartGuard::Off, TTL)
 }
 
-fn with(server: &Server, guard: RestartGuard, ttl: Duration) -> Coordinator {
+/// Two clients of a server that is far enough for offers.
+async fn far_clients(servers: &Servers, ttl: Duration) -> ([Coordinator; 2], Vec<Proxy>) {
+    let ways = servers.ways(Duration::from_millis(3)).await.unwrap();
+    ([(); 2].map(|()| with(&ways[0].address(), RestartGuard::On, ttl)), ways)
+}
+
+fn with(address: &SocketAddr, guard: RestartGuard, ttl: Duration) -> Coordinator {
     Coordinator::builder()
-        .nodes([server.url_as("quorlock:pw")])
+        .nodes([format!("redis://quorlock:pw@{address}")])
         .key_prefix("locks:")
         .restart_guard(guard)
         .ttl(ttl)
@@ -155,7 +162,7 @@ async fn a_tenant_can_do_nothing_to_the_locks_of_another() {
     server.command(&[&["ACL", "SETUSER", "mallory", "reset"], &words[..]].concat()).await.unwrap();
 
     // All kinds of locks, held and waited for; with the restart guard, without which no node makes offers.
-    let [holder, waiter] = [(); 2].map(|()| with(server, RestartGuard::On, Duration::from_secs(2)));
+    let ([holder, waiter], _ways) = far_clients(&servers, Duration::from_secs(2)).await;
     let lock = |name: &str| holder.lock(name).wait(Wait::UpTo(patience()));
     let mut held = vec![lock("c").shared().acquire().await.unwrap()];
     for name in ["a", "{b}", "d}{"] {
@@ -241,7 +248,7 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
             }
         }
     };
-    let [holder, waiter] = [(); 2].map(|()| with(server, RestartGuard::On, Duration::from_secs(5)));
+    let ([holder, waiter], _ways) = far_clients(&servers, Duration::from_secs(5)).await;
     let held = holder.lock("a").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     let mut waiting =
         tokio::spawn(async move { waiter.lock("a").wait(Wait::Forever).acquire().await.unwrap() });

@@ -170,10 +170,7 @@ async fn a_lease_survives_the_loss_of_its_connections() {
 async fn a_partitioned_holder_ends_before_the_next_begins() {
     const SHORT: Duration = Duration::from_millis(1_500);
     let world = World::start(5).await;
-    let mut proxies = Vec::new();
-    for server in world.servers.iter() {
-        proxies.push(Proxy::before(server).await.unwrap());
-    }
+    let proxies = world.servers.ways(Duration::ZERO).await.unwrap();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let cut_off = client(&urls, |builder| builder.restart_guard(RestartGuard::Off));
     let lease = cut_off.lock("r").ttl(SHORT).wait(Wait::UpTo(patience())).acquire().await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The round trip time to a node and its deviation, estimated as in TCP (RFC 6298).
 ///
 /// Every answer is a sample, so it is stored as integers that are cheap to update.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoundTrip {
     smoothed_nanos: u64,
     deviation_nanos: u64,

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::servers::Server;
+use crate::servers::{Server, Servers};
 use crate::timer::Timer;
 use crate::wait::pause;
 
@@ -84,6 +84,23 @@ pub struct Traffic {
     pub delay: Duration,
     /// The maximum of the random delay: see [`Proxy::jitter`].
     pub jitter: Duration,
+}
+
+impl Servers {
+    /// Starts a proxy in front of each, in order, that delays both requests and answers by this much.
+    ///
+    /// # Errors
+    ///
+    /// As [`Proxy::start`].
+    pub async fn ways(&self, delay: Duration) -> io::Result<Vec<Proxy>> {
+        let mut ways = Vec::new();
+        for server in self.iter() {
+            let way = Proxy::before(server).await?;
+            way.delay(Way::Both, delay);
+            ways.push(way);
+        }
+        Ok(ways)
+    }
 }
 
 impl Proxy {

@@ -78,6 +78,7 @@ lasts = '1200ms'
 
 const OFFERS: &str = "
 summary = 'one lock is offered from worker to worker, while waiters are killed and stopped'
+layout = 'three-regions'
 [locks]
 count = 1
 [load]

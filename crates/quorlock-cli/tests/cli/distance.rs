@@ -28,10 +28,7 @@ struct Far {
 
 impl Far {
     async fn plain(servers: &Servers) -> Far {
-        let mut proxies = Vec::new();
-        for server in servers.iter() {
-            proxies.push(Proxy::before(server).await.unwrap());
-        }
+        let proxies = servers.ways(Duration::ZERO).await.unwrap();
         let urls = proxies.iter().map(Proxy::url).collect();
         Far { proxies, urls, options: Vec::new() }
     }

@@ -101,10 +101,7 @@ async fn a_blocked_stderr_does_not_keep_it_alive() {
 async fn a_lost_lock_ends_the_command_before_the_next_holder() {
     let Some(servers) = servers(3).await else { return };
     // One client, and no other, is cut off from all nodes.
-    let mut proxies = Vec::new();
-    for server in servers.iter() {
-        proxies.push(Proxy::before(server).await.unwrap());
-    }
+    let proxies = servers.ways(Duration::ZERO).await.unwrap();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let stubborn = format!("trap '' TERM; {STAYS}");
     let cut_off = run(&servers, &["-t", "2s"], &stubborn).env("QUORLOCK_NODES", &urls.join(",")).start();

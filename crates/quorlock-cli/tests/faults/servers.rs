@@ -35,11 +35,7 @@ impl Masters {
 
     /// Starts a proxy to each of them, which can be cut.
     pub(crate) async fn ways(&self) -> Vec<Proxy> {
-        let mut ways = Vec::new();
-        for server in self.servers.iter() {
-            ways.push(Proxy::before(server).await.expect("a proxy starts"));
-        }
-        ways
+        self.servers.ways(Duration::ZERO).await.expect("proxies start")
     }
 
     /// Breaks or repairs one of them. Usually a quorum remains, sometimes not.

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::machine::{Attempt, Deployment, Machine as _};
-use crate::{Drift, Moment, Token, Verdict, least_left, turn};
+use crate::{Drift, Moment, RoundTrip, Token, Verdict, least_left, turn};
 
 /// An attempt that the messages of nodes reach while its waiter waits.
 pub trait SharedAttempt {
@@ -108,10 +108,15 @@ impl<R> OfferStep<R> {
     }
 }
 
-/// Whether a waiter asks for offers of this `life`: not if a lease from one would be too short at this round trip.
+/// Nodes that answer sooner are near: the trip that an offer saves is shorter than the work that it adds.
+const NEAR: Duration = Duration::from_millis(1);
+
+/// Whether a waiter asks for offers of this `life` (rule O-8): not if the node is near, nor if a lease from one would be too
+/// short at this round trip. A near one that is busy answers late, but at very different times.
 #[must_use]
-pub fn asks_for_offers(life: Duration, round_trip: Duration) -> bool {
-    life >= least_left(life, round_trip).saturating_mul(2)
+pub fn asks_for_offers(life: Duration, trip: RoundTrip) -> bool {
+    let is_near = trip.smoothed() < NEAR + trip.deviation();
+    !is_near && life >= least_left(life, trip.smoothed()).saturating_mul(2)
 }
 
 impl<R> Default for OfferRequests<R> {

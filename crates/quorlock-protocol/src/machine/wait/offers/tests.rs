@@ -184,7 +184,13 @@ fn an_offer_whose_message_was_lost_is_given_back() {
 }
 
 #[test]
-fn a_lease_from_an_offer_must_last_two_renewals() {
-    assert!(asks_for_offers(LIFE, ROUND_TRIP));
-    assert!(asks_for_offers(LIFE, LIFE / 6) && !asks_for_offers(LIFE, LIFE / 5));
+fn o8_no_offer_is_asked_for_from_near_or_very_far() {
+    let asks = |smoothed: Duration, deviation: Duration| {
+        let nanos = [smoothed, deviation].map(|time| u64::try_from(time.as_nanos()).unwrap());
+        asks_for_offers(LIFE, RoundTrip::of_nanos(nanos))
+    };
+    let (steady, less) = (Duration::ZERO, Duration::from_nanos(1));
+    assert!(asks(ROUND_TRIP, steady) && !asks(ROUND_TRIP - less, steady));
+    assert!(asks(LIFE / 6, steady) && !asks(LIFE / 5, steady), "a lease must last two renewals");
+    assert!(!asks(ROUND_TRIP * 3, ROUND_TRIP * 2 + less), "a near node that is busy");
 }
