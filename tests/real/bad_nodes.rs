@@ -14,7 +14,7 @@ use quorlock::{
 };
 use quorlock_testkit::{ClosedPort, Server, Servers};
 
-use crate::world::{TTL, World, client};
+use crate::world::{TTL, World, client, run_command};
 
 fn fence_hint() -> FenceHint {
     FenceHint::at(SystemClock::default().wall(), None, TTL)
@@ -57,8 +57,7 @@ async fn a_wrong_password_is_named_and_never_shown() {
 
 /// Creates a user with the password `pw` and these rights.
 async fn set_user(server: &Server, name: &str, rights: &[&str]) {
-    let words = [&["ACL", "SETUSER", name, "on", ">pw"], rights].concat();
-    assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
+    run_command(server, &[&["ACL", "SETUSER", name, "on", ">pw"], rights].concat()).await;
 }
 
 fn url_of(server: &Server, user: &str) -> String {
@@ -77,20 +76,6 @@ async fn missing_rights_name_the_command_and_the_fix() {
         assert!(refused.to_lowercase().contains(word) && refused.contains("ACL"), "{name}: {refused}");
         assert!(!refused.contains(":pw"), "{refused}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_user_without_queue_rights_can_still_release() {
-    let servers = Servers::start(1).await.unwrap();
-    set_user(&servers[0], "no_want", &["~r", "~r*:tomb:*", "~*:fence:*", "+@all"]).await;
-    let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_want")).unwrap());
-    let claim = |random| Arc::new(Claim::new("r".into(), Token::new(random, "")));
-    for random in [1, 2] {
-        let request = Request::Acquire { claim: claim(random), ttl: TTL, fence_hint: Some(fence_hint()) };
-        assert!(ask(&node, request).await.is_ok(), "refused or not, it is a vote");
-    }
-    let released = ask(&node, Request::Release { claim: claim(1) }).await.unwrap();
-    assert_eq!(released.vote, Vote::Granted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

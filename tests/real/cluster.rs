@@ -1,6 +1,5 @@
 //! A Redis Cluster as a single node, on real clusters.
 
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use quorlock::{
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Resp, Server, Servers, eventually, patience, until};
 
-use crate::world::{client, knows};
+use crate::world::{client, is_believed_after_a_failover, knows, quarantined, run_command, wait_for_info};
 
 mod load;
 
@@ -299,17 +298,6 @@ async fn id(server: &Server) -> String {
     server.command(&["CLUSTER", "MYID"]).await.unwrap().to_string()
 }
 
-async fn run_command(server: &Server, words: &[&str]) {
-    assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
-}
-
-async fn wait_for_info(server: &Server, what: &str) {
-    let reports = async || {
-        server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
-    };
-    until(what, reports).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_of_a_single_cluster_ends_its_leases_audibly() {
     let cluster = cluster(3, 1).await;
@@ -353,8 +341,7 @@ async fn i17_a_promoted_replica_grants_nothing_it_may_have_missed() {
     let other = guarded(&[cluster.url()]);
     // On a busy machine the quarantine may be over by now, and then so is the lease.
     if let Err(error) = other.lock("r").try_acquire().await {
-        let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-        assert!(matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }), "{error}");
+        assert_eq!(quarantined(&error), 1, "{error}");
     }
     let next = other.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_err(), "two holders");
@@ -368,31 +355,16 @@ async fn with_the_guard_off_a_failover_makes_two_holders() {
     assert!(lease.check().is_ok() && next.check().is_ok(), "the test above proves something");
 }
 
-/// The word is true here: the replica has the lock before its master dies, and nothing else is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn i53_by_the_operators_word_a_promoted_replica_votes_immediately() {
     let cluster = cluster(3, 1).await;
-    let url = format!("{}?forgets=never", cluster.url());
-    // Long leases: without the word, the promoted replica would not vote for that long.
-    let trusting = || client(slice::from_ref(&url), |builder| builder.restart_guard(RestartGuard::On));
-    let (holder, other) = (trusting(), trusting());
-    let patient = |client: &Coordinator, name: &str| client.lock(name).wait(Wait::UpTo(patience()));
-    let held = patient(&holder, "r").renewal(Renewal::Manual).acquire().await.unwrap();
-    until("the replica has the lock", async || keys(&cluster, "r").await == 2).await;
-    cluster.master_of("r").await.unwrap().kill();
-    cluster.settled().await.unwrap();
-    let free = patient(&other, "{r}/free").acquire().await.unwrap();
-    drop(free);
-    assert!(other.lock("r").try_acquire().await.unwrap().is_none(), "the promoted replica has the lock");
-    until("a renewal at the promoted replica", async || held.renew().await.is_ok()).await;
-
-    let guarded = client(&[cluster.url()], |builder| builder.restart_guard(RestartGuard::On));
-    let error = guarded.lock("{r}/free").try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-    assert!(
-        matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }),
-        "without the word: {error}"
-    );
+    let urls = [format!("{}?forgets=never", cluster.url()), cluster.url()];
+    let fail_over = async || {
+        cluster.master_of("r").await.unwrap().kill();
+        cluster.settled().await.unwrap();
+    };
+    is_believed_after_a_failover(urls, ["r", "{r}/free"], async || keys(&cluster, "r").await == 2, fail_over)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

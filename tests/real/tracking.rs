@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use quorlock::{
     Coordinator, Fencing, Lock, MultiLock, Wait,
     node::{Hint, HintListener, Node as _, Request, Vote, ask},
@@ -14,19 +14,14 @@ use quorlock::{
 };
 use quorlock_testkit::{Kind, Servers, eventually, patience, until};
 
-use crate::world::{World, client};
+use crate::world::{World, client, reported};
 
 const NAMES: usize = 12;
 
 /// The number of keys tracked by all servers together.
 async fn remembered(world: &World) -> u64 {
-    let mut keys = 0;
-    for server in world.servers.iter() {
-        let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
-        let line = stats.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
-        keys += line.expect("the server tracks keys").trim().parse::<u64>().unwrap();
-    }
-    keys
+    let keys = join_all(world.servers.iter().map(|server| reported(server, "tracking_total_keys:"))).await;
+    keys.into_iter().map(|keys| keys.expect("the server tracks keys")).sum()
 }
 
 /// Waits for each, and releases it.
