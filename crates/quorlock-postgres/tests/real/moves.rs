@@ -8,8 +8,8 @@ use quorlock::node::{Identity, Node, NodeError, Request, Vote, ask};
 use quorlock_testkit::{scaled, until};
 
 use crate::node::answered;
-use crate::requests::{TTL, acquire, claim, coordinator};
-use crate::support::{OLD, Server, node, server};
+use crate::requests::{TTL, acquire, claim, release};
+use crate::support::{OLD, Server, coordinator, node, server};
 
 /// Returns a client whose history is an hour old, and that history.
 async fn client(server: &Server) -> (Arc<dyn Node>, Arc<Identity>) {
@@ -33,15 +33,6 @@ async fn is_new(server: &Server, (connected, before): &(Arc<dyn Node>, Arc<Ident
         let after = granted.unwrap().identity;
         assert!(after.id != before.id && after.age < TTL, "{after:?}, {before:?}");
     }
-}
-
-#[tokio::test]
-async fn a_dump_that_is_restored_into_its_own_cluster_is_a_new_history() {
-    let Some(server) = server() else { return };
-    let client = client(&server).await;
-    server.dump().await.unwrap();
-    server.restore().await.unwrap();
-    is_new(&server, &client).await;
 }
 
 #[tokio::test]
@@ -147,8 +138,7 @@ async fn a_session_that_is_idle_for_longer_than_the_server_allows_goes_on() {
         gone || !client.query(&idle, &[]).await.unwrap().is_empty()
     })
     .await;
-    let released = ask(&*node, Request::Release { claim: holder }).await.unwrap();
-    assert_eq!(released.vote, Vote::Granted);
+    assert_eq!(release(&*node, &holder).await, Vote::Granted);
 }
 
 #[tokio::test]

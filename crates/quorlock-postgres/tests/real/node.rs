@@ -17,8 +17,8 @@ use quorlock_testkit::{BuiltinServer, until};
 use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
-use crate::support::{Server, node, server};
+use crate::requests::{TTL, acquire, cancel, claim, inspect, is_held_by, release};
+use crate::support::{Server, coordinator, node, server};
 
 /// Retries until there is an answer.
 pub(crate) async fn answered(node: &dyn Node, key: &str) -> Response {
@@ -57,26 +57,6 @@ async fn two_redis_servers_and_a_database_are_a_quorum() {
     excludes(&nodes).await;
     server.kill();
     excludes(&nodes).await;
-}
-
-#[tokio::test]
-async fn a_lock_survives_the_crash_of_its_server() {
-    let Some(server) = server() else { return };
-    let node = server.node();
-    let holder = claim("a");
-    let granted = acquire(&*node, &holder).await.unwrap();
-    let cancelled = claim("b");
-    ask(&*node, Request::Cancel { claim: Arc::clone(&cancelled), linger: TTL }).await.unwrap();
-    server.kill();
-    assert!(acquire(&*node, &claim("c")).await.is_err());
-    server.start_again();
-    let after = answered(&*node, "a").await;
-    assert!(is_held_by(&after, &holder), "{after:?}");
-    assert_eq!(after.fencing_token, granted.fencing_token);
-    assert_eq!(after.identity.id, granted.identity.id, "its history goes on");
-    assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
-    ask(&*node, Request::Renew { claim: Arc::clone(&holder), ttl: TTL, fencing_token: None }).await.unwrap();
-    assert_eq!(ask(&*node, Request::Release { claim: holder }).await.unwrap().vote, Vote::Granted);
 }
 
 #[tokio::test]
@@ -145,7 +125,7 @@ async fn late_statements_of_a_stopped_process_are_refused() {
     assert!(unanswered.may_have_acted(), "{unanswered:#}");
     let mut cancelled = None;
     until("another connection cancels it", async || {
-        cancelled = ask(&*node, Request::Cancel { claim: Arc::clone(&late), linger: TTL }).await.ok();
+        cancelled = cancel(&*node, &late).await.ok();
         cancelled.is_some()
     })
     .await;
@@ -162,7 +142,7 @@ async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
     let node = crate::support::node(&url);
     let before = claim("a");
     acquire(&*node, &before).await.unwrap();
-    ask(&*node, Request::Release { claim: before }).await.unwrap();
+    release(&*node, &before).await;
     let (client, other) = (server.client().await, server.client().await);
     let pid = backend(&client).await;
     // Another transaction locks the row, so that the request blocks in the server.
@@ -192,7 +172,7 @@ async fn a_locked_row_delays_only_its_own_lock_and_briefly() {
     let node = server.node();
     let before = claim("a");
     acquire(&*node, &before).await.unwrap();
-    ask(&*node, Request::Release { claim: before }).await.unwrap();
+    release(&*node, &before).await;
     let other = server.client().await;
     other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
     let busy = acquire(&*node, &claim("a")).await.unwrap_err();
@@ -361,7 +341,7 @@ async fn synchronous_commit_is_enabled_where_it_is_off() {
         server.start_again();
         let after = answered(&*node, "a").await;
         assert!(is_held_by(&after, &holder), "granted, and forgotten: {after:?}");
-        ask(&*node, Request::Release { claim: holder }).await.unwrap();
+        release(&*node, &holder).await;
     }
 }
 
@@ -474,7 +454,7 @@ async fn a_release_notifies_only_the_client_whose_turn_it_is() {
         assert!(matches!(ask(&*node, place).await.unwrap().vote, Vote::Queued(_)));
         waiting.push((node, ear));
     }
-    ask(&*anna, Request::Release { claim: holder }).await.unwrap();
+    release(&*anna, &holder).await;
     until("the first is notified", async || waiting[0].1.changes() > 0).await;
     for (node, _) in &waiting {
         // Earlier notifications arrive before the answer to this.
