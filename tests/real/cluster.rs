@@ -1,7 +1,5 @@
 //! A Redis Cluster as a single node, on real clusters.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{WaiterId, gate};
@@ -10,7 +8,7 @@ use quorlock::{
     doctor::{Check, Standing},
     health::NodeStatus,
     node::facts::Role,
-    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    node::{Node as _, Request, Vote, ask},
     redis::{ClusterAddress, ClusterNode},
     runtime::SystemClock,
     votes::VoteOutcome,
@@ -18,7 +16,9 @@ use quorlock::{
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Resp, Server, Servers, eventually, patience, until};
 
-use crate::world::{client, is_believed_after_a_failover, knows, quarantined, run_command, wait_for_info};
+use crate::world::{
+    HintRecorder, client, is_believed_after_a_failover, knows, quarantined, run_command, wait_for_info,
+};
 
 mod load;
 
@@ -81,26 +81,16 @@ async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Ser
     cluster[..masters].iter().find(|master| master.port() != owner).unwrap()
 }
 
-#[derive(Debug, Default)]
-struct Hears(AtomicBool);
-
-impl HintListener for Hears {
-    fn on_hint(&self, hint: Hint<'_>) {
-        self.0.fetch_or(hint == Hint::Subscribed, Ordering::Relaxed);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_keeps_the_contract() {
     for replicas in [0, 1] {
         let cluster = cluster(3, replicas).await;
         let node = ClusterNode::new(ClusterAddress::parse(&cluster.url()).unwrap());
-        let hears = Arc::new(Hears::default());
-        node.listen(Arc::clone(&hears) as Arc<dyn HintListener>);
+        let hints = HintRecorder::of(&node);
         if let Err(breach) = check_contract(&node, &cluster, &SystemClock::default()).await {
             panic!("{breach}");
         }
-        assert!(hears.0.load(Ordering::Relaxed), "the clauses about hints were skipped");
+        assert!(hints.heard().contains(&"Subscribed".to_owned()), "the clauses about hints were skipped");
     }
 }
 

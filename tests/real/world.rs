@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use quorlock::node::{Hint, HintListener, Node};
 use quorlock::protocol::Moment;
-use quorlock::runtime::{Clock, Sleep, SystemClock};
+use quorlock::runtime::{Clock, Mutex, Sleep, SystemClock};
 use quorlock::votes::VoteOutcome;
 use quorlock::{AcquireError, Builder, Coordinator, Lock, Renewal, RestartGuard, Wait};
 use quorlock_testkit::{Server, Servers, patience, until};
@@ -87,6 +88,32 @@ pub(crate) async fn count(servers: &Servers, key: &str) -> usize {
         keys += usize::from(answer.to_string() == "1");
     }
     keys
+}
+
+/// Collects the hints of a node.
+#[derive(Debug, Default)]
+pub(crate) struct HintRecorder(Mutex<Vec<String>>);
+
+impl HintRecorder {
+    pub(crate) fn of(node: &dyn Node) -> Arc<HintRecorder> {
+        let recorder = Arc::<HintRecorder>::default();
+        node.listen(Arc::clone(&recorder) as Arc<dyn HintListener>);
+        recorder
+    }
+
+    /// Returns the keys that have changed, and what else was heard, by its name.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+impl HintListener for HintRecorder {
+    fn on_hint(&self, hint: Hint<'_>) {
+        self.0.lock().push(match hint {
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
+        });
+    }
 }
 
 /// Sends a command that is answered by `OK`.

@@ -35,20 +35,20 @@ pub(crate) async fn refusal(server: &HostileServer, url: String) -> String {
     format!("{:#}", coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err())
 }
 
-#[test]
-fn a_hostile_server_harms_only_its_own_vote() {
+/// Runs the two tests below.
+pub(crate) fn survive_in_processes_of_their_own() {
     in_process_of_its_own("hostile::common::attacks_with_one_thread");
     in_process_of_its_own("hostile::common::attacks_with_two_threads");
 }
 
 #[tokio::test]
-#[ignore = "run by the test above, in a process of its own"]
+#[ignore = "run by a test of each crate, in a process of its own"]
 async fn attacks_with_one_thread() {
     survive_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "run by the test above, in a process of its own"]
+#[ignore = "run by a test of each crate, in a process of its own"]
 async fn attacks_with_two_threads() {
     survive_all().await;
 }

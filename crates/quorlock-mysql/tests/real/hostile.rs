@@ -208,6 +208,11 @@ async fn survive_all() {
     hostile::survive_all(attacks, Kind::new(), (url, "secret")).await;
 }
 
+#[test]
+fn a_hostile_server_harms_only_its_own_vote() {
+    common::survive_in_processes_of_their_own();
+}
+
 /// A server asks for the password, and offers the key of an attacker: over a network, and on this machine, where another
 /// user may listen while the database is down.
 #[tokio::test]

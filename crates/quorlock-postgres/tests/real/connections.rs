@@ -11,16 +11,15 @@ use quorlock::{
 use quorlock_testkit::until;
 
 use crate::requests::{TTL, acquire, claim, inspect, release};
-use crate::support::{Server, node, server};
+use crate::support::{Server, backends, node, server};
 
 /// Returns how many connections the nodes of a server have.
-async fn connections(server: &Server) -> i64 {
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
-    server.client().await.query_one(asked, &[]).await.unwrap().get(0)
+async fn connections(server: &Server) -> usize {
+    backends(&server.client().await).await.len()
 }
 
 /// Sends requests for many keys at the same time, until the server has this number of connections.
-async fn load_until(server: &Server, node: &dyn Node, expected: i64) {
+async fn load_until(server: &Server, node: &dyn Node, expected: usize) {
     until("there are enough connections", async || {
         let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
         let asked = claims.iter().map(|claim| acquire(node, claim));

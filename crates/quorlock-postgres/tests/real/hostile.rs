@@ -189,6 +189,11 @@ async fn survive_all() {
     hostile::survive_all(attacks, Kind::new(), (url, secret)).await;
 }
 
+#[test]
+fn a_hostile_server_harms_only_its_own_vote() {
+    common::survive_in_processes_of_their_own();
+}
+
 /// Over a network, and on this machine, where another user may listen while the database is down.
 #[tokio::test]
 async fn no_password_goes_to_a_server_that_may_be_another_without_tls() {
