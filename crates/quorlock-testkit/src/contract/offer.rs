@@ -68,7 +68,7 @@ pub(super) async fn an_offer_to_an_inbox_without_a_listener_is_a_release(bench: 
     let key = holder.key();
     let next = (WAITERS[0], terms(&next, InboxId::new(u64::MAX)));
     is(&bench.vote(offer(bench, &holder, next, false)).await?, &Vote::Granted)?;
-    bench.free(&key).await
+    bench.free(key).await
 }
 
 pub(super) async fn an_offer_of_what_is_not_held_changes_nothing(bench: &Bench<'_>) -> Finding {
@@ -116,8 +116,8 @@ pub(super) async fn waiters_that_accept_offers_are_listed_with_their_contexts(be
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let [holder, next] = bench.holder().await?;
     let key = holder.key();
-    bench.enqueue_on(&key, WAITERS[0], Duration::from_secs(20), terms(&next, inbox)).await?;
-    let listed = bench.listed(&key).await?;
+    bench.enqueue_on(key, WAITERS[0], Duration::from_secs(20), terms(&next, inbox)).await?;
+    let listed = bench.listed(key).await?;
     let context = next.token().context();
     let is_next = |waiter: &QueuedWaiter| Some(&waiter.context) == context.as_ref();
     ensure(listed.len() == 1 && listed.iter().all(is_next), format!("{listed:?}"))

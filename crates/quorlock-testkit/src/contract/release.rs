@@ -10,7 +10,7 @@ pub(super) async fn a_release_frees_the_own_key(bench: &Bench<'_>) -> Finding {
     let [first, second] = bench.holder().await?;
     let key = first.key();
     is(&bench.release(&first).await?, &Vote::Granted)?;
-    bench.free(&key).await?;
+    bench.free(key).await?;
     is(&bench.acquire(&second, LONG).await?, &Vote::Granted)
 }
 
