@@ -284,18 +284,14 @@ pub(crate) fn must_last(request: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorlock_protocol::{Claim, Token};
-
-    fn claim() -> Arc<Claim> {
-        Arc::new(Claim::new("orders/42".into(), Token::new(7, "")))
-    }
+    use crate::redis::tests::{any_claim, plain};
 
     fn acquire() -> Request {
-        Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None }
+        plain(&any_claim())
     }
 
     fn release() -> Request {
-        Request::Release { claim: claim() }
+        crate::redis::tests::release(&any_claim())
     }
 
     #[test]

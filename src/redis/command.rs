@@ -226,15 +226,8 @@ mod tests {
     use super::reply::{CommandOutcome, decode};
     use super::*;
     use crate::node::{Capabilities, NodeErrorKind};
+    use crate::redis::tests::{any_claim, inspect, plain, release};
     use quorlock_protocol::Token;
-
-    fn claim() -> Arc<Claim> {
-        Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:1")))
-    }
-
-    fn inspect() -> Request {
-        Request::inspect("orders/42")
-    }
 
     fn written(request: &Request, library: &mut Library) -> (ByHash, String) {
         let mut buffer = Vec::new();
@@ -244,8 +237,7 @@ mod tests {
 
     #[test]
     fn a_shared_claim_is_never_a_plain_set() {
-        let shared = Arc::new(Claim::clone(&claim()).shared());
-        let request = Request::Acquire { claim: shared, ttl: Duration::from_secs(1), fence_hint: None };
+        let request = plain(&Arc::new(Claim::clone(&any_claim()).shared()));
         let (_, packed) = written(&request, &mut Library::default());
         assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would exclude readers: {packed}");
         assert!(decode(b"+OK\r\n", &request, "anna").is_err(), "not a reply of its script");
@@ -255,7 +247,7 @@ mod tests {
     #[test]
     fn a_transfer_of_a_share_or_of_several_is_no_acquisition() {
         let several = Claim::new("job".into(), Token::new(7, "")).and(Arc::new(["other".into()]));
-        for claim in [(*claim()).clone().shared(), several] {
+        for claim in [Claim::clone(&any_claim()).shared(), several] {
             let (from, to) = (Arc::new(claim.clone()), Arc::new(claim));
             let request = Request::Transfer { from, to, ttl: Duration::from_secs(1), fence_hint: None };
             let refused = Capabilities::all().check(&request).unwrap_err();
@@ -267,8 +259,7 @@ mod tests {
 
     #[test]
     fn a_cluster_member_acts_under_its_history_only() {
-        let plain = Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
-        for request in [inspect(), plain] {
+        for request in [inspect(), plain(&any_claim())] {
             let (mut library, mut buffer) = (Library::default(), Vec::new());
             encode(&request, Some("f00"), &mut library, &mut buffer);
             let packed = String::from_utf8(buffer).unwrap();
@@ -287,7 +278,7 @@ mod tests {
             (Duration::MAX, "9223372036854775807"),
         ] {
             let mut buffer = Vec::new();
-            encode_plain(&claim(), ttl, &mut buffer);
+            encode_plain(&any_claim(), ttl, &mut buffer);
             let packed = String::from_utf8(buffer).unwrap();
             assert!(packed.ends_with(&format!("\r\n{last}\r\n")), "{packed}");
         }
@@ -308,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_request_is_copied_only_for_the_same_encoding() {
-        let asked = SharedRequest::from(Request::Release { claim: claim() });
+        let asked = SharedRequest::from(release(&any_claim()));
         let written = |asked: &SharedRequest, history: Option<&str>, library: &mut Library| {
             let mut buffer = b"before".to_vec();
             let by_hash = encode_once(asked, history, library, &mut buffer);
@@ -329,7 +320,7 @@ mod tests {
         assert!(of_member.ends_with("\r\nf00\r\n"), "a cluster member gets another command: {of_member}");
 
         // Servers with different forms do not share bytes either.
-        let (mixed, mut buffer) = (SharedRequest::from(Request::Release { claim: claim() }), Vec::new());
+        let (mixed, mut buffer) = (SharedRequest::from(release(&any_claim())), Vec::new());
         write_once(&mixed, Form::Numbered, &mut buffer, |buffer| buffer.extend_from_slice(b"fast"));
         assert_eq!(written(&mixed, None, &mut knows), short);
         write_once(&mixed, Form::Numbered, &mut buffer, |_| panic!("it is encoded already"));

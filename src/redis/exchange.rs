@@ -239,18 +239,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use quorlock_protocol::Token;
+    use crate::redis::tests::{any_claim, release};
 
     const LONG: Duration = Duration::from_secs(30);
     const WALL: Duration = Duration::from_secs(1_800_000_000);
 
-    fn claim() -> Arc<Claim> {
-        Arc::new(Claim::new("orders/42".into(), Token::new(7, "")))
-    }
-
     fn acquire(wall: Option<Duration>, seen: Option<FencingToken>) -> Request {
         let fence_hint = wall.map(|wall| FenceHint::at(wall, seen, LONG));
-        Request::Acquire { claim: claim(), ttl: LONG, fence_hint }
+        Request::Acquire { claim: any_claim(), ttl: LONG, fence_hint }
     }
 
     #[test]
@@ -262,8 +258,8 @@ mod tests {
             deleting: Some(Deleting::IfEqual),
         };
         let none = SupportedCommands::default();
-        let release = Request::Release { claim: claim() };
-        let shared = Arc::new(Claim::clone(&claim()).shared());
+        let release = release(&any_claim());
+        let shared = Arc::new(Claim::clone(&any_claim()).shared());
         let contended = acquire(Some(WALL), Some(FencingToken::ZERO));
         let mut in_turn = contended.clone();
         if let Request::Acquire { fence_hint: Some(hint), .. } = &mut in_turn {
@@ -330,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_deletion_has_two_replies_and_notifies_a_waiter_if_there_is_a_mark() {
-        let request = Request::Release { claim: claim() };
+        let request = release(&any_claim());
         for (deleted, marked, progress) in [
             (b":1\r\n", b":1\r\n", "Then(NotifyNext)"),
             (b":1\r\n", b":0\r\n", "Voted { vote: Granted, fence: None }"),

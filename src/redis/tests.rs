@@ -39,6 +39,11 @@ pub(super) fn settings() -> Settings {
     Settings { connect_timeout, ..Settings::default() }
 }
 
+/// A claim, where it does not matter which.
+pub(super) fn any_claim() -> Arc<Claim> {
+    claim("orders/42", 7)
+}
+
 fn claim(key: &str, random: u128) -> Arc<Claim> {
     Arc::new(Claim::new(key.into(), Token::new(random, "tests:1")))
 }
@@ -78,7 +83,7 @@ fn fence_hint() -> FenceHint {
     FenceHint::at(SystemClock.wall(), None, LONG)
 }
 
-fn plain(claim: &Arc<Claim>) -> Request {
+pub(super) fn plain(claim: &Arc<Claim>) -> Request {
     Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: None }
 }
 
@@ -89,7 +94,7 @@ fn write_back(claim: &Arc<Claim>) -> Request {
     }
 }
 
-fn release(claim: &Arc<Claim>) -> Request {
+pub(super) fn release(claim: &Arc<Claim>) -> Request {
     Request::Release { claim: Arc::clone(claim) }
 }
 
@@ -97,7 +102,7 @@ fn cancel(claim: &Arc<Claim>) -> Request {
     Request::Cancel { claim: Arc::clone(claim), linger: LONG }
 }
 
-fn inspect() -> Request {
+pub(super) fn inspect() -> Request {
     Request::inspect("orders/42")
 }
 
@@ -138,7 +143,7 @@ fn ask_now(node: &RedisNode, request: Request) -> Option<Result<Vote, NodeError>
 
 /// Responses in the order in which they arrived.
 #[derive(Debug, Default)]
-struct Log {
+pub(super) struct Log {
     answers: Mutex<Vec<(usize, Result<Vote, NodeError>)>>,
     unwanted: AtomicBool,
 }

@@ -1,8 +1,5 @@
 //! A Redis Cluster as a single node, on real clusters.
 
-use std::slice;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{WaiterId, gate};
@@ -11,7 +8,7 @@ use quorlock::{
     doctor::{Check, Standing},
     health::NodeStatus,
     node::facts::Role,
-    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    node::{Node as _, Request, Vote, ask},
     redis::{ClusterAddress, ClusterNode},
     runtime::SystemClock,
     votes::VoteOutcome,
@@ -19,7 +16,9 @@ use quorlock::{
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Resp, Server, Servers, eventually, patience, until};
 
-use crate::world::{client, knows};
+use crate::world::{
+    HintRecorder, client, is_believed_after_a_failover, knows, quarantined, run_command, wait_for_info,
+};
 
 mod load;
 
@@ -82,26 +81,16 @@ async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Ser
     cluster[..masters].iter().find(|master| master.port() != owner).unwrap()
 }
 
-#[derive(Debug, Default)]
-struct Hears(AtomicBool);
-
-impl HintListener for Hears {
-    fn on_hint(&self, hint: Hint<'_>) {
-        self.0.fetch_or(hint == Hint::Subscribed, Ordering::Relaxed);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_keeps_the_contract() {
     for replicas in [0, 1] {
         let cluster = cluster(3, replicas).await;
         let node = ClusterNode::new(ClusterAddress::parse(&cluster.url()).unwrap());
-        let hears = Arc::new(Hears::default());
-        node.listen(Arc::clone(&hears) as Arc<dyn HintListener>);
+        let hints = HintRecorder::of(&node);
         if let Err(breach) = check_contract(&node, &cluster, &SystemClock::default()).await {
             panic!("{breach}");
         }
-        assert!(hears.0.load(Ordering::Relaxed), "the clauses about hints were skipped");
+        assert!(hints.heard().contains(&"Subscribed".to_owned()), "the clauses about hints were skipped");
     }
 }
 
@@ -299,17 +288,6 @@ async fn id(server: &Server) -> String {
     server.command(&["CLUSTER", "MYID"]).await.unwrap().to_string()
 }
 
-async fn run_command(server: &Server, words: &[&str]) {
-    assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
-}
-
-async fn wait_for_info(server: &Server, what: &str) {
-    let reports = async || {
-        server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
-    };
-    until(what, reports).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_of_a_single_cluster_ends_its_leases_audibly() {
     let cluster = cluster(3, 1).await;
@@ -353,8 +331,7 @@ async fn i17_a_promoted_replica_grants_nothing_it_may_have_missed() {
     let other = guarded(&[cluster.url()]);
     // On a busy machine the quarantine may be over by now, and then so is the lease.
     if let Err(error) = other.lock("r").try_acquire().await {
-        let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-        assert!(matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }), "{error}");
+        assert_eq!(quarantined(&error), 1, "{error}");
     }
     let next = other.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_err(), "two holders");
@@ -368,31 +345,16 @@ async fn with_the_guard_off_a_failover_makes_two_holders() {
     assert!(lease.check().is_ok() && next.check().is_ok(), "the test above proves something");
 }
 
-/// The word is true here: the replica has the lock before its master dies, and nothing else is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn i53_by_the_operators_word_a_promoted_replica_votes_immediately() {
     let cluster = cluster(3, 1).await;
-    let url = format!("{}?forgets=never", cluster.url());
-    // Long leases: without the word, the promoted replica would not vote for that long.
-    let trusting = || client(slice::from_ref(&url), |builder| builder.restart_guard(RestartGuard::On));
-    let (holder, other) = (trusting(), trusting());
-    let patient = |client: &Coordinator, name: &str| client.lock(name).wait(Wait::UpTo(patience()));
-    let held = patient(&holder, "r").renewal(Renewal::Manual).acquire().await.unwrap();
-    until("the replica has the lock", async || keys(&cluster, "r").await == 2).await;
-    cluster.master_of("r").await.unwrap().kill();
-    cluster.settled().await.unwrap();
-    let free = patient(&other, "{r}/free").acquire().await.unwrap();
-    drop(free);
-    assert!(other.lock("r").try_acquire().await.unwrap().is_none(), "the promoted replica has the lock");
-    until("a renewal at the promoted replica", async || held.renew().await.is_ok()).await;
-
-    let guarded = client(&[cluster.url()], |builder| builder.restart_guard(RestartGuard::On));
-    let error = guarded.lock("{r}/free").try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-    assert!(
-        matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }),
-        "without the word: {error}"
-    );
+    let urls = [format!("{}?forgets=never", cluster.url()), cluster.url()];
+    let fail_over = async || {
+        cluster.master_of("r").await.unwrap().kill();
+        cluster.settled().await.unwrap();
+    };
+    is_believed_after_a_failover(urls, ["r", "{r}/free"], async || keys(&cluster, "r").await == 2, fail_over)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,19 +52,3 @@ async fn a_release_cut_at_any_point_leaves_no_key() {
     world.servers[2].thaw().unwrap();
     world.wait_for_keys(0).await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn attempts_that_time_out_leave_no_key() {
-    let world = World::start(5).await;
-    world.warm_up().await;
-    for server in &world.servers[..3] {
-        server.freeze().unwrap();
-    }
-    for _ in 0..5 {
-        world.lock().try_acquire().await.unwrap_err();
-    }
-    for server in &world.servers[..3] {
-        server.thaw().unwrap();
-    }
-    world.wait_for_keys(0).await;
-}

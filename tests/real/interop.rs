@@ -34,15 +34,6 @@ async fn a_plain_redlock_client_and_ours_exclude_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_key_has_the_prefix() {
-    let servers = Servers::start(1).await.unwrap();
-    let coordinator = client(&servers.urls(), |builder| builder.key_prefix("redlock:"));
-    let lease = coordinator.lock("r").acquire().await.unwrap();
-    assert_eq!(servers[0].command(&["EXISTS", "redlock:r"]).await.unwrap().to_string(), "1");
-    lease.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_database_and_a_unix_socket_reach_the_same_server() {
     let servers = Servers::start(1).await.unwrap();
     let coordinator = client(&[format!("{}/3", servers[0].url())], |builder| builder);

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use futures::future::{join_all, select};
 use quorlock::{
-    AcquireError, Builder, Coordinator, Lease, Renewal, RestartGuard, Wait,
+    Builder, Coordinator, Lease, Renewal, RestartGuard, Wait,
     runtime::{Clock as _, SystemClock},
-    votes::VoteOutcome,
 };
 use quorlock_testkit::{Kind, Server, Servers, SkewedClock, patience, until};
 
-use crate::world::client;
+use crate::world::{client, quarantined, run_command, wait_for_info};
 
 /// Short, to keep the quarantine short, but longer than it takes to follow another master.
 const MAX_TTL: Duration = Duration::from_secs(5);
@@ -28,10 +27,6 @@ enum Move {
 
 fn is_builtin(kind: &Kind) -> bool {
     matches!(kind, Kind::BuiltinTask | Kind::BuiltinProcess)
-}
-
-async fn command(server: &Server, words: &[&str]) {
-    assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
 }
 
 impl Move {
@@ -53,22 +48,18 @@ impl Move {
 
     async fn prepare(self, server: &Server) {
         if matches!(self, Move::Reload) {
-            command(server, &["SAVE"]).await;
+            run_command(server, &["SAVE"]).await;
         }
     }
 
     async fn make(self, server: &Server, other: &Server) {
         match self {
-            Move::Flush => command(server, &["FLUSHALL"]).await,
-            Move::Reload => command(server, &["DEBUG", "RELOAD", "NOSAVE"]).await,
+            Move::Flush => run_command(server, &["FLUSHALL"]).await,
+            Move::Reload => run_command(server, &["DEBUG", "RELOAD", "NOSAVE"]).await,
             Move::Follow => {
-                command(server, &["REPLICAOF", "127.0.0.1", &other.port().to_string()]).await;
-                let follows = async || {
-                    let info = server.command(&["INFO", "replication"]).await;
-                    info.is_ok_and(|info| info.to_string().contains("master_link_status:up"))
-                };
-                until("it has the data of the other", follows).await;
-                command(server, &["REPLICAOF", "NO", "ONE"]).await;
+                run_command(server, &["REPLICAOF", "127.0.0.1", &other.port().to_string()]).await;
+                wait_for_info(server, "master_link_status:up").await;
+                run_command(server, &["REPLICAOF", "NO", "ONE"]).await;
             }
         }
     }
@@ -91,10 +82,7 @@ async fn hold(client: &Coordinator, name: &str) -> Lease {
 
 /// How many nodes are too young to vote, if no quorum votes.
 async fn too_young(client: &Coordinator, name: &str) -> usize {
-    let Err(AcquireError::Unavailable { report, .. }) = client.lock(name).try_acquire().await else {
-        return 0;
-    };
-    report.votes().iter().filter(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. })).count()
+    client.lock(name).try_acquire().await.err().map_or(0, |error| quarantined(&error))
 }
 
 /// Whether it has reached the servers again.
@@ -182,9 +170,8 @@ async fn i51_emptying_another_database_or_one_of_five_servers_costs_nothing() {
     let held = hold(&client, "held").await;
     if !is_builtin(servers.kind()) {
         for server in servers.iter() {
-            let emptied =
-                server.command(&["EVAL", "redis.call('SELECT', 3) return redis.call('FLUSHDB')", "0"]);
-            assert_eq!(emptied.await.unwrap().to_string(), "OK");
+            let emptied = "redis.call('SELECT', 3) return redis.call('FLUSHDB')";
+            run_command(server, &["EVAL", emptied, "0"]).await;
         }
         until("it is connected again", async || is_connected(&client)).await;
         let granted = async || matches!(client.lock("r").try_acquire().await, Ok(Some(_)));

@@ -17,7 +17,7 @@ use quorlock_testkit::{Proxy, Server, Servers, Way, patience, scaled, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::world::knows;
+use crate::world::{knows, reported, run_command};
 
 /// Servers that have just been started vote after this time.
 const TTL: Duration = Duration::from_secs(2);
@@ -49,9 +49,7 @@ fn lock(client: &Coordinator) -> Lock {
 
 /// How many messages each server was asked to publish.
 async fn published(server: &Server) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
-    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+    reported(server, "cmdstat_publish:calls=").await.unwrap_or(0)
 }
 
 /// The same, that a quorum of the servers was asked at least: one that missed the lock at an open release, because it was
@@ -255,8 +253,7 @@ async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
         for (user, rights) in [("plain", rights.to_owned()), ("full", format!("{rights} &locks{more}"))] {
             let rights = rights.replace("PASSWORD", "pw");
             let words = ["ACL", "SETUSER", user].into_iter().chain(rights.split(' '));
-            let set = server.command(&words.collect::<Vec<_>>()).await.unwrap();
-            assert_eq!(set.to_string(), "OK", "{rights}");
+            run_command(server, &words.collect::<Vec<_>>()).await;
         }
     }
     let sent = async || published(&servers[0]).await;
@@ -288,8 +285,7 @@ async fn a_lock_is_offered_without_channel_rights_on_one_node() {
     for without in [home, (home + 1) % 5] {
         for (number, server) in servers.iter().enumerate() {
             let channels = if number == without { "resetchannels" } else { "allchannels" };
-            let words = ["ACL", "SETUSER", "user", "on", ">pw", "allkeys", "+@all", channels];
-            assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
+            run_command(server, &["ACL", "SETUSER", "user", "on", ">pw", "allkeys", "+@all", channels]).await;
         }
         let before = [published(&servers[without]).await, published_by_most(&servers).await];
         go_round([&client(&ways, Some("user")), &client(&ways, Some("user"))]).await;

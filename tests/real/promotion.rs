@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock::{
-    AcquireError, Coordinator, Lease, RestartGuard, Wait, health::NodeStatus, votes::VoteOutcome,
-};
+use quorlock::{Coordinator, Lease, RestartGuard, Wait, health::NodeStatus};
 use quorlock_testkit::{Server, Servers, patience, until};
 
-use crate::world::client;
+use crate::world::{client, quarantined, reported, run_command, wait_for_info};
 
 /// Short, to keep the quarantine short.
 const MAX_TTL: Duration = Duration::from_secs(2);
@@ -15,15 +13,6 @@ const MAX_TTL: Duration = Duration::from_secs(2);
 /// A client with a single node.
 fn of(server: &Server, guard: RestartGuard) -> Coordinator {
     client(&[server.url()], |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(guard))
-}
-
-async fn run_command(server: &Server, words: &[&str]) {
-    assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
-}
-
-async fn wait_for_info(server: &Server, what: &str) {
-    let reports = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    until(what, reports).await;
 }
 
 async fn follow(replica: &Server, master: &Server) {
@@ -38,11 +27,7 @@ async fn promote(server: &Server) {
 
 /// Waits until the uptime of a server proves nothing: it is longer than the quarantine.
 async fn grown_up(server: &Server) {
-    let old = async || {
-        let info = server.command(&["INFO", "server"]).await.unwrap().to_string();
-        let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-        uptime.unwrap().trim().parse::<u64>().unwrap() > MAX_TTL.as_secs() + 1
-    };
+    let old = async || reported(server, "uptime_in_seconds:").await.unwrap() > MAX_TTL.as_secs() + 1;
     until("a long uptime", old).await;
 }
 
@@ -63,15 +48,9 @@ async fn hold(server: &Server) -> Lease {
 
 /// Whether the server is treated as restarted.
 async fn is_quarantined(client: &Coordinator) -> bool {
-    match client.lock("r").try_acquire().await {
-        Err(AcquireError::Unavailable { report, .. }) => {
-            report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
-        }
-        other @ (Ok(_) | Err(_)) => {
-            println!("not quarantined: {other:?}");
-            false
-        }
-    }
+    let answer = client.lock("r").try_acquire().await;
+    println!("{answer:?}");
+    answer.is_err_and(|error| quarantined(&error) > 0)
 }
 
 async fn votes(client: &Coordinator) {

@@ -7,7 +7,7 @@ use quorlock::{AcquireError, ConfigError, Coordinator, Fencing, Lock, Owner, Wai
 use quorlock_testkit::{Resp, Server, Servers, patience, until};
 
 use self::theirs::{OWNER, Place};
-use crate::world::{TTL, client, knows};
+use crate::world::{TTL, client, knows, reported, run_command};
 
 mod contract;
 mod theirs;
@@ -16,14 +16,15 @@ fn patient(coordinator: &Coordinator, name: &str) -> Lock {
     coordinator.lock(name).wait(Wait::UpTo(patience()))
 }
 
+/// Of how many keys a server remembers to notify a client.
+async fn tracked(server: &Server) -> Option<u64> {
+    reported(server, "tracking_total_keys:").await
+}
+
 /// Waits until a server remembers to notify a client of a key: it was refused, and waits.
 async fn waits(place: &Place, name: &str) {
     let server = place.master(name).await;
-    let tracked = async || {
-        let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
-        !stats.contains("tracking_total_keys:0\r\n")
-    };
-    until("a waiter that was refused", tracked).await;
+    until("a waiter that was refused", async || tracked(server).await > Some(0)).await;
 }
 
 /// Trap S1. Without the message, or by the other kind of channel, Redisson's waiters sleep until the lock expires.
@@ -313,10 +314,7 @@ async fn nothing_of_released_locks_is_tracked() {
         next.unwrap().release().await.unwrap();
     }
     let server = place.master("r").await;
-    let none = async || {
-        server.command(&["INFO", "stats"]).await.unwrap().to_string().contains("tracking_total_keys:0\r\n")
-    };
-    until("a server that tracks nothing", none).await;
+    until("a server that tracks nothing", async || tracked(server).await == Some(0)).await;
 }
 
 /// The rights of the page suffice, and the health check misses none of them.
@@ -338,7 +336,7 @@ async fn the_documented_rights_suffice_and_the_health_check_names_each_that_is_m
             .into_iter()
             .chain(words.iter().map(String::as_str))
             .collect();
-        assert_eq!(server.command(&words).await.unwrap().to_string(), "OK", "{words:?}");
+        run_command(server, &words).await;
     };
     let url = format!("{}?layout=redisson", server.url_as("quorlock:pw"));
     let ours = || client(std::slice::from_ref(&url), |builder| builder.key_prefix("jobs:"));

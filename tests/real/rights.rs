@@ -16,7 +16,7 @@ use quorlock::{
 };
 use quorlock_testkit::{Proxy, Resp, Server, Servers, patience, until};
 
-use crate::world::{TTL, knows};
+use crate::world::{TTL, knows, run_command};
 
 /// Waits for the lock, whatever the queue, while its holder releases it.
 async fn next(lock: Lock, held: Lease) -> Lease {
@@ -49,9 +49,12 @@ fn documented_for_all(servers: &Servers) -> Vec<String> {
 }
 
 async fn set_user(server: &Server, words: &[String]) {
+    set_named(server, "quorlock", words).await;
+}
+
+async fn set_named(server: &Server, name: &str, words: &[String]) {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let set = [&["ACL", "SETUSER", "quorlock", "reset"], &words[..]].concat();
-    assert_eq!(server.command(&set).await.unwrap().to_string(), "OK", "{words:?}");
+    run_command(server, &[&["ACL", "SETUSER", name, "reset"], &words[..]].concat()).await;
 }
 
 fn client(server: &Server) -> Coordinator {
@@ -157,9 +160,7 @@ async fn a_tenant_can_do_nothing_to_the_locks_of_another() {
     let server = &servers[0];
     set_user(server, &documented_for_all(&servers)).await;
     let theirs = documented_for_all(&servers).into_iter().map(|word| word.replace("locks:", "others:"));
-    let theirs: Vec<_> = theirs.collect();
-    let words: Vec<&str> = theirs.iter().map(String::as_str).collect();
-    server.command(&[&["ACL", "SETUSER", "mallory", "reset"], &words[..]].concat()).await.unwrap();
+    set_named(server, "mallory", &theirs.collect::<Vec<_>>()).await;
 
     // All kinds of locks, held and waited for; with the restart guard, without which no node makes offers.
     let ([holder, waiter], _ways) = far_clients(&servers, Duration::from_secs(2)).await;
@@ -339,8 +340,7 @@ async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
         documented_for_all(&servers).iter().map(|word| word.replace("locks:", "others:")).collect();
     for server in servers.iter() {
         set_user(server, &documented_for_all(&servers)).await;
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        server.command(&[&["ACL", "SETUSER", "mallory", "reset"], &words[..]].concat()).await.unwrap();
+        set_named(server, "mallory", &words).await;
     }
     let refused = Arc::new(AtomicUsize::new(0));
     let attacks: Vec<_> = (0..3)

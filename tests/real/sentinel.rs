@@ -1,16 +1,15 @@
 //! Services as nodes: a master, its replicas and the Sentinels that fail over.
 
-use std::slice;
 use std::time::Duration;
 
 use quorlock::protocol::SUCCESSION;
 use quorlock::{
-    AcquireError, Coordinator, Lock, Renewal, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
+    AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
     votes::VoteOutcome,
 };
 use quorlock_testkit::{Server, Servers, Service, Setup, patience, until};
 
-use crate::world::client;
+use crate::world::{client, is_believed_after_a_failover, run_command, wait_for_info};
 
 /// A failover takes two or three seconds; renewals are sent after a third of this.
 const TTL: Duration = Duration::from_secs(6);
@@ -35,13 +34,6 @@ fn lock(of: &Coordinator) -> Lock {
 
 fn only(service: &Service, guard: RestartGuard) -> Coordinator {
     of(&[service.url()], guard)
-}
-
-async fn wait_for_info(server: &Server, what: &str) {
-    let reports = async || {
-        server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
-    };
-    until(what, reports).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,8 +113,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
         return println!("skipped: the Sentinels of Redis 6.0 have no passwords");
     }
     for sentinel in service.sentinels().iter() {
-        let words = ["ACL", "SETUSER", "default", "resetpass", ">Qq7Zz9"];
-        assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
+        run_command(sentinel, &["ACL", "SETUSER", "default", "resetpass", ">Qq7Zz9"]).await;
     }
     let error = only(&service, RestartGuard::Off).lock("r").acquire().await.unwrap_err().to_string();
     assert!(error.contains("the Sentinels at") && error.contains("it requires a password"), "{error}");
@@ -147,33 +138,18 @@ async fn t2_a_promoted_master_waits_while_its_predecessor_may_vote() {
     assert!(reported <= left && reported > TTL, "{reported:?} of {left:?}");
 }
 
-/// The word is true here: the replica has the lock before its master dies, and nothing else is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn i53_by_the_operators_word_a_promoted_master_votes_immediately() {
     let service = service("orders").await;
     // Behind the password of the Sentinels.
-    let url = format!("{}&forgets=never", service.url());
-    // Long leases: without the word, the promoted master would not vote for that long.
-    let trusting = || client(slice::from_ref(&url), |builder| builder.restart_guard(RestartGuard::On));
-    let (holder, other) = (trusting(), trusting());
-    let held = lock(&holder).renewal(Renewal::Manual).acquire().await.unwrap();
+    let urls = [format!("{}&forgets=never", service.url()), service.url()];
     let [master, replica] = &service.servers()[..] else { panic!("two servers") };
     let replicated = async || replica.command(&["EXISTS", "r"]).await.unwrap().to_string() == "1";
-    until("the replica has the lock", replicated).await;
-    master.kill();
-    service.failed_over(master).await.unwrap();
-    let free = other.lock("free").wait(Wait::UpTo(patience())).acquire().await.unwrap();
-    drop(free);
-    assert!(other.lock("r").try_acquire().await.unwrap().is_none(), "the promoted master has the lock");
-    until("a renewal at the promoted master", async || held.renew().await.is_ok()).await;
-
-    let guarded = client(&[service.url()], |builder| builder.restart_guard(RestartGuard::On));
-    let error = guarded.lock("free").try_acquire().await.unwrap_err();
-    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
-    assert!(
-        matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }),
-        "without the word: {error}"
-    );
+    let fail_over = async || {
+        master.kill();
+        service.failed_over(master).await.unwrap();
+    };
+    is_believed_after_a_failover(urls, ["r", "free"], replicated, fail_over).await;
 }
 
 /// The lock of a single service whose master fails: lost, reported, and only then free.
@@ -241,6 +217,13 @@ async fn a_demoted_master_is_disconnected() {
     until("the new master votes", there).await;
 }
 
+/// Makes a Sentinel name another server as the master.
+async fn names(sentinel: &Server, other: &Server) {
+    run_command(sentinel, &["SENTINEL", "REMOVE", "orders"]).await;
+    run_command(sentinel, &["SENTINEL", "MONITOR", "orders", "127.0.0.1", &other.port().to_string(), "2"])
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_master_is_disconnected_within_seconds() {
     let service = service("orders").await;
@@ -249,11 +232,8 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
     // The Sentinels name another server as the master, while the old one continues as before.
     let password = service.servers()[0].password().unwrap();
     let other = Servers::setup().password(password).start(1).await.unwrap();
-    let port = other[0].port().to_string();
     for sentinel in service.sentinels().iter() {
-        sentinel.command(&["SENTINEL", "REMOVE", "orders"]).await.unwrap();
-        let words = ["SENTINEL", "MONITOR", "orders", "127.0.0.1", &port, "2"];
-        assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
+        names(sentinel, &other[0]).await;
     }
     let there = async || {
         let lease = lock(&coordinator).acquire().await.unwrap();
@@ -270,11 +250,8 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
 async fn t1_one_sentinel_that_names_another_server_decides_nothing() {
     let service = service("orders").await;
     let other = Servers::setup().password(service.servers()[0].password().unwrap()).start(1).await.unwrap();
-    let port = other[0].port().to_string();
     let sentinel = &service.sentinels()[0];
-    sentinel.command(&["SENTINEL", "REMOVE", "orders"]).await.unwrap();
-    let words = ["SENTINEL", "MONITOR", "orders", "127.0.0.1", &port, "2"];
-    assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
+    names(sentinel, &other[0]).await;
     for _ in 0..10 {
         let lease = lock(&only(&service, RestartGuard::Off)).acquire().await.unwrap();
         assert_eq!(service.servers()[0].command(&["EXISTS", "r"]).await.unwrap().to_string(), "1");
@@ -286,7 +263,7 @@ async fn t1_one_sentinel_that_names_another_server_decides_nothing() {
     service.sentinels()[1].freeze().unwrap();
     let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("its Sentinels name different masters"), "{error}");
-    assert!(error.contains(&format!("127.0.0.1:{port} by 1")), "{error}");
+    assert!(error.contains(&format!("127.0.0.1:{} by 1", other[0].port())), "{error}");
 }
 
 /// The window of asynchronous replication, which the restart guard closes: see the tests of promotions.

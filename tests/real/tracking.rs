@@ -3,30 +3,22 @@
 //! A lock that an inspection finds free is tracked on purpose, until it is acquired: observers and
 //! clients that look for a free permit wait for that.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use quorlock::{
     Coordinator, Fencing, Lock, MultiLock, Wait,
-    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    node::{Request, Vote, ask},
     redis::{Address, RedisNode},
 };
 use quorlock_testkit::{Kind, Servers, eventually, patience, until};
 
-use crate::world::{World, client};
+use crate::world::{HintRecorder, World, client, reported};
 
 const NAMES: usize = 12;
 
 /// The number of keys tracked by all servers together.
 async fn remembered(world: &World) -> u64 {
-    let mut keys = 0;
-    for server in world.servers.iter() {
-        let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
-        let line = stats.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
-        keys += line.expect("the server tracks keys").trim().parse::<u64>().unwrap();
-    }
-    keys
+    let keys = join_all(world.servers.iter().map(|server| reported(server, "tracking_total_keys:"))).await;
+    keys.into_iter().map(|keys| keys.expect("the server tracks keys")).sum()
 }
 
 /// Waits for each, and releases it.
@@ -175,28 +167,15 @@ async fn i52_a_holder_that_has_renewed_hears_that_its_key_was_deleted_or_revoked
     world.wait_for_keys(0).await;
 }
 
-/// Notices that one key has changed.
-#[derive(Debug, Default)]
-struct Listener(AtomicBool);
-
-impl HintListener for Listener {
-    fn on_hint(&self, hint: Hint<'_>) {
-        if hint == Hint::Invalidated(b"r") {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observer_of_a_free_lock_is_notified_when_another_program_takes_it() {
     for kind in Kind::all_found() {
         println!("on {kind}");
         let servers = Servers::setup().kind(kind).start(1).await.unwrap();
         let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
-        let listener = Arc::new(Listener::default());
-        node.listen(listener.clone());
+        let hints = HintRecorder::of(&node);
         assert_eq!(ask(&node, Request::inspect("r")).await.unwrap().vote, Vote::Free);
         servers[0].command(&["SET", "r", "theirs", "PX", "600000"]).await.unwrap();
-        until("a hint", async || listener.0.load(Ordering::Relaxed)).await;
+        until("a hint", async || hints.heard().contains(&"r".to_owned())).await;
     }
 }

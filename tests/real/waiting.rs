@@ -3,19 +3,17 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId, preferred_node};
+use futures::future::join_all;
+use quorlock::protocol::{Moment, preferred_node};
 use quorlock::{
     Handoff, Wait,
-    node::{Hint, HintListener, Node as _, Request, Vote, ask},
-    redis::{Address, RedisNode},
     runtime::{Clock, Entropy, SystemClock},
 };
-use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, patience, until};
+use quorlock_testkit::{Kind, SeededEntropy, Servers, patience, until};
 
-use crate::world::{TTL, World, client};
+use crate::world::{World, client, reported, scripts_run};
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 16;
@@ -116,79 +114,6 @@ async fn no_waiter_is_stranded_by_stalls_and_disconnects() {
     until("no key left", async || crate::world::count(&world.servers, "contended").await == 0).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_tracks_no_counter_for_a_listener() {
-    for kind in Kind::all_found() {
-        println!("on {kind}");
-        let servers = Servers::setup().kind(kind).start(1).await.unwrap();
-        let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
-        node.listen(Arc::new(Silent));
-        let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
-        let (ttl, waiter) = (TTL, WaiterId::new(1));
-        let large = FencingToken::new(FencingToken::MAX.get() - 9).unwrap();
-        // The handshake reads the secret of the inboxes, which is tracked on purpose.
-        node.ready().await.unwrap();
-        let before = remembered(&servers[0]).await;
-        for number in 0..50_u128 {
-            let fenced: Arc<str> = format!("fenced/{number}").into();
-            let [holder, refused, next] = claims(&fenced);
-            for request in [
-                Request::Acquire { claim: holder.clone(), ttl, fence_hint },
-                Request::Transfer { from: holder.clone(), to: next.clone(), ttl, fence_hint },
-                Request::WriteBack { claim: next.clone(), fencing_token: large },
-                // From here on the counter does not change, so the server keeps tracking it.
-                Request::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
-                Request::Acquire { claim: refused.clone(), ttl, fence_hint },
-                Request::enqueue(fenced.clone(), waiter, ttl, ttl, ttl),
-                Request::LeaveQueue { key: fenced.clone(), waiter },
-                Request::Transfer { from: holder, to: refused.clone(), ttl, fence_hint },
-                Request::WriteBack { claim: refused, fencing_token: large },
-                Request::Renew { claim: next.clone(), ttl, fencing_token: Some(large) },
-                Request::Release { claim: next },
-            ] {
-                ask(&node, request).await.unwrap();
-            }
-            let [holder, refused, restored] = claims(&format!("restored/{number}"));
-            for request in [
-                Request::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
-                Request::Renew { claim: refused, ttl, fencing_token: FencingToken::new(42) },
-                Request::Renew { claim: restored.clone(), ttl, fencing_token: FencingToken::new(42) },
-                Request::Release { claim: restored },
-                Request::Acquire { claim: holder.clone(), ttl, fence_hint },
-                Request::Release { claim: holder },
-            ] {
-                ask(&node, request).await.unwrap();
-            }
-            let [holder, refused, _] = claims(&format!("plain/{number}"));
-            let plain = |claim: &Arc<Claim>| Request::Acquire { claim: claim.clone(), ttl, fence_hint: None };
-            ask(&node, plain(&holder)).await.unwrap();
-            assert!(matches!(ask(&node, plain(&refused)).await.unwrap().vote, Vote::Held(_)));
-            ask(&node, Request::Release { claim: holder }).await.unwrap();
-        }
-        assert_eq!(remembered(&servers[0]).await, before);
-        ask(&node, Request::inspect("fenced/0")).await.unwrap();
-        assert_ne!(remembered(&servers[0]).await, before, "the server reports what it tracks");
-    }
-}
-
-fn claims(key: &str) -> [Arc<Claim>; 3] {
-    [1, 2, 3].map(|random| Arc::new(Claim::new(key.into(), Token::new(random, "waiting"))))
-}
-
-/// As reported by the server.
-async fn remembered(server: &Server) -> String {
-    let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
-    stats.lines().find(|line| line.starts_with("tracking_total_keys")).unwrap().to_owned()
-}
-
-/// Subscribes, and ignores the hints.
-#[derive(Debug)]
-struct Silent;
-
-impl HintListener for Silent {
-    fn on_hint(&self, _hint: Hint<'_>) {}
-}
-
 /// Redis 6.0 notifies a waiter of changes made by its own requests; such a change is not its turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_requests_no_vote_until_its_turn() {
@@ -202,14 +127,7 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     let waits = async || world.lock().waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
     until("a waiter", waits).await;
     let home = preferred_node("r", 3);
-    let scripts = async |node: usize| {
-        let stats = world.servers[node].command(&["INFO", "commandstats"]).await.unwrap().to_string();
-        let calls = |name: &str| {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split(',').next()?.parse::<usize>().ok()
-        };
-        ["cmdstat_eval:calls=", "cmdstat_evalsha:calls="].iter().filter_map(|name| calls(name)).sum::<usize>()
-    };
+    let scripts = async |node: usize| scripts_run(&world.servers[node]).await;
     let others = async || scripts((home + 1) % 3).await + scripts((home + 2) % 3).await;
     let (at_home, elsewhere) = (scripts(home).await, others().await);
     // It asks for its place repeatedly, on one node; every other second it asks another node for the holder. With a vote for
@@ -218,7 +136,7 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     let since = clock.now();
     let asked = async || scripts(home).await >= at_home + 8;
     until("heartbeats of the waiter", asked).await;
-    let (asked, most) = ((others().await - elsewhere) as u64, 2 + clock.now().since(since).as_secs());
+    let (asked, most) = (others().await - elsewhere, 2 + clock.now().since(since).as_secs());
     assert!(asked <= most, "{asked} requests of other nodes while it waited, more than {most}");
     held.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
@@ -258,7 +176,7 @@ async fn a_killed_holder_is_followed_when_its_lock_expires() {
     holder.kill().unwrap();
     holder.wait().unwrap();
     let end: u64 = std::fs::read_to_string(place.path().join("end")).unwrap().parse().unwrap();
-    let before = commands(&world).await;
+    let before = asked(&world).await;
     let _lease = world.lock().acquire().await.unwrap();
     let entered = SystemClock::default().now();
     assert!(
@@ -266,22 +184,14 @@ async fn a_killed_holder_is_followed_when_its_lock_expires() {
         "it entered during the lease of the dead holder"
     );
     world.wait_for_keys(5).await;
-    let asked = commands(&world).await - before;
+    let asked = asked(&world).await - before;
     // A round to all, then at most one heartbeat per second, and a few as the keys expire.
     assert!(asked <= 40, "it does not poll: {asked} requests");
 }
 
-/// How many requests the servers have processed.
-async fn commands(world: &World) -> i64 {
-    let mut all = 0;
-    for server in world.servers.iter() {
-        let stats = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
-        for line in stats.lines().filter(|line| line.starts_with("cmdstat_eval:")) {
-            let calls = line.split("calls=").nth(1).and_then(|rest| rest.split(',').next());
-            all += calls.and_then(|calls| calls.parse::<i64>().ok()).unwrap_or(0);
-        }
-    }
-    all
+/// How many scripts the servers have run.
+async fn asked(world: &World) -> u64 {
+    join_all(world.servers.iter().map(scripts_run)).await.into_iter().sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,8 +204,7 @@ async fn one_of_several_concurrent_tries_gets_a_free_lock() {
             .iter()
             .map(|client| client.lock(&name))
             .map(|lock| async move { lock.try_acquire().await });
-        let leases: Vec<_> =
-            futures::future::join_all(asking).await.into_iter().filter_map(Result::unwrap).collect();
+        let leases: Vec<_> = join_all(asking).await.into_iter().filter_map(Result::unwrap).collect();
         assert_eq!(leases.len(), 1, "of six in round {round}");
     }
 }
@@ -316,11 +225,7 @@ async fn w10_servers_that_forget_at_once_what_was_read_are_not_flooded() {
         tokio::spawn(async move { drop(lock.acquire().await) })
     });
     let waiters: Vec<_> = waiters.collect();
-    let commands = async || {
-        let stats = world.servers[0].command(&["INFO", "stats"]).await.unwrap().to_string();
-        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    };
+    let commands = async || reported(&world.servers[0], "total_commands_processed:").await.unwrap();
     let seconds = |seconds: u64| {
         let end = SystemClock::default().now() + Duration::from_secs(seconds);
         async move { until("some seconds", async || SystemClock::default().now() >= end).await }

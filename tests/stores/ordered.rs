@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use quorlock::node::NodeKind;
 use quorlock::node::{Identity, Node, Request, Response, ask};
 use quorlock::protocol::{Claim, Moment, Token, WaiterId, companion};
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock::{Coordinator, Lease, RestartGuard, Wait};
+use quorlock::{Builder, Coordinator, Lease, RestartGuard, Wait};
 use quorlock_testkit::{ClosedPort, patience, until};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
@@ -321,5 +322,34 @@ impl Counted {
             log.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
         assert_eq!(places.len(), sections);
         assert!(places.is_sorted(), "not in the order of the numbers");
+    }
+}
+
+/// Clients that come and go, as commands of cron do, none of which lives until the history is old enough. What they note of
+/// it is enough for their drift.
+pub(crate) async fn grows_old(builder: impl Fn() -> Builder, drift: f64, max_ttl: Duration) {
+    let clock = SystemClock::default();
+    let begun = clock.now();
+    let voted = async || {
+        let client = builder().drift(drift).ttl(TTL).max_ttl(max_ttl).build().unwrap();
+        let acquired = client.lock("a").wait(Wait::UpTo(Duration::from_millis(500))).acquire().await;
+        let early = clock.now().since(begun);
+        assert!(acquired.is_err() || early > max_ttl.mul_f64(1.0 + drift), "it votes after {early:?}");
+        acquired.is_ok()
+    };
+    until("a vote", voted).await;
+}
+
+/// Each member that refuses connections is named to all callers, also in the pauses between connections.
+pub(crate) async fn are_named_if_they_refuse(kind: impl NodeKind, url: impl FnOnce(&str) -> String) {
+    let ports = [ClosedPort::bind().unwrap(), ClosedPort::bind().unwrap()];
+    let [one, other] = ports.each_ref().map(|port| port.address().unwrap().to_string());
+    let builder = Coordinator::builder().kind(kind).nodes([url(&format!("{one},{other}"))]);
+    let lock = builder.build().unwrap().lock("a").wait(Wait::UpTo(Duration::from_millis(400)));
+    for _ in 0..5 {
+        let error = lock.acquire().await.unwrap_err().to_string();
+        for words in [&one, &other, "refused", "a majority of them must run"] {
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

@@ -143,19 +143,19 @@ impl MemoryNode {
 impl MemoryNode {
     /// Sets how long later requests take to arrive, and their responses to come back.
     pub fn delay(&self, request: Duration, reply: Duration) {
-        self.change(|state| state.line.delay(request, reply));
+        self.change(|state| (state.line.request, state.line.reply) = (request, reply));
     }
 
     /// Holds back requests. As with TCP they are retransmitted, so they arrive late once this ends;
     /// [`disconnect`](MemoryNode::disconnect) loses them for good.
     pub fn lose_requests(&self, lost: bool) {
-        self.change(|state| state.line.lose_requests(lost));
+        self.change(|state| state.line.requests_lost = lost);
     }
 
     /// Holds back responses: requests arrive and are executed, but their responses arrive when this ends, or
     /// never if the connection ends first.
     pub fn lose_replies(&self, lost: bool) {
-        self.change(|state| state.line.lose_replies(lost));
+        self.change(|state| state.line.replies_lost = lost);
     }
 
     /// Resets the connection and opens no new one. Waiting callers get [`NodeError::Disconnected`]; later
@@ -202,7 +202,7 @@ impl MemoryNode {
     /// Sets what happens to requests in flight, or not yet read by a hung server, when the connection ends.
     /// [`UnreadRequests::CarriedOut`] by default.
     pub fn unread_requests(&self, fate: UnreadRequests) {
-        self.change(|state| state.line.unread_requests(fate));
+        self.change(|state| state.line.unread_requests = fate);
     }
 }
 
@@ -210,28 +210,27 @@ impl MemoryNode {
 impl MemoryNode {
     /// Stops the server, as SIGSTOP does: connections stay, and requests queue up in order.
     pub fn hang(&self) {
-        self.change(|state| state.line.hang(true));
+        self.change(|state| state.line.hung = true);
     }
 
     /// Ends [`hang`](MemoryNode::hang), [`lose_requests`](MemoryNode::lose_requests) and
     /// [`lose_replies`](MemoryNode::lose_replies): everything held back happens now, in order.
     pub fn resume(&self) {
         self.change(|state| {
-            state.line.hang(false);
-            state.line.lose_requests(false);
-            state.line.lose_replies(false);
+            let line = &mut state.line;
+            (line.hung, line.requests_lost, line.replies_lost) = (false, false, false);
         });
     }
 
     /// Answers every request with this error and does nothing else, until [`recover`](MemoryNode::recover).
     pub fn fail(&self, kind: NodeErrorKind, message: &str) {
         let error = NodeError::Failed { kind, reason: message.into() };
-        self.change(|state| state.server.fail(Some(error)));
+        self.change(|state| state.server.failure = Some(error));
     }
 
     /// Ends [`fail`](MemoryNode::fail).
     pub fn recover(&self) {
-        self.change(|state| state.server.fail(None));
+        self.change(|state| state.server.failure = None);
     }
 
     /// Ends the process and immediately starts another one without the keys: a new identity of age zero. For
@@ -323,7 +322,7 @@ impl MemoryNode {
     /// Returns how many requests of each kind were sent to it.
     #[must_use]
     pub fn requests(&self) -> Requests {
-        self.shared.state.lock().line.requests()
+        self.shared.state.lock().line.requests
     }
 }
 
@@ -392,7 +391,7 @@ impl Node for MemoryNode {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.change(|state| match state.line.link() {
+        self.change(|state| match state.line.link {
             Link::Up => state.send(self.shared.clock.now(), request, reply),
             Link::Coming => state.line.keep_unsent(request, reply),
             Link::Down => state.line.refuse(reply, disconnected()),
@@ -404,7 +403,7 @@ impl Node for MemoryNode {
         Box::pin(async move {
             loop {
                 let contact = shared.contact.notified();
-                let link = shared.state.lock().line.link();
+                let link = shared.state.lock().line.link;
                 match link {
                     Link::Up => return Ok(()),
                     Link::Down => return Err(disconnected()),
@@ -415,7 +414,7 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.shared.state.lock().server.capabilities()
+        self.shared.state.lock().server.capabilities
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
@@ -430,7 +429,7 @@ impl Node for MemoryNode {
             async move {
                 let Some(shared) = shared else { return Ok(None) };
                 let state = shared.state.lock();
-                match state.line.link() {
+                match state.line.link {
                     Link::Up => Ok(Some((state.server.locks.keys_of_locks(&prefix, which), None))),
                     Link::Coming | Link::Down => Err(disconnected()),
                 }

@@ -249,27 +249,15 @@ impl SlotRouter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Collect, NodeErrorKind, Response};
+    use crate::node::NodeErrorKind;
     use crate::redis::cluster::{ClusterAddress, ClusterNode};
-    use crate::redis::tests::settings;
-    use quorlock_protocol::{Claim, Token};
+    use crate::redis::tests::{Log, any_claim, plain, release, settings};
     use std::time::Duration;
 
     const NOW: Moment = Moment::ORIGIN;
 
-    #[derive(Debug)]
-    struct NoReceiver;
-
-    impl Collect for NoReceiver {
-        fn answer(&self, _: usize, _: Result<Response, NodeError>) {}
-
-        fn wanted(&self) -> bool {
-            true
-        }
-    }
-
     fn reply() -> Responder {
-        Responder::new(Arc::new(NoReceiver), 0)
+        Responder::new(Arc::new(Log::default()), 0)
     }
 
     /// Creates a router with two masters, the one at port `first` with the first half of the slots.
@@ -305,13 +293,9 @@ mod tests {
 
     #[test]
     fn i5_a_release_on_another_connection_overtakes_nothing() {
-        let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
-        let slot = Slot::of("r");
-        let (acquire, release, cancel) = (
-            || Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None },
-            || Request::Release { claim: claim() },
-            || Request::Cancel { claim: claim(), linger: Duration::from_secs(1) },
-        );
+        let (claim, slot) = (any_claim(), Slot::of("orders/42"));
+        let (acquire, release) = (|| plain(&claim), || release(&claim));
+        let cancel = |linger| Request::Cancel { claim: Arc::clone(&claim), linger };
         let cluster = cluster();
         let mut router = router(&cluster, 1, 2, None);
         let former = number_of(router.route(NOW, slot, acquire().into(), reply())).unwrap();
@@ -323,12 +307,12 @@ mod tests {
         router.settle(slot, former);
 
         let mut router = self::router(&cluster, 2, 1, Some(router));
-        let without_tombstone = Request::Cancel { claim: claim(), linger: Duration::ZERO };
-        for request in [release(), without_tombstone] {
+        for request in [release(), cancel(Duration::ZERO)] {
             let error = number_of(router.route(NOW, slot, request.into(), reply())).unwrap_err();
             assert!(error.may_have_acted(), "{error}");
         }
-        let number = number_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
+        let number =
+            number_of(router.route(NOW, slot, cancel(Duration::from_secs(1)).into(), reply())).unwrap();
         assert_ne!(number, former, "a tombstone stops late requests on any shard");
         let other = number_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
         assert!(other.is_ok(), "another slot");
@@ -342,16 +326,15 @@ mod tests {
 
     #[test]
     fn c6_votes_need_a_slot_map_confirmed_by_a_member() {
-        let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
-        let acquire = || Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
-        let (cluster, slot) = (cluster(), Slot::of("r"));
+        let acquire = || plain(&any_claim());
+        let (cluster, slot) = (cluster(), Slot::of("orders/42"));
         let mut router = router(&cluster, 1, 2, None);
         let last = NOW + Duration::from_millis(2_999);
         assert!(number_of(router.route(last, slot, acquire().into(), reply())).is_ok());
         let error =
             number_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
         assert!(error.to_string().contains("slot map") && !error.may_have_acted(), "{error}");
-        let release = Request::Release { claim: claim() };
+        let release = release(&any_claim());
         assert!(
             number_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
             "it is to be released"

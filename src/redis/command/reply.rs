@@ -209,20 +209,11 @@ fn key_of(request: &Request) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
-    use quorlock_protocol::{Claim, SHARED_MARKER};
-
-    fn claim() -> Arc<Claim> {
-        Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:1")))
-    }
-
-    fn inspect() -> Request {
-        Request::inspect("orders/42")
-    }
+    use crate::redis::tests::{any_claim, inspect, plain};
+    use quorlock_protocol::SHARED_MARKER;
 
     fn list(items: &[&str]) -> Vec<u8> {
         let texts: Vec<_> = items.iter().map(|item| format!("${}\r\n{item}\r\n", item.len())).collect();
@@ -287,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_plain_set_is_granted_or_refused() {
-        let plain = Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
+        let plain = plain(&any_claim());
         assert_eq!(decode_plain(STORED, &plain, "anna"), Ok(unnumbered(Vote::Granted)));
         for nothing in ["_\r\n", "$-1\r\n"] {
             assert_eq!(decode_plain(nothing.as_bytes(), &plain, "anna"), Ok(CommandOutcome::Refused));

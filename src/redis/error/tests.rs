@@ -9,272 +9,106 @@ use crate::doctor::rules::of_node;
 use crate::doctor::rules::tests::setting;
 use crate::node::Access;
 use crate::node::facts::{ConnectFailure, Facts};
+use crate::redis::server_error::ServerErrorKind::{
+    Busy, CannotSave, ClusterDisabled, ClusterDown, ClusterEnabled, CrossSlot, Loading, MasterDown,
+    Migrating, Moved, NoPermission, NoSuchDatabase, Other, OutOfMemory, PasswordWanted, ProtectedMode,
+    ReadOnlyReplica, TooFewReplicas, TooManyClients, UnknownCommand, UnknownProtocol, UnknownScript,
+    WrongPassword, WrongType,
+};
 
 const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operation);
 const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
 
-/// A reply; its kind; its kind for any store; the finding; a part of the text.
-const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 38] = [
-    (
-        "WRONGTYPE Operation against",
-        ServerErrorKind::WrongType,
-        NodeErrorKind::WrongData,
-        Check::Failed,
-        "`orders/42` holds something",
-    ),
-    (
-        "ERR Key should be of string type if",
-        ServerErrorKind::WrongType,
-        NodeErrorKind::WrongData,
-        Check::Failed,
-        "`orders/42` holds something",
-    ),
+/// A reply; its kind; a part of the text.
+const ERRORS: [(&str, ServerErrorKind, &str); 38] = [
+    ("WRONGTYPE Operation against", WrongType, "`orders/42` holds something"),
+    ("ERR Key should be of string type if", WrongType, "`orders/42` holds something"),
     (
         "ERR Error running script (call to f_1): @user_script:2: WRONGTYPE Operation",
-        ServerErrorKind::WrongType,
-        NodeErrorKind::WrongData,
-        Check::Failed,
+        WrongType,
         "is not a lock",
     ),
-    (
-        "NOPERM no",
-        ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
-        OPERATION,
-        Check::MissingRight,
-        "ACL SETUSER anna +eval +evalsha",
-    ),
-    (
-        "NOPERM No permissions to access a key",
-        ServerErrorKind::NoPermission(MissingRight::Key),
-        KEY,
-        Check::MissingRight,
-        "access the key `orders/42`",
-    ),
+    ("NOPERM no", NoPermission(MissingRight::Command { named: None }), "ACL SETUSER anna +eval +evalsha"),
+    ("NOPERM No permissions to access a key", NoPermission(MissingRight::Key), "access the key `orders/42`"),
     (
         "ERR The user executing the script can't access at least one of the keys",
-        ServerErrorKind::NoPermission(MissingRight::Key),
-        KEY,
-        Check::MissingRight,
+        NoPermission(MissingRight::Key),
         "access the key `orders/42`",
     ),
     (
         "ERR The user executing the script can't run this command",
-        ServerErrorKind::NoPermission(MissingRight::CommandInScript),
-        OPERATION,
-        Check::MissingRight,
+        NoPermission(MissingRight::CommandInScript),
         "may not run a command of the script",
     ),
     (
         "ERR ACL failure in script: User anna has no permissions",
-        ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
-        OPERATION,
-        Check::MissingRight,
+        NoPermission(MissingRight::Command { named: None }),
         "may not run EVAL",
     ),
-    (
-        "NOAUTH Authentication required.",
-        ServerErrorKind::PasswordWanted,
-        NodeErrorKind::Login,
-        Check::Login,
-        "requires a password",
-    ),
-    (
-        "WRONGPASS invalid username-password pair",
-        ServerErrorKind::WrongPassword,
-        NodeErrorKind::Login,
-        Check::Login,
-        "rejects the password",
-    ),
-    (
-        "DENIED Redis is running in protected mode",
-        ServerErrorKind::ProtectedMode,
-        NodeErrorKind::HostRefused,
-        Check::ProtectedMode,
-        "protected mode",
-    ),
-    (
-        "READONLY You can't write",
-        ServerErrorKind::ReadOnlyReplica,
-        NodeErrorKind::ReadOnly,
-        Check::Failed,
-        "master's address",
-    ),
+    ("NOAUTH Authentication required.", PasswordWanted, "requires a password"),
+    ("WRONGPASS invalid username-password pair", WrongPassword, "rejects the password"),
+    ("DENIED Redis is running in protected mode", ProtectedMode, "protected mode"),
+    ("READONLY You can't write", ReadOnlyReplica, "master's address"),
     (
         "ERR Error running script (call to f_1): @user_script:2: -READONLY You",
-        ServerErrorKind::ReadOnlyReplica,
-        NodeErrorKind::ReadOnly,
-        Check::Failed,
+        ReadOnlyReplica,
         "master's address",
     ),
-    (
-        "MASTERDOWN Link with MASTER is down",
-        ServerErrorKind::MasterDown,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "lost its master",
-    ),
-    (
-        "MOVED 866 10.0.0.1:6379",
-        ServerErrorKind::Moved,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "served by another master",
-    ),
-    (
-        "ASK 866 10.0.0.1:6379",
-        ServerErrorKind::Migrating,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "being migrated",
-    ),
-    (
-        "TRYAGAIN Multiple keys",
-        ServerErrorKind::Migrating,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "being migrated",
-    ),
-    (
-        "ERR Script attempted to access a non local key in",
-        ServerErrorKind::Migrating,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "being migrated",
-    ),
-    (
-        "CLUSTERDOWN Hash slot not served",
-        ServerErrorKind::ClusterDown,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "does not serve its slot",
-    ),
-    (
-        "ERR Error running script: the cluster is down",
-        ServerErrorKind::ClusterDown,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "does not serve its slot",
-    ),
-    (
-        "CROSSSLOT Keys in request",
-        ServerErrorKind::CrossSlot,
-        NodeErrorKind::Unsupported,
-        Check::Failed,
-        "one hash tag",
-    ),
-    (
-        "ERR This instance has cluster support disabled",
-        ServerErrorKind::ClusterDisabled,
-        NodeErrorKind::WrongServer,
-        Check::Failed,
-        "not a cluster member",
-    ),
-    (
-        "ERR SELECT is not allowed in cluster mode",
-        ServerErrorKind::ClusterEnabled,
-        NodeErrorKind::WrongServer,
-        Check::Failed,
-        "is a cluster member",
-    ),
-    (
-        "ERR DB index is out of range",
-        ServerErrorKind::NoSuchDatabase,
-        NodeErrorKind::Misconfigured,
-        Check::Failed,
-        "its setting `databases`",
-    ),
-    (
-        "ERR invalid DB index",
-        ServerErrorKind::NoSuchDatabase,
-        NodeErrorKind::Misconfigured,
-        Check::Failed,
-        "its setting `databases`",
-    ),
-    (
-        "LOADING Redis is loading",
-        ServerErrorKind::Loading,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "still loading",
-    ),
-    (
-        "BUSY Redis is busy running a script",
-        ServerErrorKind::Busy,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "slow script",
-    ),
-    (
-        "ERR max number of clients reached",
-        ServerErrorKind::TooManyClients,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "limit of clients",
-    ),
-    (
-        "OOM command not allowed",
-        ServerErrorKind::OutOfMemory,
-        NodeErrorKind::OutOfSpace,
-        Check::Failed,
-        "out of memory",
-    ),
-    (
-        "ERR Error running script (call to f_1): @user_script:2: -OOM command",
-        ServerErrorKind::OutOfMemory,
-        NodeErrorKind::OutOfSpace,
-        Check::Failed,
-        "out of memory",
-    ),
-    (
-        "MISCONF Redis is configured to save",
-        ServerErrorKind::CannotSave,
-        NodeErrorKind::OutOfSpace,
-        Check::Failed,
-        "cannot save",
-    ),
-    (
-        "NOREPLICAS Not enough good replicas",
-        ServerErrorKind::TooFewReplicas,
-        NodeErrorKind::Busy,
-        Check::Failed,
-        "too few replicas",
-    ),
-    (
-        "ERR unknown command 'EVAL'",
-        ServerErrorKind::UnknownCommand,
-        NodeErrorKind::Unsupported,
-        Check::Failed,
-        "does not know EVAL",
-    ),
-    (
-        "ERR Unknown command `EVAL`, with args",
-        ServerErrorKind::UnknownCommand,
-        NodeErrorKind::Unsupported,
-        Check::Failed,
-        "does not know EVAL",
-    ),
-    (
-        "ERR This instance has Lua scripting support disabled",
-        ServerErrorKind::UnknownCommand,
-        NodeErrorKind::Unsupported,
-        Check::Failed,
-        "does not know EVAL",
-    ),
-    (
-        "NOSCRIPT No matching script",
-        ServerErrorKind::UnknownScript,
-        NodeErrorKind::Other,
-        Check::Failed,
-        "returned an error",
-    ),
-    (
-        "NOPROTO sorry",
-        ServerErrorKind::UnknownProtocol,
-        NodeErrorKind::Other,
-        Check::Failed,
-        "returned an error",
-    ),
-    ("ERR something else", ServerErrorKind::Other, NodeErrorKind::Other, Check::Failed, "ERR something else"),
+    ("MASTERDOWN Link with MASTER is down", MasterDown, "lost its master"),
+    ("MOVED 866 10.0.0.1:6379", Moved, "served by another master"),
+    ("ASK 866 10.0.0.1:6379", Migrating, "being migrated"),
+    ("TRYAGAIN Multiple keys", Migrating, "being migrated"),
+    ("ERR Script attempted to access a non local key in", Migrating, "being migrated"),
+    ("CLUSTERDOWN Hash slot not served", ClusterDown, "does not serve its slot"),
+    ("ERR Error running script: the cluster is down", ClusterDown, "does not serve its slot"),
+    ("CROSSSLOT Keys in request", CrossSlot, "one hash tag"),
+    ("ERR This instance has cluster support disabled", ClusterDisabled, "not a cluster member"),
+    ("ERR SELECT is not allowed in cluster mode", ClusterEnabled, "is a cluster member"),
+    ("ERR DB index is out of range", NoSuchDatabase, "its setting `databases`"),
+    ("ERR invalid DB index", NoSuchDatabase, "its setting `databases`"),
+    ("LOADING Redis is loading", Loading, "still loading"),
+    ("BUSY Redis is busy running a script", Busy, "slow script"),
+    ("ERR max number of clients reached", TooManyClients, "limit of clients"),
+    ("OOM command not allowed", OutOfMemory, "out of memory"),
+    ("ERR Error running script (call to f_1): @user_script:2: -OOM command", OutOfMemory, "out of memory"),
+    ("MISCONF Redis is configured to save", CannotSave, "cannot save"),
+    ("NOREPLICAS Not enough good replicas", TooFewReplicas, "too few replicas"),
+    ("ERR unknown command 'EVAL'", UnknownCommand, "does not know EVAL"),
+    ("ERR Unknown command `EVAL`, with args", UnknownCommand, "does not know EVAL"),
+    ("ERR This instance has Lua scripting support disabled", UnknownCommand, "does not know EVAL"),
+    ("NOSCRIPT No matching script", UnknownScript, "returned an error"),
+    ("NOPROTO sorry", UnknownProtocol, "returned an error"),
+    ("ERR something else", Other, "ERR something else"),
+];
+
+/// A kind; the kind for any store; whether waiting cannot help; the finding.
+const KINDS: [(ServerErrorKind, NodeErrorKind, bool, Check); 26] = [
+    (WrongType, NodeErrorKind::WrongData, true, Check::Failed),
+    (NoPermission(MissingRight::Command { named: None }), OPERATION, true, Check::MissingRight),
+    (NoPermission(MissingRight::Key), KEY, true, Check::MissingRight),
+    (NoPermission(MissingRight::CommandInScript), OPERATION, true, Check::MissingRight),
+    (PasswordWanted, NodeErrorKind::Login, true, Check::Login),
+    (WrongPassword, NodeErrorKind::Login, true, Check::Login),
+    (ProtectedMode, NodeErrorKind::HostRefused, true, Check::ProtectedMode),
+    (ReadOnlyReplica, NodeErrorKind::ReadOnly, true, Check::Failed),
+    (MasterDown, NodeErrorKind::Busy, false, Check::Failed),
+    (Moved, NodeErrorKind::Busy, false, Check::Failed),
+    (Migrating, NodeErrorKind::Busy, false, Check::Failed),
+    (ClusterDown, NodeErrorKind::Busy, false, Check::Failed),
+    (CrossSlot, NodeErrorKind::Unsupported, true, Check::Failed),
+    (ClusterDisabled, NodeErrorKind::WrongServer, true, Check::Failed),
+    (ClusterEnabled, NodeErrorKind::WrongServer, true, Check::Failed),
+    (NoSuchDatabase, NodeErrorKind::Misconfigured, true, Check::Failed),
+    (Loading, NodeErrorKind::Busy, false, Check::Failed),
+    (Busy, NodeErrorKind::Busy, false, Check::Failed),
+    (TooManyClients, NodeErrorKind::Busy, false, Check::Failed),
+    (OutOfMemory, NodeErrorKind::OutOfSpace, false, Check::Failed),
+    (CannotSave, NodeErrorKind::OutOfSpace, false, Check::Failed),
+    (TooFewReplicas, NodeErrorKind::Busy, false, Check::Failed),
+    (UnknownCommand, NodeErrorKind::Unsupported, true, Check::Failed),
+    (UnknownScript, NodeErrorKind::Other, false, Check::Failed),
+    (UnknownProtocol, NodeErrorKind::Other, false, Check::Failed),
+    (Other, NodeErrorKind::Other, false, Check::Failed),
 ];
 
 fn asked(peer: Peer) -> SentCommand<'static> {
@@ -294,44 +128,20 @@ fn within(error: &NodeError, place: &str) -> NodeError {
 
 #[test]
 fn each_error_has_its_kinds_whatever_text_precedes_it() {
-    for (line, described, kind, check, words) in ERRORS {
+    for (line, described, words) in ERRORS {
+        let consequences = KINDS.into_iter().find(|(kind, ..)| *kind == described);
+        let (_, kind, permanent, check) = consequences.expect("a kind of the table");
         let error = explain(ServerError::on_line(line), asked(Peer::Server));
         let text = format!("{error:#}");
         assert!(text.contains(words), "{line}: {text}");
-        let sent_away = matches!(
-            described,
-            ServerErrorKind::Moved | ServerErrorKind::Migrating | ServerErrorKind::ClusterDown
-        );
+        let sent_away = matches!(described, Moved | Migrating | ClusterDown);
         for error in [error.clone(), within(&error, "no TLS"), within(&within(&error, "x9"), "unreachable")] {
             assert_eq!(ServerError::of(&error).map(ServerError::kind), Some(&described), "{line}");
-            assert_eq!(error.kind(), kind, "{line}");
+            assert_eq!((error.kind(), error.is_permanent()), (kind, permanent), "{line}");
             assert_eq!(is_sent_away(&error), sent_away, "{line}");
             assert_eq!(finding(&error), check, "{line}");
             assert!(!error.may_have_acted(), "{line}: a refused request was not carried out");
         }
-    }
-}
-
-#[test]
-fn an_error_is_permanent_if_waiting_cannot_help() {
-    use ServerErrorKind as VoteOutcome;
-    for (line, described, ..) in ERRORS {
-        let permanent = matches!(
-            described,
-            VoteOutcome::WrongType
-                | VoteOutcome::NoPermission(_)
-                | VoteOutcome::PasswordWanted
-                | VoteOutcome::WrongPassword
-                | VoteOutcome::ProtectedMode
-                | VoteOutcome::ReadOnlyReplica
-                | VoteOutcome::CrossSlot
-                | VoteOutcome::ClusterDisabled
-                | VoteOutcome::ClusterEnabled
-                | VoteOutcome::NoSuchDatabase
-                | VoteOutcome::UnknownCommand
-        );
-        let error = explain(ServerError::on_line(line), asked(Peer::Server));
-        assert_eq!(error.is_permanent(), permanent, "{line}");
     }
 }
 

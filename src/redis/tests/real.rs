@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::node::{Collect, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
-use quorlock_protocol::{Claim, WaiterId, gate, lists_note, turn_key, want_mark};
+use quorlock_protocol::{Claim, FencingToken, WaiterId, gate, lists_note, turn_key, want_mark};
 use quorlock_testkit::until;
 
 #[tokio::test]
@@ -195,15 +195,28 @@ async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
         };
         let before = tracked();
         for random in 10..210 {
-            let ours = claim(&format!("r/{random}"), random);
-            assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
-            assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
+            let [ours, next] =
+                [random, random + 1_000].map(|random| claim(&format!("r/{}", random % 1_000), random));
+            let acquire = if random % 2 == 0 { acquire(&ours) } else { contend(&ours) };
+            assert_eq!(vote(&node, acquire).await, Vote::Granted);
+            assert_eq!(vote(&node, transfer(&ours, &next)).await, Vote::Granted);
+            assert_eq!(vote(&node, write_back(&next)).await, Vote::Granted);
+            // This changes no counter: the server would go on tracking it.
+            let lower = Request::WriteBack { claim: Arc::clone(&next), fencing_token: FencingToken::ZERO };
+            assert_ne!(vote(&node, lower).await, Vote::Granted);
+            assert_eq!(vote(&node, release(&next)).await, Vote::Granted);
+            let restored = claim(&format!("restored/{random}"), random);
+            assert_eq!(vote(&node, renew(&restored)).await, Vote::Restored);
+            assert_eq!(vote(&node, release(&restored)).await, Vote::Granted);
         }
         assert_eq!(tracked(), before, "the server remembers keys that were granted");
         let ours = claim("held", 7);
         assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
         for random in 300..500 {
-            assert!(matches!(vote(&node, acquire(&claim("held", random))).await, Vote::Held(_)));
+            let refused = claim("held", random);
+            for request in [acquire(&refused), transfer(&refused, &refused), write_back(&refused)] {
+                assert!(matches!(vote(&node, request).await, Vote::Held(_)));
+            }
             assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
         }
         for number in 0..200 {

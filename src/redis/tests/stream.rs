@@ -35,9 +35,7 @@ async fn replies_and_changes_arrive_in_order_in_any_fragments() {
             server.says(&reply).await?;
             Ok(server)
         });
-        for _ in 0..4 {
-            node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
-        }
+        (0..4).for_each(|_| ask_for(&node, &events));
         until("everything has arrived", async || events.entries().len() >= 9).await;
         let expected =
             ["Subscribed", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
@@ -88,9 +86,7 @@ async fn a_blocked_write_does_not_block_reads() {
         server.says(&[FREE, FREE].concat()).await?;
         Ok(server)
     });
-    for _ in 0..3 {
-        node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
-    }
+    (0..3).for_each(|_| ask_for(&node, &events));
     until("the first is answered", async || events.entries().len() == 3).await;
     assert_eq!(events.entries(), ["Subscribed", "changed", "held"], "the others are in flight");
     drop(go_on);
@@ -108,14 +104,11 @@ async fn ready_callers_share_one_write() {
     });
     node.ready().await.unwrap();
     let node = Arc::new(node);
-    let asks = |node: &RedisNode, events: &Arc<EventLog>| {
-        node.ask(inspect().into(), Responder::new(Arc::clone(events) as Arc<dyn Collect>, 0));
-    };
     let (first, expected) = (Arc::clone(&node), Arc::clone(&events));
     tokio::spawn(async move {
-        asks(&first, &expected);
+        ask_for(&first, &expected);
         // It is ready to run only now.
-        tokio::spawn(async move { asks(&first, &expected) });
+        tokio::spawn(async move { ask_for(&first, &expected) });
     });
     until("both are answered", async || events.entries().len() == 3).await;
     assert_eq!(events.entries(), ["Subscribed", "free", "free"]);
@@ -176,13 +169,16 @@ async fn a_connection_lost_within_a_reply_leaves_unknown_outcomes() {
             server.says(&[HELD, &FREE[..expected]].concat()).await?;
             Err(io::ErrorKind::BrokenPipe.into())
         });
-        for _ in 0..2 {
-            node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
-        }
+        (0..2).for_each(|_| ask_for(&node, &events));
         until("both are answered", async || events.entries().len() >= 4).await;
         let lines = events.entries();
         assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{expected}: {lines:?}");
     }
+}
+
+/// Asks for what the log is to record.
+fn ask_for(node: &RedisNode, events: &Arc<EventLog>) {
+    node.ask(inspect().into(), Responder::new(Arc::clone(events) as Arc<dyn Collect>, 0));
 }
 
 /// The `max_ttl` of the client in the tests of the note.

@@ -9,7 +9,7 @@ use quorlock::protocol::WaiterId;
 use quorlock::runtime::{Clock as _, SystemClock, within};
 use quorlock::{Coordinator, Lease, LossReason, Wait};
 use quorlock_etcd::{EtcdKind, EtcdNode};
-use quorlock_testkit::{ClosedPort, Proxy, Way, eventually, patience, until};
+use quorlock_testkit::{Proxy, Way, eventually, patience, until};
 use serde_json::json;
 
 use crate::ordered::{self, TTL, acquire, answer, claim, identity, renew};
@@ -43,21 +43,12 @@ async fn a_restored_snapshot_is_a_new_history_to_all_clients() {
     }
 }
 
-/// What clients note of a history is enough for their drift, so that those that come later vote.
 #[tokio::test]
 async fn a_new_history_grows_old_without_a_client_that_stays() {
     let Some(programs) = newest() else { return };
-    let (cluster, clock) = (programs.start(1).await.unwrap(), SystemClock::default());
-    let (begun, drift, max_ttl) = (clock.now(), 0.2, TTL * 3);
-    let voted = async || {
-        let client = Coordinator::builder().kind(EtcdKind::new()).nodes([cluster.url()]).drift(drift);
-        let client = client.ttl(TTL).max_ttl(max_ttl).build().unwrap();
-        let acquired = client.lock("a").wait(Wait::UpTo(Duration::from_millis(500))).acquire().await;
-        let early = clock.now().since(begun);
-        assert!(acquired.is_err() || early > max_ttl.mul_f64(1.0 + drift), "it votes after {early:?}");
-        acquired.is_ok()
-    };
-    until("a vote", voted).await;
+    let cluster = programs.start(1).await.unwrap();
+    let builder = || Coordinator::builder().kind(EtcdKind::new()).nodes([cluster.url()]);
+    ordered::grows_old(builder, 0.2, TTL * 3).await;
 }
 
 #[tokio::test]
@@ -307,17 +298,7 @@ impl HintListener for Listener {
     fn on_hint(&self, _: Hint<'_>) {}
 }
 
-/// Also in the pauses between connections.
 #[tokio::test]
 async fn each_member_that_refuses_connections_is_named_to_all_callers() {
-    let ports = [ClosedPort::bind().unwrap(), ClosedPort::bind().unwrap()];
-    let [one, other] = ports.each_ref().map(|port| port.address().unwrap().to_string());
-    let builder = Coordinator::builder().kind(EtcdKind::new()).nodes([format!("etcd://{one},{other}")]);
-    let lock = builder.build().unwrap().lock("a").wait(Wait::UpTo(Duration::from_millis(400)));
-    for _ in 0..5 {
-        let error = lock.acquire().await.unwrap_err().to_string();
-        for words in [&one, &other, "refused", "a majority of them must run"] {
-            assert!(error.contains(words), "{error}");
-        }
-    }
+    ordered::are_named_if_they_refuse(EtcdKind::new(), |members| format!("etcd://{members}")).await;
 }

@@ -141,15 +141,6 @@ async fn a_table_keeps_the_contract() {
     assert!(checked.is_ok(), "{}", checked.unwrap_err());
 }
 
-#[test]
-fn the_keys_derived_from_a_lock_are_read_as_written() {
-    for key in ["a", "contract/1/2", "{tag}/3"] {
-        assert!(is_counter(&quorlock::protocol::fence_counter("", key)) && !is_counter(key));
-        assert_eq!(turn_of(&quorlock::protocol::turn_key(key, WaiterId::new(7))), Some(key));
-    }
-    assert_eq!(turn_of("a"), None);
-}
-
 #[tokio::test]
 async fn the_first_clients_of_a_database_agree_about_its_history() {
     let Some(server) = Server::start(&[]).await else { return };

@@ -5,34 +5,19 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use mysql_async::prelude::Queryable as _;
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
+use quorlock::protocol::{Claim, FencingToken};
 use quorlock::{
     Coordinator, RestartGuard,
-    node::{Node, NodeError, NodeErrorKind, Request, Response, Seams, Vote, ask},
-    runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
+    node::{Node, NodeErrorKind, Request, Response, Seams, Vote, ask},
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::{Proxy, until};
 
+use crate::requests::{acquire, acquisition, cancel, claim, inspect, is_held_by, release};
 use crate::server::Server;
-
-const TTL: Duration = Duration::from_secs(60);
 
 pub(crate) fn node(server: &Server) -> MysqlNode {
     MysqlNode::new(&server.url(), &Seams::default()).unwrap()
-}
-
-pub(crate) fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
-}
-
-fn acquisition(claim: &Arc<Claim>) -> Request {
-    let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
-    Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint }
-}
-
-pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
-    ask(node, acquisition(claim)).await
 }
 
 /// Asks until there is an answer: a busy machine may not give the first in time.
@@ -44,18 +29,6 @@ async fn answered(node: &dyn Node, request: Request) -> Response {
     };
     until("an answer", asked).await;
     answer.unwrap()
-}
-
-pub(crate) async fn release(node: &dyn Node, claim: &Arc<Claim>) -> Vote {
-    ask(node, Request::Release { claim: Arc::clone(claim) }).await.unwrap().vote
-}
-
-async fn cancel(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
-    ask(node, Request::Cancel { claim: Arc::clone(claim), linger: TTL }).await
-}
-
-async fn inspect(node: &dyn Node, key: &str) -> Vote {
-    ask(node, Request::inspect(key)).await.unwrap().vote
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +85,7 @@ async fn grants_survive_a_kill_of_the_server() {
     server.restart_with_data().await.unwrap();
     until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
     let refused = acquire(&node, &other).await.unwrap();
-    assert!(matches!(&refused.vote, Vote::Held(holding) if holding.token == *holder.token()), "{refused:?}");
+    assert!(is_held_by(&refused, &holder), "{refused:?}");
     assert_eq!(refused.fencing_token, first.fencing_token);
     assert_eq!(refused.identity.id, first.identity.id, "a server that lost nothing continues its history");
     assert_eq!(acquire(&node, &cancelled).await.unwrap().vote, Vote::Free);
@@ -156,7 +129,7 @@ async fn late_writes_of_a_cut_connection_are_undone() {
     let taken_back = cancel(&direct, &late);
     other.query_drop("COMMIT").await.unwrap();
     taken_back.await.unwrap();
-    assert_eq!(inspect(&direct, "a").await, Vote::Free);
+    assert_eq!(inspect(&direct, "a").await.unwrap().vote, Vote::Free);
     until("the node connects again", async || cut.ready().await.is_ok()).await;
     assert_eq!(acquire(&cut, &late).await.unwrap().vote, Vote::Free, "there is a tombstone");
 }
@@ -209,8 +182,8 @@ async fn a_row_locked_by_another_transaction_is_a_failure() {
         }
     }
     other.query_drop("COMMIT").await.unwrap();
-    assert_eq!(inspect(&node, "a").await, Vote::Free);
-    assert_eq!(inspect(&node, "b").await, Vote::Free);
+    assert_eq!(inspect(&node, "a").await.unwrap().vote, Vote::Free);
+    assert_eq!(inspect(&node, "b").await.unwrap().vote, Vote::Free);
     assert_eq!(acquire(&node, &several).await.unwrap().vote, Vote::Granted);
 }
 

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use quorlock::{
-    Coordinator, Wait,
-    runtime::{Entropy as _, SystemEntropy},
-};
-use quorlock_mysql::MysqlKind;
-use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY, To, in_process_of_its_own};
+use quorlock_mysql::MysqlKind as Kind;
+use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY};
 
 use crate::server::Server;
+
+#[path = "../../../../tests/stores/hostile.rs"]
+mod common;
+
+use common::{SHORT, refusal};
 
 /// A packet with this number.
 fn packet(number: usize, body: &[u8]) -> Vec<u8> {
@@ -48,9 +49,6 @@ fn ok(more: bool) -> Vec<u8> {
 const END: &[u8] = b"\xfe\0\0\x02\0";
 /// A column called `a`.
 const COLUMN: &[u8] = b"\x03def\0\0\0\x01a\0\x0c\x21\0\0\0\0\0\xfd\0\0\0\0\0";
-
-/// How long a client waits for a connection that the server delays.
-const SHORT: Duration = Duration::from_millis(500);
 
 /// Attacks on the login.
 fn on_the_login() -> Vec<Attack> {
@@ -188,27 +186,15 @@ fn on_a_vote(server: SocketAddr) -> Vec<Attack> {
 
 /// Bytes without a meaning, at each stage of a connection.
 fn babble() -> Vec<Attack> {
-    let entropy = SystemEntropy::default();
-    let words = move || -> Vec<u8> {
-        let count = usize::try_from(entropy.next_u64() % 64).unwrap_or_default();
-        let body: Vec<u8> = (0..count).map(|_| entropy.next_u64().to_le_bytes()[0]).collect();
-        // Half of them have a header that fits.
-        if count.is_multiple_of(2) { body } else { packet(usize::from(count % 4 == 1) + 1, &body) }
-    };
-    let at = |stage: usize| {
-        let babble = words();
-        println!("babble at stage {stage}: {babble:?}");
-        let attack = Attack::new("babble", "").within(SHORT);
-        match stage {
-            0 => attack.after("", babble),
-            1 => attack.after("", greeting("caching_sha2_password")).after("locks", babble),
-            _ => {
-                let attack = attack.after("", greeting("mysql_native_password"));
-                attack.after("locks", packet(2, &ok(false))).after("SET SESSION", babble)
-            }
+    let packed = |count: usize, body: &[u8]| packet(usize::from(count % 4 == 1) + 1, body);
+    common::babble(packed, |stage, attack, babble| match stage {
+        0 => attack.after("", babble),
+        1 => attack.after("", greeting("caching_sha2_password")).after("locks", babble),
+        _ => {
+            let attack = attack.after("", greeting("mysql_native_password"));
+            attack.after("locks", packet(2, &ok(false))).after("SET SESSION", babble)
         }
-    };
-    (0..15).map(|number| at(number % 3)).collect()
+    })
 }
 
 async fn survive_all() {
@@ -219,25 +205,12 @@ async fn survive_all() {
     }
     let url =
         |address: SocketAddr| format!("mysql://locks:secret@{address}/locks?cleartext-password=loopback");
-    hostile::survive_all(attacks, MysqlKind::new(), (url, "secret")).await;
+    hostile::survive_all(attacks, Kind::new(), (url, "secret")).await;
 }
 
 #[test]
 fn a_hostile_server_harms_only_its_own_vote() {
-    in_process_of_its_own("hostile::attacks_with_one_thread");
-    in_process_of_its_own("hostile::attacks_with_two_threads");
-}
-
-#[tokio::test]
-#[ignore = "run by the test above, in a process of its own"]
-async fn attacks_with_one_thread() {
-    survive_all().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "run by the test above, in a process of its own"]
-async fn attacks_with_two_threads() {
-    survive_all().await;
+    common::survive_in_processes_of_their_own();
 }
 
 /// A server asks for the password, and offers the key of an attacker: over a network, and on this machine, where another
@@ -249,19 +222,15 @@ async fn no_password_goes_to_a_server_that_may_be_another_without_tls() {
         attack.after("locks", packet(2, &[1, 4]))
     };
     let server = HostileServer::start(asks()).await.unwrap();
-    let refusal = async |url: String| {
-        let builder = Coordinator::builder().kind(MysqlKind::new()).dial(To(server.address()));
-        let coordinator = builder.nodes([url]).connect_timeout(Duration::from_millis(300)).build().unwrap();
-        format!("{:#}", coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err())
-    };
     for host in ["db.example", "localhost", "127.0.0.1"] {
-        let error = refusal(format!("mysql://locks:secret@{host}/locks")).await;
+        let error = refusal(&server, format!("mysql://locks:secret@{host}/locks")).await;
         assert!(
             error.contains("the server asks for the password itself") && error.contains("`?tls=on`"),
             "{host}: {error}"
         );
     }
     // With this it would have got the key next.
-    let error = refusal("mysql://locks:secret@localhost/locks?cleartext-password=loopback".to_owned()).await;
+    let error =
+        refusal(&server, "mysql://locks:secret@localhost/locks?cleartext-password=loopback".to_owned()).await;
     assert!(error.contains("the login did not end within"), "{error}");
 }

@@ -10,7 +10,8 @@ use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_mysql::MysqlNode;
 use quorlock_testkit::{Proxy, until};
 
-use crate::faults::{acquire, claim, node, release};
+use crate::faults::node;
+use crate::requests::{acquire, claim, release};
 use crate::server::Server;
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,8 @@ use quorlock::{
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::until;
 
-use crate::faults::{acquire, claim, node, release};
+use crate::faults::node;
+use crate::requests::{acquire, claim, release};
 use crate::server::Server;
 
 /// Returns why the node at this URL does not connect.
@@ -139,27 +140,6 @@ async fn settings_of_the_server_for_its_sessions_are_not_those_of_a_node() {
     }
     acquire(&node, &claim("b")).await.unwrap();
     assert_eq!(connection().await, before, "a quiet connection stays");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn recreated_tables_begin_a_new_history() {
-    let Some(server) = Server::start(&[]).await else { return };
-    let before = acquire(&node(&server), &claim("a")).await.unwrap().identity;
-    let again = acquire(&node(&server), &claim("b")).await.unwrap().identity;
-    assert_eq!(before.id, again.id);
-    server.sql("DROP TABLE locks.quorlock_locks, locks.quorlock_history").await;
-    let dropped = acquire(&node(&server), &claim("c")).await.unwrap().identity;
-    assert_ne!(before.id, dropped.id);
-    // Simulates a copy of the tables on another server, or from a backup.
-    server.sql("UPDATE locks.quorlock_history SET server = 'another', noted_at = 0").await;
-    let moved = acquire(&node(&server), &claim("d")).await.unwrap().identity;
-    assert_ne!(dropped.id, moved.id);
-    assert!(moved.age.as_secs() < 60, "{moved:?}");
-    // Simulates a restore of the lock table alone.
-    server.outlives_a_second().await;
-    server.sql("DROP TABLE locks.quorlock_locks").await;
-    let restored = acquire(&node(&server), &claim("d")).await.unwrap().identity;
-    assert_ne!(moved.id, restored.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]

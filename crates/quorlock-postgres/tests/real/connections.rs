@@ -5,28 +5,27 @@ use std::sync::Arc;
 use futures::future::join_all;
 use quorlock::protocol::Claim;
 use quorlock::{
-    node::{Capability, Node, Request, Vote, ask},
+    node::{Node, Vote},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_testkit::until;
 
-use crate::requests::{TTL, acquire, acquisition, claim, inspect};
-use crate::support::{Server, node, server};
+use crate::requests::{TTL, acquire, claim, inspect, release};
+use crate::support::{Server, backends, node, server};
 
 /// Returns how many connections the nodes of a server have.
-async fn connections(server: &Server) -> i64 {
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
-    server.client().await.query_one(asked, &[]).await.unwrap().get(0)
+async fn connections(server: &Server) -> usize {
+    backends(&server.client().await).await.len()
 }
 
 /// Sends requests for many keys at the same time, until the server has this number of connections.
-async fn load_until(server: &Server, node: &dyn Node, expected: i64) {
+async fn load_until(server: &Server, node: &dyn Node, expected: usize) {
     until("there are enough connections", async || {
         let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
-        let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));
+        let asked = claims.iter().map(|claim| acquire(node, claim));
         assert!(join_all(asked).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
-        let released = claims.into_iter().map(|claim| ask(node, Request::Release { claim }));
-        assert!(join_all(released).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
+        let released = claims.iter().map(|claim| release(node, claim));
+        assert!(join_all(released).await.into_iter().all(|vote| vote == Vote::Granted));
         connections(server).await >= expected
     })
     .await;
@@ -72,34 +71,6 @@ fn keys() -> Vec<Arc<str>> {
 }
 
 #[tokio::test]
-async fn requests_of_several_keys_keep_the_order_per_key() {
-    let Some(server) = server() else { return };
-    let node = server.node();
-    // Some connections are open, and others are opened during the test.
-    load_until(&server, &*node, 4).await;
-    assert!(node.capabilities().has(Capability::Several));
-    let (keys, mut asked) = (keys(), Vec::new());
-    for _ in 0..50 {
-        // Each release is sent before the next acquisition, without waiting for an answer.
-        let all = Arc::new(Claim::clone(&claim(&keys[0])).and(keys[1..].into()));
-        let singles: Vec<_> = keys.iter().map(|key| claim(key)).collect();
-        asked.push(ask(&*node, acquisition(&all, TTL)));
-        asked.push(ask(&*node, Request::Release { claim: all }));
-        for single in &singles {
-            asked.push(ask(&*node, acquisition(single, TTL)));
-        }
-        for single in singles {
-            asked.push(ask(&*node, Request::Release { claim: single }));
-        }
-    }
-    let votes = join_all(asked).await;
-    let first = votes
-        .iter()
-        .position(|vote| vote.as_ref().is_ok_and(|vote| vote.vote != Vote::Granted) || vote.is_err());
-    assert_eq!(first, None, "{:?}", first.map(|first| &votes[first]));
-}
-
-#[tokio::test]
 async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
     let Some(server) = server() else { return };
     let nodes = [server.node(), server.node(), server.node()];
@@ -116,7 +87,7 @@ async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
                 while acquire(&**node, &all).await.unwrap().vote != Vote::Granted {
                     assert!(clock.now() < end);
                 }
-                ask(&**node, Request::Release { claim: all }).await.unwrap();
+                release(&**node, &all).await;
             }
         }
     });

@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quorlock::{
-    Coordinator, Wait,
-    runtime::{Entropy as _, SystemEntropy},
-};
-use quorlock_postgres::PostgresKind;
-use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY, To, in_process_of_its_own};
+use quorlock_postgres::PostgresKind as Kind;
+use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY};
 
 use crate::support::server;
+
+#[path = "../../../../tests/stores/hostile.rs"]
+mod common;
+
+use common::{SHORT, refusal};
 
 /// A message of this kind.
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -51,9 +52,6 @@ fn columns(oid: u32) -> Vec<u8> {
 }
 
 const TEXT: u32 = 25;
-
-/// How long a client waits for a connection that the server delays.
-const SHORT: Duration = Duration::from_millis(500);
 
 /// Attacks on the login.
 fn on_the_login() -> Vec<Attack> {
@@ -163,29 +161,17 @@ fn on_a_vote(server: SocketAddr) -> Vec<Attack> {
 
 /// Bytes without a meaning, at each stage of a connection.
 fn babble() -> Vec<Attack> {
-    let entropy = SystemEntropy::default();
-    let words = move || -> Vec<u8> {
-        let count = usize::try_from(entropy.next_u64() % 64).unwrap_or_default();
-        let body: Vec<u8> = (0..count).map(|_| entropy.next_u64().to_le_bytes()[0]).collect();
-        // Half of them have a header that fits.
-        let kind = b"RSKZTDCE12tnANsI"[count % 16];
-        if count.is_multiple_of(2) { body } else { [message(kind, &body), ready()].concat() }
-    };
-    let at = |stage: usize| {
-        let babble = words();
-        println!("babble at stage {stage}: {babble:?}");
-        let attack = Attack::new("babble", "").within(SHORT);
-        match stage {
-            0 => attack.after("user\0", babble),
-            1 => attack.after("user\0", greeting()).after("SET statement_timeout", babble),
-            _ => {
-                let attack = attack.after("user\0", greeting());
-                let done = [message(b'C', b"SET\0"), ready()].concat();
-                attack.after("SET statement_timeout", done).after("pg_control_system", babble)
-            }
+    let packed =
+        |count: usize, body: &[u8]| [message(b"RSKZTDCE12tnANsI"[count % 16], body), ready()].concat();
+    common::babble(packed, |stage, attack, babble| match stage {
+        0 => attack.after("user\0", babble),
+        1 => attack.after("user\0", greeting()).after("SET statement_timeout", babble),
+        _ => {
+            let attack = attack.after("user\0", greeting());
+            let done = [message(b'C', b"SET\0"), ready()].concat();
+            attack.after("SET statement_timeout", done).after("pg_control_system", babble)
         }
-    };
-    (0..15).map(|number| at(number % 3)).collect()
+    })
 }
 
 async fn survive_all() {
@@ -200,25 +186,12 @@ async fn survive_all() {
     });
     let url = |address: SocketAddr| format!("postgres://{user}@{address}/postgres?connections=1");
     let secret = user.split(':').nth(1).unwrap();
-    hostile::survive_all(attacks, PostgresKind::new(), (url, secret)).await;
+    hostile::survive_all(attacks, Kind::new(), (url, secret)).await;
 }
 
 #[test]
 fn a_hostile_server_harms_only_its_own_vote() {
-    in_process_of_its_own("hostile::attacks_with_one_thread");
-    in_process_of_its_own("hostile::attacks_with_two_threads");
-}
-
-#[tokio::test]
-#[ignore = "run by the test above, in a process of its own"]
-async fn attacks_with_one_thread() {
-    survive_all().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "run by the test above, in a process of its own"]
-async fn attacks_with_two_threads() {
-    survive_all().await;
+    common::survive_in_processes_of_their_own();
 }
 
 /// Over a network, and on this machine, where another user may listen while the database is down.
@@ -229,13 +202,8 @@ async fn no_password_goes_to_a_server_that_may_be_another_without_tls() {
         asked.after("secret", [greeting(), Vec::new()].concat())
     };
     let server = HostileServer::start(asks()).await.unwrap();
-    let refusal = async |url: String| {
-        let builder = Coordinator::builder().kind(PostgresKind::new()).dial(To(server.address()));
-        let coordinator = builder.nodes([url]).connect_timeout(Duration::from_millis(300)).build().unwrap();
-        format!("{:#}", coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err())
-    };
     for host in ["db.example", "localhost", "127.0.0.1"] {
-        let error = refusal(format!("postgres://app:secret@{host}/app")).await;
+        let error = refusal(&server, format!("postgres://app:secret@{host}/app")).await;
         assert!(
             error.contains("the server asks for the password itself")
                 && error.contains("sslmode=verify-full"),
@@ -243,7 +211,7 @@ async fn no_password_goes_to_a_server_that_may_be_another_without_tls() {
         );
     }
     assert_eq!(server.attacks(), 0, "it got the password");
-    refusal("postgres://app:secret@localhost/app?cleartext-password=loopback".to_owned()).await;
+    refusal(&server, "postgres://app:secret@localhost/app?cleartext-password=loopback".to_owned()).await;
     // Once for each connection: on a slow machine there is more than one.
     assert!(server.attacks() > 0, "it did not get the password");
 }

@@ -18,6 +18,7 @@ mod node;
 mod order;
 mod owners;
 mod program;
+#[path = "../../../../tests/stores/requests.rs"]
 mod requests;
 mod shedlock;
 mod strangers;

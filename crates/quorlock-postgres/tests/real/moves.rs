@@ -8,8 +8,8 @@ use quorlock::node::{Identity, Node, NodeError, Request, Vote, ask};
 use quorlock_testkit::{scaled, until};
 
 use crate::node::answered;
-use crate::requests::{TTL, acquire, claim, coordinator};
-use crate::support::{OLD, Server, node, server};
+use crate::requests::{TTL, acquire, claim, release};
+use crate::support::{OLD, Server, backends, coordinator, node, server, waits};
 
 /// Returns a client whose history is an hour old, and that history.
 async fn client(server: &Server) -> (Arc<dyn Node>, Arc<Identity>) {
@@ -33,15 +33,6 @@ async fn is_new(server: &Server, (connected, before): &(Arc<dyn Node>, Arc<Ident
         let after = granted.unwrap().identity;
         assert!(after.id != before.id && after.age < TTL, "{after:?}, {before:?}");
     }
-}
-
-#[tokio::test]
-async fn a_dump_that_is_restored_into_its_own_cluster_is_a_new_history() {
-    let Some(server) = server() else { return };
-    let client = client(&server).await;
-    server.dump().await.unwrap();
-    server.restore().await.unwrap();
-    is_new(&server, &client).await;
 }
 
 #[tokio::test]
@@ -75,11 +66,7 @@ async fn a_request_that_has_waited_for_older_rows_grants_nothing() {
     other.batch_execute(&format!("BEGIN; {OLDER_ROWS}")).await.unwrap();
     let waiting = claim("d");
     let (granted, ()) = futures::join!(acquire(&*node, &waiting), async {
-        until("the request waits for the table", async || {
-            let waits = "SELECT FROM pg_stat_activity WHERE application_name = 'quorlock' AND wait_event_type = 'Lock'";
-            !observer.query(waits, &[]).await.unwrap().is_empty()
-        })
-        .await;
+        until("the request waits for the table", async || waits(&observer).await).await;
         other.batch_execute("COMMIT").await.unwrap();
     });
     // Or it has waited too long, on a busy machine.
@@ -136,19 +123,16 @@ async fn a_session_that_is_idle_for_longer_than_the_server_allows_goes_on() {
     until("a connection", async || node.ready().await.is_ok()).await;
     let holder = claim("a");
     acquire(&*node, &holder).await.unwrap();
-    let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
     let idle = format!(
         "SELECT FROM pg_stat_activity
          WHERE application_name = 'quorlock' AND clock_timestamp() - state_change > '{} ms'",
         limit * 4
     );
     until("the session was idle for long, or is gone", async || {
-        let gone = client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) == 0;
-        gone || !client.query(&idle, &[]).await.unwrap().is_empty()
+        backends(&client).await.is_empty() || !client.query(&idle, &[]).await.unwrap().is_empty()
     })
     .await;
-    let released = ask(&*node, Request::Release { claim: holder }).await.unwrap();
-    assert_eq!(released.vote, Vote::Granted);
+    assert_eq!(release(&*node, &holder).await, Vote::Granted);
 }
 
 #[tokio::test]

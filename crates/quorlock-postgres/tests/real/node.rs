@@ -17,8 +17,8 @@ use quorlock_testkit::{BuiltinServer, until};
 use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
-use crate::support::{Server, node, server};
+use crate::requests::{TTL, acquire, cancel, claim, inspect, is_held_by, release};
+use crate::support::{Server, backends, coordinator, node, server, waits};
 
 /// Retries until there is an answer.
 pub(crate) async fn answered(node: &dyn Node, key: &str) -> Response {
@@ -57,26 +57,6 @@ async fn two_redis_servers_and_a_database_are_a_quorum() {
     excludes(&nodes).await;
     server.kill();
     excludes(&nodes).await;
-}
-
-#[tokio::test]
-async fn a_lock_survives_the_crash_of_its_server() {
-    let Some(server) = server() else { return };
-    let node = server.node();
-    let holder = claim("a");
-    let granted = acquire(&*node, &holder).await.unwrap();
-    let cancelled = claim("b");
-    ask(&*node, Request::Cancel { claim: Arc::clone(&cancelled), linger: TTL }).await.unwrap();
-    server.kill();
-    assert!(acquire(&*node, &claim("c")).await.is_err());
-    server.start_again();
-    let after = answered(&*node, "a").await;
-    assert!(is_held_by(&after, &holder), "{after:?}");
-    assert_eq!(after.fencing_token, granted.fencing_token);
-    assert_eq!(after.identity.id, granted.identity.id, "its history goes on");
-    assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
-    ask(&*node, Request::Renew { claim: Arc::clone(&holder), ttl: TTL, fencing_token: None }).await.unwrap();
-    assert_eq!(ask(&*node, Request::Release { claim: holder }).await.unwrap().vote, Vote::Granted);
 }
 
 #[tokio::test]
@@ -120,17 +100,6 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     .await;
 }
 
-/// Returns the PID of the backend that serves the node's connection.
-async fn backend(client: &tokio_postgres::Client) -> i32 {
-    let asked =
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock' AND pid <> pg_backend_pid()";
-    client.query_one(asked, &[]).await.unwrap().get(0)
-}
-
-async fn is_gone(client: &tokio_postgres::Client, pid: i32) -> bool {
-    client.query("SELECT FROM pg_stat_activity WHERE pid = $1", &[&pid]).await.unwrap().is_empty()
-}
-
 #[tokio::test]
 async fn late_statements_of_a_stopped_process_are_refused() {
     let Some(server) = server() else { return };
@@ -138,20 +107,20 @@ async fn late_statements_of_a_stopped_process_are_refused() {
     let node = node(&server.url("&connections=1"));
     inspect(&*node, "a").await.unwrap();
     let client = server.client().await;
-    let pid = backend(&client).await;
+    let pid = backends(&client).await[0];
     server.stop_backend(pid).unwrap();
     let late = claim("a");
     let unanswered = acquire(&*node, &late).await.unwrap_err();
     assert!(unanswered.may_have_acted(), "{unanswered:#}");
     let mut cancelled = None;
     until("another connection cancels it", async || {
-        cancelled = ask(&*node, Request::Cancel { claim: Arc::clone(&late), linger: TTL }).await.ok();
+        cancelled = cancel(&*node, &late).await.ok();
         cancelled.is_some()
     })
     .await;
     assert_eq!(cancelled.unwrap().vote, Vote::Free);
     server.continue_backend(pid).unwrap();
-    until("the process has ended", async || is_gone(&client, pid).await).await;
+    until("the process has ended", async || !backends(&client).await.contains(&pid)).await;
     assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "no late request was executed");
 }
 
@@ -162,18 +131,14 @@ async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
     let node = crate::support::node(&url);
     let before = claim("a");
     acquire(&*node, &before).await.unwrap();
-    ask(&*node, Request::Release { claim: before }).await.unwrap();
+    release(&*node, &before).await;
     let (client, other) = (server.client().await, server.client().await);
-    let pid = backend(&client).await;
+    let pid = backends(&client).await[0];
     // Another transaction locks the row, so that the request blocks in the server.
     other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
     let late = claim("a");
     let (cut, ()) = futures::join!(acquire(&*node, &late), async {
-        until("the request waits for the row", async || {
-            let waits = "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
-            !client.query(waits, &[&pid]).await.unwrap().is_empty()
-        })
-        .await;
+        until("the request waits for the row", async || waits(&client).await).await;
         proxy.cut();
     });
     let cut = cut.unwrap_err();
@@ -181,7 +146,7 @@ async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
     assert!(cut.may_have_acted());
     // Once it answers again, the previous backend is gone, though the row is still locked.
     answered(&*node, "b").await;
-    assert!(is_gone(&client, pid).await, "its requests can no longer be executed");
+    assert!(!backends(&client).await.contains(&pid), "its requests can no longer be executed");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert!(!is_held_by(&inspect(&*node, "a").await.unwrap(), &late));
 }
@@ -192,7 +157,7 @@ async fn a_locked_row_delays_only_its_own_lock_and_briefly() {
     let node = server.node();
     let before = claim("a");
     acquire(&*node, &before).await.unwrap();
-    ask(&*node, Request::Release { claim: before }).await.unwrap();
+    release(&*node, &before).await;
     let other = server.client().await;
     other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
     let busy = acquire(&*node, &claim("a")).await.unwrap_err();
@@ -361,7 +326,7 @@ async fn synchronous_commit_is_enabled_where_it_is_off() {
         server.start_again();
         let after = answered(&*node, "a").await;
         assert!(is_held_by(&after, &holder), "granted, and forgotten: {after:?}");
-        ask(&*node, Request::Release { claim: holder }).await.unwrap();
+        release(&*node, &holder).await;
     }
 }
 
@@ -474,7 +439,7 @@ async fn a_release_notifies_only_the_client_whose_turn_it_is() {
         assert!(matches!(ask(&*node, place).await.unwrap().vote, Vote::Queued(_)));
         waiting.push((node, ear));
     }
-    ask(&*anna, Request::Release { claim: holder }).await.unwrap();
+    release(&*anna, &holder).await;
     until("the first is notified", async || waiting[0].1.changes() > 0).await;
     for (node, _) in &waiting {
         // Earlier notifications arrive before the answer to this.
@@ -500,12 +465,8 @@ async fn a_reader_that_a_writer_hinders_hears_that_the_writer_has_withdrawn_at_t
         has_withdrawn.set(true);
     };
     let refused = async {
-        until("it waits for the reader, or does not", async || {
-            let waits =
-                "SELECT FROM pg_stat_activity WHERE application_name = 'quorlock' AND wait_event_type = 'Lock'";
-            has_withdrawn.get() || !client.query(waits, &[]).await.unwrap().is_empty()
-        })
-        .await;
+        let waits_or_not = async || has_withdrawn.get() || waits(&client).await;
+        until("it waits for the reader, or does not", waits_or_not).await;
         reader.batch_execute("COMMIT").await.unwrap();
     };
     futures::join!(withdrawing, refused);

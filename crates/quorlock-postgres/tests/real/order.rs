@@ -10,7 +10,7 @@ use quorlock::protocol::{Claim, Token};
 use quorlock_testkit::until;
 use tokio_postgres::Client;
 
-use crate::support::{Server, node, server};
+use crate::support::{Server, backends, node, server};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -76,12 +76,6 @@ impl Two<'_> {
     fn stop(&self, line: usize) {
         self.server.stop_backend(self.processes[line]).unwrap();
     }
-}
-
-/// Returns the PIDs of the backends that serve nodes.
-async fn backends(client: &Client) -> Vec<i32> {
-    let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'";
-    client.query(asked, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 fn is_held(response: &Response) -> bool {

@@ -1,6 +1,6 @@
 //! The program `quorlock` with PostgreSQL databases.
 
-use quorlock_testkit::program::{Program, ended};
+use quorlock_testkit::program::Program;
 use serde_json::Value;
 
 use crate::support::{Server, server};
@@ -55,33 +55,5 @@ fn a_password_is_shown_nowhere() {
     ] {
         let (_, output) = program().run(std::slice::from_ref(&node), words);
         assert!(!output.contains("hunter2"), "{output}");
-    }
-}
-
-#[test]
-fn a_password_in_the_environment_authenticates() {
-    if server().is_none() {
-        return;
-    }
-    let rules = "local all postgres trust\nhost all all all scram-sha-256\n";
-    let server = Server::with_files(&["password_encryption=scram-sha-256"], &[("pg_hba.conf", rules)]);
-    let made = "CREATE USER app PASSWORD 'hunter2'; GRANT CREATE ON DATABASE postgres TO app";
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async { server.client().await.batch_execute(made).await.unwrap() });
-    let nodes = [server.tcp_url("app", "localhost", "")];
-    for (password, code, words) in [
-        (Some("hunter2"), 0, "done"),
-        (Some("hunter3"), 69, "refuses user and password"),
-        (None, 69, "it wants a password"),
-    ] {
-        let mut run = program().command(&nodes, &["run", "--wait", "5s", "job", "--", "echo", "done"]);
-        if let Some(password) = password {
-            run.env("QUORLOCK_PASSWORD", password);
-        }
-        let (ended, output) = ended(&mut run);
-        assert!(
-            ended == Some(code) && output.contains(words) && !output.contains("hunter"),
-            "{ended:?}: {output}"
-        );
     }
 }

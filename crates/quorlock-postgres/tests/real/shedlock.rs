@@ -6,7 +6,7 @@ use quorlock::node::{Expiry, ask};
 use quorlock_postgres::PostgresKind as Kind;
 use quorlock_testkit::until;
 
-use crate::support::{Server, server};
+use crate::support::{Server, server, waits};
 
 #[path = "../../../../tests/stores/shedlock.rs"]
 mod table;
@@ -117,11 +117,8 @@ impl Db {
         other.batch_execute("BEGIN; UPDATE shedlock SET name = name").await.unwrap();
         let late = claim("job", 2);
         let (asked, ()) = futures::join!(ask(&*node, acquire(&late)), async {
-            until("the statement waits", async || {
-                let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-                self.0.client().await.query_opt(waits, &[]).await.unwrap().is_some()
-            })
-            .await;
+            let observer = self.0.client().await;
+            until("the statement waits", async || waits(&observer).await).await;
             proxy.cut();
         });
         assert!(asked.unwrap_err().may_have_acted(), "the connection ended before the answer");

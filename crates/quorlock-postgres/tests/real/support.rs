@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::companion;
 use quorlock::{
+    Coordinator, RestartGuard,
     node::{Expiry, Node, NodeKind as _, Seams},
     runtime::{Clock as _, SystemClock},
 };
@@ -111,6 +112,29 @@ fn block_on<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> T {
 /// Opens a node of this address.
 pub(crate) fn node(url: &str) -> Arc<dyn Node> {
     PostgresKind::new().parse(url).unwrap().node(&Seams::default()).unwrap()
+}
+
+/// Returns the PIDs of the backends that serve nodes.
+pub(crate) async fn backends(client: &Client) -> Vec<i32> {
+    let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'";
+    client.query(asked, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// Whether a statement of a node waits for a lock.
+pub(crate) async fn waits(client: &Client) -> bool {
+    let waiting =
+        "SELECT FROM pg_stat_activity WHERE application_name = 'quorlock' AND wait_event_type = 'Lock'";
+    !client.query(waiting, &[]).await.unwrap().is_empty()
+}
+
+/// A coordinator of these nodes, which were created just now and have forgotten nothing.
+pub(crate) fn coordinator(nodes: impl IntoIterator<Item = String>) -> Coordinator {
+    Coordinator::builder()
+        .kind(PostgresKind::new())
+        .nodes(nodes)
+        .restart_guard(RestartGuard::Off)
+        .build()
+        .unwrap()
 }
 
 /// Another client, which changes rows without going through the node.

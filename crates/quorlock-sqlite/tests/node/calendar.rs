@@ -8,7 +8,7 @@ use quorlock::protocol::{FencingToken, Moment};
 use quorlock::runtime::{Clock, Sleep, SystemClock};
 use quorlock_sqlite::SqliteKind;
 
-use crate::node::booted;
+use crate::node::{booted, new_file};
 
 /// A calendar that is ahead, over the clock of the system.
 #[derive(Debug)]
@@ -49,8 +49,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// larger still.
 #[tokio::test]
 async fn f11_a_file_used_while_the_calendar_was_ahead_goes_on_when_it_is_right_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let mut last = token_ahead(&path, 20 * YEAR).await.unwrap();
     for ahead in [Duration::ZERO, Duration::ZERO, YEAR, Duration::ZERO] {
         let next = token_ahead(&path, ahead).await.unwrap();

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    node::{Capabilities, HintListener, Node, Responder, Seams, SharedRequest},
+    node::{Capabilities, HintListener, Node, Responder, SharedRequest},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_sqlite::SqliteNode;
 use quorlock_testkit::contract::{OfRecords, RecordStore, check_contract};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use crate::node::{booted, new_file};
 use crate::together::agree;
 
 /// Another client of the file, which changes rows without going through the node.
@@ -81,22 +82,18 @@ struct Rebooted {
 
 impl Rebooted {
     fn new(path: &Path) -> Arc<Rebooted> {
-        let node = Mutex::new(booted(path, 0));
+        let node = Mutex::new(booted(path, "boot-0"));
         Arc::new(Rebooted { path: path.to_owned(), boots: AtomicU64::new(0), node })
     }
 
     fn reboot(&self) {
         let boot = self.boots.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.node.lock().unwrap() = booted(&self.path, boot);
+        *self.node.lock().unwrap() = booted(&self.path, &format!("boot-{boot}"));
     }
 
     fn node(&self) -> SqliteNode {
         self.node.lock().unwrap().clone()
     }
-}
-
-fn booted(path: &Path, boot: u64) -> SqliteNode {
-    SqliteNode::booted_as(format!("boot-{boot}"), "sqlite", path.to_owned(), &Seams::default()).unwrap()
 }
 
 impl Node for Rebooted {
@@ -119,8 +116,7 @@ impl Node for Rebooted {
 
 #[tokio::test]
 async fn a_database_keeps_the_contract() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let node = Rebooted::new(&path);
     let editor = OfRecords(Editor { path, node: Arc::clone(&node) });
     let checked = check_contract(&*node, &editor, &SystemClock::default()).await;

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use quorlock::node::Node as _;
 use quorlock::node::facts::Exposure;
 
-use crate::node::{acquire, claim, node, refused};
+use crate::node::{new_file, node, refused};
+use crate::requests::{acquire, claim};
 
 /// Returns the modes of the database and the files next to it, without the type.
 fn modes(path: &Path) -> Vec<u32> {
@@ -21,8 +22,7 @@ fn modes(path: &Path) -> Vec<u32> {
 
 #[tokio::test]
 async fn the_files_belong_to_their_user_or_to_the_group_of_a_shared_folder() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     let own = node(&path);
     acquire(&own, &claim("a")).await.unwrap();
     assert_eq!(modes(&path), [0o600; 4]);

@@ -7,5 +7,7 @@ mod calendar;
 mod contract;
 mod files;
 mod node;
+#[path = "../../../../tests/stores/requests.rs"]
+mod requests;
 #[path = "../../../../tests/stores/together.rs"]
 mod together;

@@ -2,26 +2,29 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
+use quorlock::protocol::{FenceHint, FencingToken};
 use quorlock::{
     Coordinator, RestartGuard, Wait,
-    node::{
-        AddressError, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
-        Vote, ask,
-    },
-    runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
+    node::{AddressError, Expiry, Kinds, NodeError, NodeErrorKind, NodeKind, Request, Seams, Vote, ask},
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
 use quorlock_testkit::{Disk, eventually, until};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-const TTL: Duration = Duration::from_secs(60);
+use crate::requests::{TTL, acquire, cancel, claim, inspect, is_held_by, release};
+
+/// Returns where a database may be created, in a folder of its own.
+pub(crate) fn new_file() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    (directory, path)
+}
 
 pub(crate) fn node(path: &Path) -> SqliteNode {
     booted(path, "this")
@@ -31,29 +34,9 @@ pub(crate) fn booted(path: &Path, boot: &str) -> SqliteNode {
     SqliteNode::booted_as(boot, "sqlite", path.to_owned(), &Seams::default()).unwrap()
 }
 
-pub(crate) fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
-}
-
-/// Acquires for a client whose clock is right.
-pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
-    acquire_at(node, claim, SystemClock::default().wall()).await
-}
-
-async fn acquire_at(node: &dyn Node, claim: &Arc<Claim>, wall: Duration) -> Result<Response, NodeError> {
-    let fence_hint = Some(FenceHint::at(wall, None, TTL));
-    ask(node, Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint }).await
-}
-
-async fn release(node: &dyn Node, claim: &Arc<Claim>) {
-    let released = ask(node, Request::Release { claim: Arc::clone(claim) }).await.unwrap();
-    assert_ne!(released.vote, Vote::Free);
-}
-
 #[tokio::test]
 async fn one_of_many_handles_gets_a_key() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     for round in 0..20 {
         let nodes: Vec<_> = (0..4).map(|_| node(&path)).collect();
         let claims: Vec<_> = nodes.iter().map(|_| claim(&format!("orders/{round}"))).collect();
@@ -65,13 +48,12 @@ async fn one_of_many_handles_gets_a_key() {
 
 #[tokio::test]
 async fn locks_outlive_the_process_and_not_the_boot() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let (holder, cancelled) = (claim("a"), claim("b"));
     let first = acquire(&booted(&path, "one"), &holder).await.unwrap();
-    ask(&booted(&path, "one"), Request::Cancel { claim: Arc::clone(&cancelled), linger: TTL }).await.unwrap();
+    cancel(&booted(&path, "one"), &cancelled).await.unwrap();
     let refused = acquire(&booted(&path, "one"), &claim("a")).await.unwrap();
-    assert!(matches!(&refused.vote, Vote::Held(holding) if holding.token == *holder.token()), "{refused:?}");
+    assert!(is_held_by(&refused, &holder), "{refused:?}");
     assert_eq!(acquire(&booted(&path, "one"), &cancelled).await.unwrap().vote, Vote::Free);
     let after = acquire(&booted(&path, "two"), &claim("a")).await.unwrap();
     assert_eq!(after.vote, Vote::Granted);
@@ -83,8 +65,7 @@ async fn locks_outlive_the_process_and_not_the_boot() {
 /// Simulates a host without a battery for its clock that has lost power.
 #[tokio::test]
 async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let first = acquire(&booted(&path, "one"), &claim("a")).await.unwrap().fencing_token.unwrap();
     let database = Connection::open(&path).unwrap();
     // Rows written without a flush may be lost.
@@ -92,14 +73,15 @@ async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
     let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
     assert!(first.get() < reserve);
     let behind = SystemClock::default().wall().saturating_sub(Duration::from_secs(120));
-    let after = acquire_at(&booted(&path, "two"), &claim("a"), behind).await.unwrap();
+    let fence_hint = Some(FenceHint::at(behind, None, TTL));
+    let request = Request::Acquire { claim: claim("a"), ttl: TTL, fence_hint };
+    let after = ask(&booted(&path, "two"), request).await.unwrap();
     assert_eq!(after.fencing_token, FencingToken::new(reserve + 1));
 }
 
 #[tokio::test]
 async fn an_answered_number_is_never_above_the_one_on_disk() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let node = node(&path);
     for ahead in [0, 1, 20] {
         let (claim, lead) = (claim(&format!("{ahead}")), Duration::from_secs(60 * ahead));
@@ -114,8 +96,7 @@ async fn an_answered_number_is_never_above_the_one_on_disk() {
 
 #[tokio::test]
 async fn a_database_replaced_during_use_has_a_new_identity() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     let node = node(&path);
     let first = acquire(&node, &claim("a")).await.unwrap();
     for file in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db-alive"] {
@@ -151,8 +132,7 @@ async fn a_log_deleted_under_a_holder_is_noticed_and_begins_a_new_history() {
 
 #[tokio::test]
 async fn an_index_deleted_under_a_holder_is_made_anew_from_the_log() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     let node = node(&path);
     let first = acquire(&node, &claim("a")).await.unwrap();
     fs::remove_file(directory.path().join("locks.db-shm")).unwrap();
@@ -164,8 +144,7 @@ async fn an_index_deleted_under_a_holder_is_made_anew_from_the_log() {
 /// Its last program copies the log into it, and deletes it.
 #[tokio::test]
 async fn a_log_that_sqlite_has_deleted_begins_no_new_history() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     let earlier = node(&path);
     let first = acquire(&earlier, &claim("a")).await.unwrap();
     drop(earlier);
@@ -181,8 +160,7 @@ async fn a_log_that_sqlite_has_deleted_begins_no_new_history() {
 
 #[tokio::test]
 async fn a_backup_of_an_earlier_boot_that_is_restored_in_this_one_lacks_its_locks() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     acquire(&booted(&path, "before"), &claim("a")).await.unwrap();
     let kept = directory.path().join("kept.db");
     Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [kept.to_str()]).unwrap();
@@ -213,8 +191,7 @@ async fn a_copy_beside_its_database_is_a_new_history() {
 
 #[tokio::test]
 async fn a_file_with_a_second_name_is_refused_by_new_and_by_connected_clients() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     let other = directory.path().join("other.db");
     let connected = node(&path);
     acquire(&connected, &claim("a")).await.unwrap();
@@ -230,8 +207,7 @@ async fn a_file_with_a_second_name_is_refused_by_new_and_by_connected_clients() 
 /// The mark of the holder, by which others know that it is alive, outlives the opening of the database.
 #[tokio::test]
 async fn a_holder_that_has_opened_the_database_again_still_holds_its_locks() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (directory, path) = new_file();
     let other = directory.path().join("other.db");
     let process = || {
         let builder =
@@ -254,8 +230,7 @@ async fn a_holder_that_has_opened_the_database_again_still_holds_its_locks() {
 
 #[tokio::test]
 async fn expired_rows_are_deleted_over_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let node = node(&path);
     acquire(&node, &claim("first")).await.unwrap();
     let database = Connection::open(&path).unwrap();
@@ -335,10 +310,10 @@ async fn a_full_disk_is_reported_with_a_remedy_and_loses_nothing() {
     assert_eq!(error.kind(), NodeErrorKind::OutOfSpace, "{error:#}");
     assert!(error.to_string().contains("is full: make room there; nothing was changed"), "{error:#}");
     assert!(!error.may_have_acted());
-    let seen = ask(&node, Request::inspect("a")).await.unwrap();
-    assert!(matches!(&seen.vote, Vote::Held(holding) if holding.token == *holder.token()), "{seen:?}");
+    let seen = inspect(&node, "a").await.unwrap();
+    assert!(is_held_by(&seen, &holder), "{seen:?}");
     disk.free().unwrap();
-    release(&node, &holder).await;
+    assert_ne!(release(&node, &holder).await, Vote::Free);
 }
 
 #[tokio::test]
@@ -359,8 +334,7 @@ async fn a_read_only_file_system_is_reported_with_a_remedy() {
 
 #[tokio::test]
 async fn an_endless_transaction_of_another_program_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("locks.db");
+    let (_directory, path) = new_file();
     let node = node(&path);
     acquire(&node, &claim("a")).await.unwrap();
     let other = Connection::open(&path).unwrap();
@@ -379,7 +353,7 @@ async fn an_endless_transaction_of_another_program_is_reported() {
     .await
     .unwrap();
     // A request that only reads does not wait.
-    let seen = ask(&node, Request::inspect("a")).await.unwrap();
+    let seen = inspect(&node, "a").await.unwrap();
     assert!(matches!(&seen.vote, Vote::Held(holding) if matches!(holding.expiry, Expiry::In(_))), "{seen:?}");
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(acquire(&node, &claim("b")).await.unwrap().vote, Vote::Granted);

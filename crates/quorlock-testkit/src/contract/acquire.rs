@@ -11,31 +11,26 @@ use crate::value::Value;
 pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     is(&bench.acquire(&claim, LONG).await?, &Vote::Granted)?;
-    let left = bench.held(&claim, LONG).await?;
-    bench.is_whole(left)
+    bench.is_held_whole(&claim).await
 }
 
 pub(super) async fn a_held_key_is_refused_with_its_holder_and_its_remaining_time(
     bench: &Bench<'_>,
 ) -> Finding {
-    let key = bench.key();
-    let (first, second) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&first, LONG).await?;
+    let [first, second] = bench.holder().await?;
     let left = held_by(&bench.acquire(&second, LONG * 10).await?, first.token(), LONG)?;
     bench.is_whole(left)?;
     bench.held(&first, LONG).await.map(drop)
 }
 
 pub(super) async fn the_own_token_is_granted_again_and_not_prolonged(bench: &Bench<'_>) -> Finding {
-    let claim = bench.claim(&bench.key());
-    bench.acquire(&claim, LONG).await?;
+    let [claim] = bench.holder().await?;
     is(&bench.acquire(&claim, LONG * 10).await?, &Vote::Granted)?;
     bench.held(&claim, LONG).await.map(drop)
 }
 
 pub(super) async fn of_two_concurrent_requests_one_is_granted(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (first, second) = (bench.claim(&key), bench.claim(&key));
+    let [first, second] = bench.claims();
     let (one, other) = futures::join!(bench.acquire(&first, LONG), bench.acquire(&second, LONG));
     let (one, other) = (one?, other?);
     match (&one, &other) {

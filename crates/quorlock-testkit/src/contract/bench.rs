@@ -1,5 +1,6 @@
 //! What every clause needs: its own keys, tokens, requests and comparisons.
 
+use std::array::from_fn;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -113,6 +114,12 @@ impl<'a> Bench<'a> {
         self.claim_with(key, Token::new(SystemEntropy::default().next_u128(), &context))
     }
 
+    /// Returns new attempts to get one unused key.
+    pub(super) fn claims<const N: usize>(&self) -> [Arc<Claim>; N] {
+        let key = self.key();
+        from_fn(|_| self.claim(&key))
+    }
+
     pub(super) fn claim_with(&self, key: &str, token: Token) -> Arc<Claim> {
         Arc::new(Claim::new(key.into(), token).below(self.prefix_len(key)))
     }
@@ -172,6 +179,22 @@ impl Bench<'_> {
     /// Acquires with fencing, as [`Bench::transfer`] does.
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
         self.vote(acquisition(claim, ttl, self.fence_hint())).await
+    }
+
+    /// Returns new attempts to get one unused key, of which the first has acquired it.
+    pub(super) async fn holder<const N: usize>(&self) -> Result<[Arc<Claim>; N], String> {
+        let claims = self.claims();
+        if let Some(first) = claims.first() {
+            self.acquire(first, LONG).await?;
+        }
+        Ok(claims)
+    }
+
+    /// Returns a new attempt that has acquired `key`.
+    pub(super) async fn hold(&self, key: &str) -> Result<Arc<Claim>, String> {
+        let claim = self.claim(key);
+        self.acquire(&claim, LONG).await?;
+        Ok(claim)
     }
 
     /// The same for a client that knows of contention.
@@ -337,6 +360,11 @@ impl Bench<'_> {
         let passed = self.clock.now().since(self.began);
         let least = LONG.saturating_sub(passed + Drift::MARGIN + self.node.grant_age(LONG));
         ensure(left >= least, format!("only {left:?} of {LONG:?} remain, and not {least:?}"))
+    }
+
+    /// Expects the key to be held by this token for all of [`LONG`].
+    pub(super) async fn is_held_whole(&self, claim: &Claim) -> Finding {
+        self.is_whole(self.held(claim, LONG).await?)
     }
 
     /// Expects that what has ended by now has lived for [`short`](Bench::short) since a moment before it was asked for.

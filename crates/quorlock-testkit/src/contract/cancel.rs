@@ -8,8 +8,7 @@ use quorlock::node::Vote;
 use super::bench::{Bench, Finding, LONG, acquisition, is};
 
 pub(super) async fn a_cancellation_frees_the_own_key(bench: &Bench<'_>) -> Finding {
-    let claim = bench.claim(&bench.key());
-    bench.acquire(&claim, LONG).await?;
+    let [claim] = bench.holder().await?;
     is(&bench.cancel(&claim, LONG).await?, &Vote::Granted)?;
     bench.free(claim.key()).await
 }
@@ -22,17 +21,14 @@ pub(super) async fn a_late_acquisition_of_a_cancelled_attempt_does_nothing(bench
 }
 
 pub(super) async fn a_late_renewal_of_a_cancelled_attempt_does_nothing(bench: &Bench<'_>) -> Finding {
-    let claim = bench.claim(&bench.key());
-    bench.acquire(&claim, LONG).await?;
+    let [claim] = bench.holder().await?;
     bench.cancel(&claim, LONG).await?;
     is(&bench.renew(&claim, LONG).await?, &Vote::Free)?;
     bench.free(claim.key()).await
 }
 
 pub(super) async fn a_late_transfer_to_a_cancelled_attempt_does_nothing(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (holder, next) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&holder, LONG).await?;
+    let [holder, next] = bench.holder().await?;
     is(&bench.cancel(&next, LONG).await?, &Vote::Free)?;
     is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Free)?;
     bench.held(&holder, LONG).await.map(drop)
@@ -41,9 +37,7 @@ pub(super) async fn a_late_transfer_to_a_cancelled_attempt_does_nothing(bench: &
 pub(super) async fn a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt(
     bench: &Bench<'_>,
 ) -> Finding {
-    let key = bench.key();
-    let (holder, cancelled) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&holder, LONG).await?;
+    let [holder, cancelled] = bench.holder().await?;
     is(&bench.cancel(&cancelled, LONG).await?, &Vote::Free)?;
     bench.held(&holder, LONG).await?;
     bench.release(&holder).await?;
@@ -51,8 +45,7 @@ pub(super) async fn a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_
 }
 
 pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (cancelled, other) = (bench.claim(&key), bench.claim(&key));
+    let [cancelled, other] = bench.claims();
     bench.cancel(&cancelled, LONG).await?;
     is(&bench.acquire(&other, LONG).await?, &Vote::Granted)?;
     is(&bench.renew(&other, LONG).await?, &Vote::Granted)

@@ -119,8 +119,7 @@ pub(super) async fn a_refused_acquisition_never_lowers_the_counter(bench: &Bench
 /// Numbers of one node are never the same, whatever became of the key.
 pub(super) async fn asking_again_with_the_own_token_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
-    let key = bench.key();
-    let (claim, gone) = (bench.claim(&key), bench.claim(&key));
+    let [claim, gone] = bench.claims();
     draws(bench, acquisition(&claim, LONG, past.beyond(41)), past.at(42)).await?;
     draws(bench, acquisition(&claim, LONG, past.beyond(7)), past.at(43)).await?;
     let again = transfer(&gone, &claim, Some(past.beyond(99)));
@@ -132,8 +131,7 @@ pub(super) async fn asking_again_with_the_own_token_draws_a_larger_number(bench:
 
 pub(super) async fn a_transfer_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
-    let key = bench.key();
-    let (holder, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
+    let [holder, next, last] = bench.claims();
     draws(bench, acquisition(&holder, LONG, past.beyond(41)), past.at(42)).await?;
     draws(bench, transfer(&holder, &next, Some(past.counting())), past.at(43)).await?;
     bench.release(&next).await?;
@@ -293,8 +291,7 @@ pub(super) async fn an_inspection_leaves_the_counter(bench: &Bench<'_>) -> Findi
     let key = bench.key();
     bench.counter(&key).await?;
     bench.has_no_counter(&key).await?;
-    let claim = bench.claim(&key);
-    bench.acquire(&claim, LONG).await?;
+    let claim = bench.hold(&key).await?;
     bench.release(&claim).await?;
     let current = bench.counter(&key).await?;
     ensure(current.is_some(), "no counter is reported")?;
@@ -353,8 +350,7 @@ pub(super) async fn without_fencing_only_the_key_is_stored(bench: &Bench<'_>) ->
 pub(super) async fn a_refused_plain_acquisition_reports_the_holder_and_leaves_no_mark(
     bench: &Bench<'_>,
 ) -> Finding {
-    let key = bench.key();
-    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
+    let [holder, refused] = bench.claims();
     is(&bench.acquire_plainly(&holder).await?, &Vote::Granted)?;
     let left = held_by(&bench.acquire_plainly(&refused).await?, holder.token(), LONG)?;
     bench.is_whole(left)?;

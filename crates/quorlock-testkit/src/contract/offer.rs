@@ -64,12 +64,11 @@ pub(super) async fn an_offer_without_fencing_draws_nothing(bench: &Bench<'_>) ->
 }
 
 pub(super) async fn an_offer_to_an_inbox_without_a_listener_is_a_release(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (holder, next) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&holder, LONG).await?;
+    let [holder, next] = bench.holder().await?;
+    let key = holder.key();
     let next = (WAITERS[0], terms(&next, InboxId::new(u64::MAX)));
     is(&bench.vote(offer(bench, &holder, next, false)).await?, &Vote::Granted)?;
-    bench.free(&key).await
+    bench.free(key).await
 }
 
 pub(super) async fn an_offer_of_what_is_not_held_changes_nothing(bench: &Bench<'_>) -> Finding {
@@ -100,8 +99,7 @@ pub(super) async fn a_holder_learns_the_first_waiter_in_the_queue(bench: &Bench<
 pub(super) async fn a_dead_waiter_is_skipped_if_its_inbox_has_no_listener(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     let dead = InboxId::new(u64::MAX);
     for (waiter, seconds, inbox) in [(WAITERS[0], 30, dead), (WAITERS[1], 20, dead), (WAITERS[2], 10, inbox)]
     {
@@ -116,11 +114,10 @@ pub(super) async fn a_dead_waiter_is_skipped_if_its_inbox_has_no_listener(bench:
 
 pub(super) async fn waiters_that_accept_offers_are_listed_with_their_contexts(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
-    let key = bench.key();
-    let (holder, next) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&holder, LONG).await?;
-    bench.enqueue_on(&key, WAITERS[0], Duration::from_secs(20), terms(&next, inbox)).await?;
-    let listed = bench.listed(&key).await?;
+    let [holder, next] = bench.holder().await?;
+    let key = holder.key();
+    bench.enqueue_on(key, WAITERS[0], Duration::from_secs(20), terms(&next, inbox)).await?;
+    let listed = bench.listed(key).await?;
     let context = next.token().context();
     let is_next = |waiter: &QueuedWaiter| Some(&waiter.context) == context.as_ref();
     ensure(listed.len() == 1 && listed.iter().all(is_next), format!("{listed:?}"))
@@ -144,8 +141,7 @@ pub(super) async fn a_holder_learns_that_a_waiter_has_seen_another_program(bench
 pub(super) async fn a_waiter_with_an_offer_learns_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     let waiting = WAITERS.map(|waiter| (waiter, bench.claim(&key)));
     for ((waiter, claim), seconds) in waiting.iter().zip([30, 20, 10]) {
         bench.enqueue_on(&key, *waiter, Duration::from_secs(seconds), terms(claim, inbox)).await?;
@@ -165,8 +161,7 @@ pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_ol
 ) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     let waiting = WAITERS.map(|waiter| (waiter, bench.claim(&key)));
     for ((waiter, claim), seconds) in waiting.iter().zip([30, 20, 10]) {
         // An offer with a lifetime of zero expires immediately.
@@ -181,8 +176,7 @@ pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_ol
 pub(super) async fn a_waiter_with_the_turn_learns_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     for (waiter, seconds) in [(WAITERS[0], 20), (WAITERS[1], 10)] {
         bench
             .enqueue_on(&key, waiter, Duration::from_secs(seconds), terms(&bench.claim(&key), inbox))

@@ -27,6 +27,12 @@ async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64,
     ensure(ahead == others, format!("{ahead} are ahead, not {others}"))
 }
 
+/// Puts these two into a queue without others.
+async fn are_first(bench: &Bench<'_>, key: &str, [first, second]: [WaiterId; 2]) -> Finding {
+    is_behind(bench, key, first, 2, 0).await?;
+    is_behind(bench, key, second, 1, 1).await
+}
+
 /// Puts `next` behind a waiter that does not ask again, and sleeps until the patience of that one is over.
 async fn outlives_a_silent_waiter(bench: &Bench<'_>, key: &str, silent: WaiterId, next: WaiterId) -> Finding {
     // On a busy machine the patience may be over before `next` asks.
@@ -63,8 +69,7 @@ async fn has_turn(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
 
 pub(super) async fn waiters_are_served_in_order_of_arrival(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, third]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     for (waiter, seconds, before) in [(third, 10, 0), (first, 30, 0), (second, 20, 1), (third, 10, 2)] {
         is_behind(bench, &key, waiter, seconds, before).await?;
     }
@@ -79,8 +84,7 @@ pub(super) async fn waiters_are_served_in_order_of_arrival(bench: &Bench<'_>) ->
 
 pub(super) async fn undoing_an_attempt_is_no_waiters_turn(bench: &Bench<'_>) -> Finding {
     let (key, [first, ..]) = (bench.key(), WAITERS);
-    let attempt = bench.claim(&key);
-    bench.acquire(&attempt, LONG).await?;
+    let attempt = bench.hold(&key).await?;
     is_behind(bench, &key, first, 30, 0).await?;
     is(&bench.cancel(&attempt, LONG).await?, &Vote::Granted)?;
     // It still has its place.
@@ -89,8 +93,7 @@ pub(super) async fn undoing_an_attempt_is_no_waiters_turn(bench: &Bench<'_>) -> 
 
 pub(super) async fn the_first_two_waiters_learn_the_holder(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     for (waiter, seconds) in WAITERS.into_iter().zip([30, 20]) {
         let holding = place(bench, &key, waiter, seconds).await?.holding;
         let token = holding.map(|holding| holding.token);
@@ -102,8 +105,7 @@ pub(super) async fn the_first_two_waiters_learn_the_holder(bench: &Bench<'_>) ->
 pub(super) async fn waiters_are_listed(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, gone]) = (bench.key(), WAITERS);
     ensure(bench.listed(&key).await?.is_empty(), "a new key has waiters")?;
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     let asked = bench.clock.now();
     bench.enqueue(&key, gone, Duration::from_secs(90), PATIENCE).await?;
     let in_order = bench.node.capabilities().grants == Grants::FirstCome;
@@ -149,8 +151,7 @@ pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
 
 pub(super) async fn a_silent_waiter_is_skipped_after_its_patience(bench: &Bench<'_>) -> Finding {
     let (key, [gone, next, _]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     outlives_a_silent_waiter(bench, &key, gone, next).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     has_turn(bench, &key, next).await
@@ -158,8 +159,7 @@ pub(super) async fn a_silent_waiter_is_skipped_after_its_patience(bench: &Bench<
 
 pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>) -> Finding {
     let (key, [gone, next, _]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     let longer = Duration::from_secs(2);
     bench.vote(Request::enqueue(key.as_str().into(), gone, longer, LONG, PATIENCE)).await?;
     is_behind(bench, &key, next, 1, 1).await?;
@@ -175,8 +175,7 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
 pub(super) async fn a_release_without_waiters_ends_the_turn(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     is(&bench.vote(ask(&key, first, LONG)).await?, &Vote::Free)?;
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     let released = bench.release(&holder).await?;
     ensure(released != Vote::Notified, "there is no waiter, but one was notified")?;
     is(&bench.vote(ask(&key, second, LONG)).await?, &Vote::Free)
@@ -185,10 +184,8 @@ pub(super) async fn a_release_without_waiters_ends_the_turn(bench: &Bench<'_>) -
 /// A caller of several locks asks again in its turn: rule W-9.
 pub(super) async fn the_first_may_keep_its_turn(bench: &Bench<'_>) -> Finding {
     let (key, [first, next, _]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
-    is_behind(bench, &key, first, 2, 0).await?;
-    is_behind(bench, &key, next, 1, 1).await?;
+    let holder = bench.hold(&key).await?;
+    are_first(bench, &key, [first, next]).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     let elapsed = Duration::from_secs(2);
     let again = || bench.vote(Request::enqueue(key.as_str().into(), first, elapsed, LONG, PATIENCE));
@@ -219,8 +216,7 @@ pub(super) async fn the_last_reader_notifies_the_first_waiter(bench: &Bench<'_>)
     let (one, other) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&one, LONG).await?;
     bench.acquire(&other, LONG).await?;
-    is_behind(bench, &key, first, 2, 0).await?;
-    is_behind(bench, &key, second, 1, 1).await?;
+    are_first(bench, &key, [first, second]).await?;
     is(&bench.release(&one).await?, &Vote::Granted)?;
     is_behind(bench, &key, first, 2, 0).await?;
     is(&bench.release(&other).await?, &Vote::Notified)?;
@@ -231,8 +227,7 @@ pub(super) async fn a_release_of_several_notifies_the_first_waiter_of_each(bench
     let (both, [first, second, _]) = (both(bench), WAITERS);
     bench.acquire(&both, LONG).await?;
     for key in both.keys() {
-        is_behind(bench, key, first, 2, 0).await?;
-        is_behind(bench, key, second, 1, 1).await?;
+        are_first(bench, key, [first, second]).await?;
     }
     is(&bench.release(&both).await?, &Vote::Notified)?;
     for key in both.keys() {
@@ -243,10 +238,8 @@ pub(super) async fn a_release_of_several_notifies_the_first_waiter_of_each(bench
 
 pub(super) async fn leaving_a_turn_notifies_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
-    is_behind(bench, &key, first, 2, 0).await?;
-    is_behind(bench, &key, second, 1, 1).await?;
+    let holder = bench.hold(&key).await?;
+    are_first(bench, &key, [first, second]).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     is(&bench.leave_queue(&key, first).await?, &Vote::Notified)?;
     has_turn(bench, &key, second).await
@@ -254,10 +247,8 @@ pub(super) async fn leaving_a_turn_notifies_the_next_waiter(bench: &Bench<'_>) -
 
 pub(super) async fn a_waiter_that_left_is_not_notified(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
-    is_behind(bench, &key, first, 2, 0).await?;
-    is_behind(bench, &key, second, 1, 1).await?;
+    let holder = bench.hold(&key).await?;
+    are_first(bench, &key, [first, second]).await?;
     is(&bench.leave_queue(&key, first).await?, &Vote::Granted)?;
     is(&bench.leave_queue(&key, first).await?, &Vote::Free)?;
     is_behind(bench, &key, second, 1, 0).await?;
@@ -288,8 +279,7 @@ pub(super) async fn positions_far_from_the_front_are_not_distinguished(bench: &B
 /// Whatever they say of the time for which they have waited.
 pub(super) async fn waiters_are_served_in_order_of_entry(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, third]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     for (waiter, seconds, before) in [(first, 10, 0), (second, 30, 1), (third, 20, 2), (first, 10, 0)] {
         is_behind(bench, &key, waiter, seconds, before).await?;
     }
@@ -306,8 +296,7 @@ pub(super) async fn waiters_are_served_in_order_of_entry(bench: &Bench<'_>) -> F
 
 pub(super) async fn a_silent_waiter_loses_its_place(bench: &Bench<'_>) -> Finding {
     let (key, [silent, next, _]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    bench.hold(&key).await?;
     outlives_a_silent_waiter(bench, &key, silent, next).await?;
     is_behind(bench, &key, silent, 60, 1).await?;
     is_behind(bench, &key, next, 1, 0).await
@@ -333,8 +322,7 @@ pub(super) async fn a_place_is_taken_by_its_own_attempt(bench: &Bench<'_>) -> Fi
     let (holder, one, other) =
         (bench.claim(&key), in_place_of(bench, &key, first), in_place_of(bench, &key, second));
     bench.acquire(&holder, LONG).await?;
-    is_behind(bench, &key, first, 2, 0).await?;
-    is_behind(bench, &key, second, 1, 1).await?;
+    are_first(bench, &key, [first, second]).await?;
     bench.release(&holder).await?;
     is(&bench.acquire(&other, LONG).await?, &Vote::NotYourTurn)?;
     is(&bench.acquire(&one, LONG).await?, &Vote::Granted)?;
@@ -348,8 +336,7 @@ pub(super) async fn a_place_is_taken_by_its_own_attempt(bench: &Bench<'_>) -> Fi
 
 pub(super) async fn no_key_is_restored_before_a_waiter(bench: &Bench<'_>) -> Finding {
     let (key, [first, ..]) = (bench.key(), WAITERS);
-    let holder = bench.claim(&key);
-    bench.acquire(&holder, LONG).await?;
+    let holder = bench.hold(&key).await?;
     is_behind(bench, &key, first, 2, 0).await?;
     bench.remove(&key).await?;
     is(&bench.renew(&holder, LONG).await?, &Vote::NotYourTurn)?;

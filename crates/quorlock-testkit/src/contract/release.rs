@@ -7,18 +7,15 @@ use super::bench::{Bench, Finding, LONG, ensure, is};
 use super::queue::in_place_of;
 
 pub(super) async fn a_release_frees_the_own_key(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (first, second) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&first, LONG).await?;
+    let [first, second] = bench.holder().await?;
+    let key = first.key();
     is(&bench.release(&first).await?, &Vote::Granted)?;
-    bench.free(&key).await?;
+    bench.free(key).await?;
     is(&bench.acquire(&second, LONG).await?, &Vote::Granted)
 }
 
 pub(super) async fn a_release_leaves_a_foreign_key(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (holder, other) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&holder, LONG).await?;
+    let [holder, other] = bench.holder().await?;
     is(&bench.release(&other).await?, &Vote::Free)?;
     bench.held(&holder, LONG).await.map(drop)
 }

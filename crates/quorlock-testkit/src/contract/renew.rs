@@ -9,16 +9,13 @@ pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding
     let claim = bench.claim(&bench.key());
     bench.acquire(&claim, LONG / 10).await?;
     is(&bench.renew(&claim, LONG).await?, &Vote::Granted)?;
-    let left = bench.held(&claim, LONG).await?;
-    bench.is_whole(left)
+    bench.is_held_whole(&claim).await
 }
 
 pub(super) async fn a_renewal_never_shortens(bench: &Bench<'_>) -> Finding {
-    let claim = bench.claim(&bench.key());
-    bench.acquire(&claim, LONG).await?;
+    let [claim] = bench.holder().await?;
     is(&bench.renew(&claim, bench.short).await?, &Vote::Granted)?;
-    let left = bench.held(&claim, LONG).await?;
-    bench.is_whole(left)
+    bench.is_held_whole(&claim).await
 }
 
 pub(super) async fn a_renewal_restores_a_missing_key_and_says_so(bench: &Bench<'_>) -> Finding {
@@ -29,9 +26,7 @@ pub(super) async fn a_renewal_restores_a_missing_key_and_says_so(bench: &Bench<'
 }
 
 pub(super) async fn a_renewal_of_a_foreign_key_is_refused_and_changes_nothing(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (holder, other) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire(&holder, LONG).await?;
+    let [holder, other] = bench.holder().await?;
     let left = held_by(&bench.renew(&other, LONG * 10).await?, holder.token(), LONG)?;
     bench.is_whole(left)?;
     bench.held(&holder, LONG).await.map(drop)

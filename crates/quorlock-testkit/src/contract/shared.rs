@@ -1,5 +1,6 @@
 //! Clauses about shared locks, and about writers that wait for the readers.
 
+use std::array::from_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,7 @@ use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, numbe
 use super::fence::Past;
 
 pub(super) async fn readers_share_a_lock_and_keep_every_writer_out(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, ben]) = readers(bench);
     is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
     is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)?;
     shared_by(bench, &key, &[&ann, &ben]).await?;
@@ -22,8 +22,7 @@ pub(super) async fn readers_share_a_lock_and_keep_every_writer_out(bench: &Bench
 }
 
 pub(super) async fn readers_without_fencing_share_a_lock_too(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, ben]) = readers(bench);
     is(&bench.acquire_plainly(&ann).await?, &Vote::Granted)?;
     is(&bench.acquire_plainly(&ben).await?, &Vote::Granted)?;
     bench.has_no_counter(&key).await
@@ -41,8 +40,7 @@ pub(super) async fn a_writer_keeps_readers_out_and_is_named(bench: &Bench<'_>) -
 }
 
 pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (long, short) = (reader(bench, &key), reader(bench, &key));
+    let (key, [long, short]) = readers(bench);
     bench.acquire(&long, LONG).await?;
     bench.acquire(&short, bench.short).await?;
     ends_whole(bench, &key).await?;
@@ -52,8 +50,7 @@ pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Findin
 }
 
 pub(super) async fn the_expiry_follows_the_remaining_readers(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (long, short) = (reader(bench, &key), reader(bench, &key));
+    let (key, [long, short]) = readers(bench);
     bench.acquire(&long, LONG).await?;
     bench.acquire(&short, LONG / 4).await?;
     is(&bench.release(&long).await?, &Vote::Granted)?;
@@ -70,16 +67,14 @@ pub(super) async fn expired_readers_exclude_no_client(bench: &Bench<'_>) -> Find
 }
 
 pub(super) async fn the_own_share_is_granted_again_and_not_prolonged(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let ann = reader(bench, &key);
+    let (key, [ann]) = readers(bench);
     bench.acquire(&ann, LONG / 4).await?;
     is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
     ends_in(bench, &key, LONG / 8, LONG / 4).await
 }
 
 pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let ann = reader(bench, &key);
+    let (key, [ann]) = readers(bench);
     bench.acquire(&ann, LONG / 4).await?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
     ends_whole(bench, &key).await?;
@@ -93,8 +88,7 @@ pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &
 }
 
 pub(super) async fn a_renewal_restores_a_missing_share_and_says_so(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, ben]) = readers(bench);
     is(&bench.renew(&ann, LONG).await?, &Vote::Restored)?;
     is(&bench.renew(&ben, LONG).await?, &Vote::Restored)?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
@@ -103,8 +97,7 @@ pub(super) async fn a_renewal_restores_a_missing_share_and_says_so(bench: &Bench
 
 /// A writer may have held it in between.
 pub(super) async fn a_share_is_lost_with_the_marker(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, ben]) = readers(bench);
     bench.acquire(&ann, LONG).await?;
     bench.remove(&key).await?;
     is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)?;
@@ -114,8 +107,7 @@ pub(super) async fn a_share_is_lost_with_the_marker(bench: &Bench<'_>) -> Findin
 
 pub(super) async fn the_renewal_of_a_share_makes_a_reader_of_a_writer(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    let writer = bench.claim(&key);
-    bench.acquire(&writer, LONG).await?;
+    let writer = bench.hold(&key).await?;
     let shared = Arc::new(Claim::clone(&writer).shared());
     is(&bench.renew(&shared, LONG / 4).await?, &Vote::Granted)?;
     ends_whole(bench, &key).await?;
@@ -131,15 +123,13 @@ pub(super) async fn the_renewal_of_a_share_makes_a_reader_of_a_writer(bench: &Be
 
 pub(super) async fn the_release_of_a_share_frees_what_is_still_held_alone(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    let writer = bench.claim(&key);
-    bench.acquire(&writer, LONG).await?;
+    let writer = bench.hold(&key).await?;
     is(&bench.release(&Arc::new(Claim::clone(&writer).shared())).await?, &Vote::Granted)?;
     bench.free(&key).await
 }
 
 pub(super) async fn late_requests_of_a_cancelled_share_do_nothing(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, ben]) = readers(bench);
     bench.acquire(&ann, LONG).await?;
     is(&bench.cancel(&ann, LONG).await?, &Vote::Granted)?;
     is(&bench.acquire(&ann, LONG).await?, &Vote::Free)?;
@@ -151,8 +141,7 @@ pub(super) async fn late_requests_of_a_cancelled_share_do_nothing(bench: &Bench<
 }
 
 pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, ben) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, ben]) = readers(bench);
     let waiter = WaiterId::new(1);
     bench.acquire(&ann, LONG).await?;
     is(&intend(bench, &key, waiter, LONG).await?, &Vote::Granted)?;
@@ -232,8 +221,7 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number(bench:
 }
 
 pub(super) async fn a_write_back_counts_for_every_reader(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let (ann, stranger) = (reader(bench, &key), reader(bench, &key));
+    let (key, [ann, stranger]) = readers(bench);
     let drawn = bench.drawn(acquisition(&ann, LONG, bench.fence_hint())).await?;
     let above = number(drawn.get() + 5);
     is(&bench.write_back(&stranger, above).await?, &Vote::Free)?;
@@ -269,6 +257,13 @@ fn renewal(claim: &Arc<Claim>, number: FencingToken) -> Request {
 
 pub(super) fn reader(bench: &Bench<'_>, key: &str) -> Arc<Claim> {
     Arc::new(Claim::clone(&bench.claim(key)).shared())
+}
+
+/// Returns an unused key, and readers of it.
+fn readers<const N: usize>(bench: &Bench<'_>) -> (String, [Arc<Claim>; N]) {
+    let key = bench.key();
+    let readers = from_fn(|_| reader(bench, &key));
+    (key, readers)
 }
 
 pub(super) fn marker() -> Token {

@@ -54,23 +54,25 @@ fn news(change: Change, server: &Server) -> PendingHint {
     match change {
         Change::Key(key) => PendingHint::Invalidated(key),
         Change::All => PendingHint::Flushed,
-        Change::Message(message) => PendingHint::Message(message, Arc::clone(server.identity())),
+        Change::Message(message) => PendingHint::Message(message, Arc::clone(&server.identity)),
     }
 }
 
 /// One connection, with two queues: requests to the server; responses and hints to the client.
 #[derive(Default)]
 pub(super) struct Connection {
-    link: Link,
+    pub(super) link: Link,
     hints: Hints,
     listeners: Vec<Arc<dyn HintListener>>,
-    request: Duration,
-    reply: Duration,
-    hung: bool,
-    requests_lost: bool,
-    replies_lost: bool,
-    unread_requests: UnreadRequests,
-    requests: Requests,
+    /// How long requests take.
+    pub(super) request: Duration,
+    /// How long responses take.
+    pub(super) reply: Duration,
+    pub(super) hung: bool,
+    pub(super) requests_lost: bool,
+    pub(super) replies_lost: bool,
+    pub(super) unread_requests: UnreadRequests,
+    pub(super) requests: Requests,
     unsent: Vec<(SharedRequest, Responder)>,
     inbox: VecDeque<Sent>,
     /// Requests from connections that have ended.
@@ -114,34 +116,6 @@ struct Coming {
 
 /// Faults.
 impl Connection {
-    pub(super) fn link(&self) -> Link {
-        self.link
-    }
-
-    pub(super) fn requests(&self) -> Requests {
-        self.requests
-    }
-
-    pub(super) fn delay(&mut self, request: Duration, reply: Duration) {
-        (self.request, self.reply) = (request, reply);
-    }
-
-    pub(super) fn hang(&mut self, hung: bool) {
-        self.hung = hung;
-    }
-
-    pub(super) fn lose_requests(&mut self, lost: bool) {
-        self.requests_lost = lost;
-    }
-
-    pub(super) fn lose_replies(&mut self, lost: bool) {
-        self.replies_lost = lost;
-    }
-
-    pub(super) fn unread_requests(&mut self, fate: UnreadRequests) {
-        self.unread_requests = fate;
-    }
-
     pub(super) fn connecting(&mut self) {
         self.cut("the connection was reset");
         self.link = Link::Coming;

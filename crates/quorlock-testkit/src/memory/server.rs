@@ -19,9 +19,10 @@ pub(super) struct Server {
     pub(super) locks: Locks,
     pub(super) offers: Offers,
     logs: Logs,
-    identity: Arc<Identity>,
-    failure: Option<NodeError>,
-    capabilities: Capabilities,
+    pub(super) identity: Arc<Identity>,
+    /// The answer to each request.
+    pub(super) failure: Option<NodeError>,
+    pub(super) capabilities: Capabilities,
 }
 
 /// What a process leaves to its successor.
@@ -60,14 +61,6 @@ impl Server {
         Ok(Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(number))
     }
 
-    pub(super) fn identity(&self) -> &Arc<Identity> {
-        &self.identity
-    }
-
-    pub(super) fn fail(&mut self, error: Option<NodeError>) {
-        self.failure = error;
-    }
-
     pub(super) fn forget(&mut self) {
         self.locks.flush();
         self.offers.forget();
@@ -77,10 +70,6 @@ impl Server {
     pub(super) fn with_capabilities(&mut self, capabilities: Capabilities) {
         self.locks.grant(capabilities.grants);
         self.capabilities = capabilities;
-    }
-
-    pub(super) fn capabilities(&self) -> Capabilities {
-        self.capabilities
     }
 
     pub(super) fn restart(&mut self, now: Moment, kept: Kept) {

@@ -8,7 +8,7 @@ use quorlock::node::{NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::{Claim, WaiterId};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, LossReason, Wait};
-use quorlock_testkit::{ClosedPort, Proxy, Way, patience, until};
+use quorlock_testkit::{Proxy, Way, patience, until};
 use quorlock_zookeeper::{ZooKeeperKind, ZooKeeperNode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -221,24 +221,13 @@ async fn a_restored_backup_is_a_new_history_to_clients_that_lived_through_it() {
     ordered::is_another_history(&knows, || node(&cluster), (before, restored)).await;
 }
 
-/// Clients that come and go, as commands of cron do, none of which lives until the history is old enough. What they note of
-/// it is enough for their drift.
 #[tokio::test]
 async fn a_new_history_grows_old_without_a_client_that_stays() {
     let Some(cluster) = ensemble(1).await else { return };
-    let clock = SystemClock::default();
     for (drift, max_ttl) in [(0.01, TTL), (0.1, TTL * 4)] {
-        let begun = clock.now();
         let url = format!("{}/aging-{drift}?session={SESSION}s", cluster.url());
-        let voted = async || {
-            let client = Coordinator::builder().kind(ZooKeeperKind::new()).nodes([&url]).drift(drift);
-            let client = client.ttl(TTL).max_ttl(max_ttl).build().unwrap();
-            let acquired = client.lock("a").wait(Wait::UpTo(Duration::from_millis(500))).acquire().await;
-            let early = clock.now().since(begun);
-            assert!(acquired.is_err() || early > max_ttl.mul_f64(1.0 + drift), "it votes after {early:?}");
-            acquired.is_ok()
-        };
-        until("a vote", voted).await;
+        let builder = || Coordinator::builder().kind(ZooKeeperKind::new()).nodes([&url]);
+        ordered::grows_old(builder, drift, max_ttl).await;
     }
 }
 
@@ -348,18 +337,8 @@ async fn a_lock_of_a_user_is_for_that_user() {
     }
 }
 
-/// Also in the pauses between connections.
 #[tokio::test]
 async fn each_member_that_refuses_connections_is_named_to_all_callers() {
-    let ports = [ClosedPort::bind().unwrap(), ClosedPort::bind().unwrap()];
-    let [one, other] = ports.each_ref().map(|port| port.address().unwrap().to_string());
-    let builder =
-        Coordinator::builder().kind(ZooKeeperKind::new()).nodes([format!("zookeeper://{one},{other}/x")]);
-    let lock = builder.build().unwrap().lock("a").wait(Wait::UpTo(Duration::from_millis(400)));
-    for _ in 0..5 {
-        let error = lock.acquire().await.unwrap_err().to_string();
-        for words in [&one, &other, "refused", "a majority of them must run"] {
-            assert!(error.contains(words), "{error}");
-        }
-    }
+    ordered::are_named_if_they_refuse(ZooKeeperKind::new(), |members| format!("zookeeper://{members}/x"))
+        .await;
 }
