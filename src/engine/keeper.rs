@@ -65,6 +65,7 @@ use tracing::debug;
 
 use super::attempt::Attempt;
 use super::commands::{Ended, Event};
+use super::contender::Contender;
 use super::context::EngineContext;
 use super::hold::Hold;
 use super::lease_state::{LeaseKeeper, LeaseState};
@@ -77,17 +78,18 @@ use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
+use dispatcher::Dispatcher;
 use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Streak};
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
 
+pub(crate) mod dispatcher;
 mod ending;
 mod logging;
+mod readers;
 mod renewing;
 mod retaining;
 mod succession;
-
-pub(crate) use succession::Succession;
 
 /// What the latest round left on the nodes.
 enum LastRound {
@@ -106,8 +108,9 @@ pub(crate) struct Keeper {
     claim: Arc<Claim>,
     /// The key of the wait queue in this process.
     queue_key: Arc<str>,
-    /// Serves the waiters after the lease, unless this lease keeps out no waiter of this process.
-    succession: Option<Succession>,
+    /// What is known of contention with other clients, for who serves the waiters of this process after the lease. `None` if
+    /// it keeps out none of them.
+    succession: Option<Option<Box<Contender>>>,
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
     handoff: Handoff,
@@ -150,9 +153,9 @@ impl Keeper {
         keeper
     }
 
-    /// Sets what serves the waiters of this process after the lease.
-    pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Succession) -> Box<Keeper> {
-        self.succession = Some(succession);
+    /// Has the waiters of this process served after the lease.
+    fn succeeded_by(mut self: Box<Self>, dispatcher: Dispatcher) -> Box<Keeper> {
+        self.succession = Some(dispatcher.rest());
         self
     }
 

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 
 use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
-use crate::engine::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::hold::{Hold, WeakHold};
+use crate::engine::keeper::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::options::{AcquireRequest, Fencing, Reentry, check_label};
 use crate::engine::owner::{Owner, Slot};
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};

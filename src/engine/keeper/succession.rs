@@ -4,16 +4,14 @@ use std::mem;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use tokio::runtime::Handle;
 use tracing::debug;
 
+use super::dispatcher::Dispatcher;
 use super::ending::{Left, lost_before};
 use super::{Keeper, LastRound, lease_env};
 use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::{Ended, ReleaseReply};
-use crate::engine::contender::Contender;
-use crate::engine::context::EngineContext;
 use crate::engine::lease_state::LeaseState;
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
@@ -22,44 +20,6 @@ use crate::quorum::round::Driven;
 use crate::telemetry::Passed;
 use quorlock_protocol::machine::{self, Attempt, Machine as _, Replaced, Wanted, may_hand_over};
 use quorlock_protocol::{HoldEnd, Moment, Verdict};
-
-/// Serves the waiters for a key in this process after a lease: the first, which was taken from the queue of the key, and all
-/// behind it.
-type Serve =
-    fn(Arc<EngineContext>, Arc<str>, Option<Box<Contender>>, first: Waiter) -> BoxFuture<'static, ()>;
-
-/// What serves the waiters after a lease.
-pub(crate) struct Succession {
-    pub(crate) serve: Serve,
-    /// What is known of contention with other clients, if there was any.
-    pub(crate) contender: Option<Box<Contender>>,
-}
-
-/// A succession that is due: dropped, it runs in a task, or closes the queue if that is empty.
-pub(super) struct Successor {
-    engine: Arc<EngineContext>,
-    key: Arc<str>,
-    succession: Option<Succession>,
-}
-
-impl Successor {
-    /// Takes the first waiter, on whose runtime to serve. Returns `None` if the queue was empty and
-    /// is now closed.
-    fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
-        let Succession { serve, contender } = self.succession.take()?;
-        let first = self.engine.queues.next_or_end(&self.key)?;
-        let runtime = first.runtime.clone();
-        Some((runtime, serve(self.engine.clone(), self.key.clone(), contender, first)))
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        if let Some((runtime, serving)) = self.begin() {
-            self.engine.tasks.spawn(serving, &runtime);
-        }
-    }
-}
 
 impl Keeper {
     /// Delivers the lease to a waiter.
@@ -110,7 +70,7 @@ impl Keeper {
                         self.deliver_to(next, 0);
                         None
                     }
-                    // Dropped, the successor serves the waiters in a task.
+                    // Dropped, the dispatcher serves the waiters in a task.
                     Err(reply) => Some(Box::pin(self.pass_on(next, reply).map(drop))),
                 },
             },
@@ -131,11 +91,10 @@ impl Keeper {
         if goes_on { self.engine.queues.next(&self.queue_key) } else { None }
     }
 
-    /// Moves the duty to serve the waiters to the caller.
-    pub(super) fn take_successor(&mut self) -> Option<Successor> {
-        let (engine, key) = (&self.engine, &self.queue_key);
-        let succession = self.succession.take()?;
-        Some(Successor { engine: engine.clone(), key: key.clone(), succession: Some(succession) })
+    /// Moves the duty to serve the waiters to the caller: dropped, the dispatcher does.
+    pub(super) fn take_successor(&mut self) -> Option<Dispatcher> {
+        let contender = self.succession.take()?;
+        Some(Dispatcher::resumed(&self.engine, &self.queue_key, contender))
     }
 
     /// Hands the lock to the next local waiter without asking any node: the key stays on the nodes,
@@ -201,13 +160,13 @@ impl Keeper {
     ///
     /// The old lease has ended before anything is sent, so the two never overlap. Every node that
     /// grants holds the new token from then on, as if it had been free. If no quorum did so in
-    /// time, both claims are withdrawn, and the returned successor serves the queue. The request has left when this
+    /// time, both claims are withdrawn, and the returned dispatcher serves the queue. The request has left when this
     /// returns.
     pub(super) fn pass_on(
         mut self: Box<Self>,
         waiter: Waiter,
         reply: Option<ReleaseReply>,
-    ) -> impl Future<Output = Option<Successor>> + Send {
+    ) -> impl Future<Output = Option<Dispatcher>> + Send {
         let (valid_until, hold) = (self.valid_until(), self.hold());
         self.end();
         let next = &waiter.acquisition;
