@@ -96,7 +96,7 @@ enum LastRound {
     /// Nothing new.
     None,
     /// Some nodes may still answer.
-    InFlight(Arc<dyn Followed>),
+    InFlight(Arc<Followed>),
     /// All nodes have answered.
     Settled(KeyStates),
 }

@@ -126,14 +126,14 @@ impl Keeper {
     }
 
     /// Gives up the latest rounds. Returns what those have left that are over, and the last one otherwise.
-    fn abandon_rounds(&mut self) -> (Option<KeyStates>, Option<Arc<dyn Followed>>) {
+    fn abandon_rounds(&mut self) -> (Option<KeyStates>, Option<Arc<Followed>>) {
         let (mut over, mut latest) = match mem::replace(&mut self.last_round, LastRound::None) {
             LastRound::None => (None, None),
             LastRound::InFlight(round) => (None, Some(round)),
             LastRound::Settled(key_states) => (Some(key_states), None),
         };
         if let Some(renewing) = &self.renewing {
-            let before: Option<Arc<dyn Followed>> = latest.replace(renewing.round.clone());
+            let before: Option<Arc<Followed>> = latest.replace(renewing.round.clone());
             over = over.or(before.map(|round| {
                 round.abandon();
                 round.key_states()
@@ -151,7 +151,7 @@ impl Keeper {
 #[derive(Clone)]
 pub(super) struct Left {
     before: KeyStates,
-    latest: Option<Arc<dyn Followed>>,
+    latest: Option<Arc<Followed>>,
 }
 
 impl Left {

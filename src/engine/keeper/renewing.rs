@@ -148,7 +148,7 @@ impl Keeper {
 
     /// Follows `round` until all nodes have answered: a lease that is held for hours needs to know no more of it than what it
     /// has left. Returns that so far.
-    pub(super) fn follow(&mut self, round: Arc<dyn Followed>) -> KeyStates {
+    pub(super) fn follow(&mut self, round: Arc<Followed>) -> KeyStates {
         let (key_states, all_responded) = round.notify_settled(self.state.clone());
         self.last_round =
             if all_responded { LastRound::Settled(key_states) } else { LastRound::InFlight(round) };
@@ -179,7 +179,7 @@ impl Keeper {
         let (states, open_since) = match &self.last_round {
             LastRound::None => (KeyStates::default(), None),
             LastRound::Settled(states) => (*states, None),
-            LastRound::InFlight(round) => (round.key_states(), Some(round.sent())),
+            LastRound::InFlight(round) => (round.key_states(), Some(round.sent)),
         };
         let many_renew = || engine.are_many_renewing();
         if let Some(lacking) =
