@@ -74,12 +74,11 @@ use super::wait::Handoff;
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
 use crate::quorum::round::{Driven, Followed};
-use crate::runtime::detached::FinishInBackground;
-use crate::runtime::tasks::Registry;
+use crate::runtime::tasks::{FinishInBackground, Registry};
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
 use dispatcher::Dispatcher;
-use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Streak};
+use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Machine as _, Streak};
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
 
@@ -169,7 +168,7 @@ impl Keeper {
     ) -> Box<Keeper> {
         debug_assert!(deadline <= round.sent + acquisition.ttl, "a lease outlives its keys");
         let hold_until = acquisition.max_hold.map(|longest| begun + longest);
-        let numbers = (fence, round.store_revision());
+        let numbers = (fence, round.with(|attempt, _| attempt.round().store_revision()));
         let every = acquisition.renewal.every(&engine.timing(acquisition.ttl));
         let keep = Keep::new(RenewalSchedule::new(every, acquisition.ttl, round.sent));
         let state =
