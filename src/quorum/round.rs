@@ -22,7 +22,6 @@
 
 use std::fmt;
 use std::mem;
-use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -32,14 +31,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::members::{NodeHandle, Nodes};
-use crate::node::{Collect, NodeError, QueueListing, ReceivedAt, Responder, Response, SharedRequest, Vote};
+use crate::node::{Collect, NodeError, ReceivedAt, Responder, Response, SharedRequest, Vote};
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
 use quorlock_protocol::machine::{
     self, Address, Asked, Attempt, Heard, KeyStates, Machine, NodeSet, Offered, Question, Undo,
 };
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{FencingToken, LoggedHold, Moment, Verdict};
+use quorlock_protocol::{Moment, Verdict};
 
 pub(crate) use quorlock_protocol::machine::Expect;
 
@@ -329,34 +328,9 @@ impl<M: Machine> Driven<M> {
         self.inner.lock().machine.round().all_voted()
     }
 
-    /// Returns the store's own number of this grant.
-    pub(crate) fn store_revision(&self) -> Option<NonZeroU64> {
-        self.inner.lock().machine.round().store_revision()
-    }
-
-    /// Returns the largest fencing token that a node has reported.
-    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
-        self.inner.lock().machine.round().largest_number(&*self.nodes)
-    }
-
-    /// Returns the queue listings of the nodes.
-    pub(crate) fn listings(&self) -> Vec<QueueListing> {
-        self.inner.lock().machine.round().listings()
-    }
-
-    /// Returns the logs of the nodes.
-    pub(crate) fn logs(&self) -> Vec<Vec<LoggedHold>> {
-        self.inner.lock().machine.round().logs()
-    }
-
     /// Whether a node has cast this vote.
     pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
-        self.count_votes(|_, cast| cast == vote) > 0
-    }
-
-    /// Counts the votes so far that `is_counted` selects by the index of the node and its vote.
-    pub(crate) fn count_votes(&self, is_counted: impl Fn(usize, &Vote) -> bool) -> usize {
-        self.inner.lock().machine.round().count_votes(is_counted)
+        self.inner.lock().machine.round().count_votes(|_, cast| cast == vote) > 0
     }
 
     /// Returns the vote of the node at `index`, if it has cast one.

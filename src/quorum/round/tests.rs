@@ -12,7 +12,7 @@ use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::SystemEntropy;
 use quorlock_protocol::KeyState;
 use quorlock_protocol::machine::LEAST_PATIENCE;
-use quorlock_protocol::{Claim, Drift, FenceHint, Quarantine, Quorum, Token, Verdict};
+use quorlock_protocol::{Claim, Drift, FenceHint, FencingToken, Quarantine, Quorum, Token, Verdict};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
