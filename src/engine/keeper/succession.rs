@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use tracing::debug;
 
 use super::dispatcher::Dispatcher;
-use super::ending::{Left, lost_before};
+use super::ending::{Old, lost_before};
 use super::{Keeper, LastRound, lease_env};
 use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
@@ -172,13 +172,11 @@ impl Keeper {
         let next = &waiter.acquisition;
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
         let (from, to) = (self.claim.clone(), new_claim(&self.engine, next, fence_hint));
-        let left = self.settle();
-        let replaced = Replaced::new(left.states());
+        let old = Old::of(self.settle());
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is passed on");
         let ttl = next.ttl;
         let (nodes, wanted) = (&self.engine.nodes, Wanted { claim: to.clone(), ttl, fence_hint });
-        let round =
-            Driven::attempt(nodes, Attempt::pass_on(&**nodes, self.engine.now(), wanted, from.clone()));
+        let round = Driven::attempt(nodes, Attempt::pass_on(&**nodes, self.engine.now(), wanted, from));
         async move {
             let next = &waiter.acquisition;
             let verdict = decide(&self.engine, &round).await;
@@ -187,20 +185,11 @@ impl Keeper {
             if verdict != Verdict::Won {
                 self.not_confirmed(round.report());
             }
-            self.report_release(reply, (replaced, left.clone()), &round, valid_until);
+            self.report_release(reply, old.clone(), &round, valid_until);
             let is_passed_on = verdict == Verdict::Won && is_in_time(&self.engine, &round, now);
             self.log(hold, if is_passed_on { HoldEnd::PassedOn } else { HoldEnd::Released });
             // A node without the new token may still have the old one.
-            let rest = {
-                let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-                let (ttl, round) = (self.ttl(), round.clone());
-                async move {
-                    round.settled().await;
-                    let behind = replaced.settled(left.states()).left_behind(round.key_states());
-                    clean_up(&engine, &runtime, &from, ttl, behind, CleanupOf::Lease);
-                }
-            };
-            self.engine.tasks.spawn(rest, &self.runtime);
+            self.take_back(old, round.clone(), Replaced::left_behind);
             if is_passed_on {
                 next.meter.passed(Passed::ByRound);
                 let (rounds, fence) = round.with(|round, _| (round.rounds(), round.number()));
@@ -225,7 +214,7 @@ impl Keeper {
     fn report_release(
         &self,
         reply: Option<ReleaseReply>,
-        (replaced, left): (Replaced, Left),
+        old: Old,
         round: &Arc<Driven<Attempt>>,
         valid_until: Moment,
     ) {
@@ -234,17 +223,14 @@ impl Keeper {
                 drop(reply.send(outcome));
             }
         };
-        let known = replaced.also_lost(left.lost());
-        if !round.with(|round, _| known.has_lost(round.round())) {
+        if !old.has_lost(round) {
             return answer(Ok(()));
         }
         // Nearly never. A single node without the key is no loss: the others decide, and the next holder does not wait.
         let (engine, round, state, meter) =
             (self.engine.clone(), round.clone(), self.state.clone(), self.meter.clone());
         let judge = async move {
-            round.settled().await;
-            let (replaced, now) = (replaced.also_lost(left.lost()), engine.now());
-            let lost = round.with(|round, nodes| replaced.was_lost(nodes, round.round(), valid_until, now));
+            let lost = old.was_lost(&round, &engine, valid_until).await;
             answer(if lost { Err(lost_before(&state, &meter)) } else { Ok(()) });
         };
         self.engine.tasks.spawn(judge, &self.runtime);
