@@ -238,18 +238,15 @@ impl Keeper {
         self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
     }
 
-    /// Has a task set the timer, on a runtime that is driven.
-    fn move_to_task(&self) {
+    /// Has a task deliver an event, of which the keeper asks nodes: one of them may be reporting something now.
+    fn handle_in_task(&self, event: impl FnOnce() -> Event + Send + 'static) {
         let state = self.state.clone();
-        let adopt = async move { state.handle(Event::Adopt(Handle::current())) };
-        self.engine.tasks.spawn(adopt, &self.runtime);
+        self.engine.tasks.spawn(async move { state.handle(event()) }, &self.runtime);
     }
 
-    /// Has a task set the timer, on the runtime that it has: another one may only have the connection (I-32).
-    fn set_timer_in_task(&self) {
-        let (state, runtime) = (self.state.clone(), self.runtime.clone());
-        let adopt = async move { state.handle(Event::Adopt(runtime)) };
-        self.engine.tasks.spawn(adopt, &self.runtime);
+    /// Has a task set the timer, on a runtime that is driven.
+    fn move_to_task(&self) {
+        self.handle_in_task(|| Event::Adopt(Handle::current()));
     }
 
     /// Does what is due at `now`. Returns whether anything was.
@@ -332,12 +329,14 @@ impl LeaseKeeper for Keeper {
             }
             Event::Hint => {
                 if self.keep.handle_hint(&*self.engine.nodes, now) {
-                    self.set_timer_in_task();
+                    // On the runtime that it has: another one may only have the connection (I-32).
+                    let on = runtime.clone();
+                    self.handle_in_task(|| Event::Adopt(on));
                 }
                 return None;
             }
             Event::Lost => {
-                self.lose_in_task(LossReason::QuorumLost);
+                self.handle_in_task(|| Event::End(Ended::Lost(LossReason::QuorumLost)));
                 return None;
             }
             Event::Decided | Event::Settled => {

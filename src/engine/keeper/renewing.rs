@@ -124,15 +124,8 @@ impl Keeper {
         let Some(round) = self.renewing.as_ref().map(|renewing| renewing.round.clone()) else { return };
         let Some(verdict) = round.certain() else { return };
         if let Err(reason) = self.apply_verdict(&round, verdict, now) {
-            self.lose_in_task(reason);
+            self.handle_in_task(move || Event::End(Ended::Lost(reason)));
         }
-    }
-
-    /// Has a task end the lease, which is lost: that asks nodes, and one of them may be reporting it.
-    pub(super) fn lose_in_task(&self, reason: LossReason) {
-        let state = self.state.clone();
-        let lost = async move { state.handle(Event::End(Ended::Lost(reason))) };
-        self.engine.tasks.spawn(lost, &self.runtime);
     }
 
     /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38). Returns whether it is
