@@ -65,7 +65,6 @@ use tracing::debug;
 
 use super::attempt::Attempt;
 use super::commands::{Ended, Event};
-use super::contender::Contender;
 use super::context::EngineContext;
 use super::hold::Hold;
 use super::lease_state::{LeaseKeeper, LeaseState};
@@ -77,7 +76,7 @@ use crate::quorum::round::{Driven, Followed};
 use crate::runtime::tasks::{FinishInBackground, Registry};
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
-use dispatcher::Dispatcher;
+use dispatcher::{Dispatcher, Succession};
 use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Machine as _, Streak};
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
@@ -107,9 +106,8 @@ pub(crate) struct Keeper {
     claim: Arc<Claim>,
     /// The key of the wait queue in this process.
     queue_key: Arc<str>,
-    /// What is known of contention with other clients, for who serves the waiters of this process after the lease. `None` if
-    /// it keeps out none of them.
-    succession: Option<Option<Box<Contender>>>,
+    /// Of the waiters of this process, unless this lease keeps out none of them.
+    succession: Option<Succession>,
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
     handoff: Handoff,

@@ -106,7 +106,7 @@ impl Round {
         };
         let question = Question::by(first, expect, ttl);
         let round = machine::Round::new(&**nodes, question, nodes.clock.now(), asked);
-        let round = Driven::drive(nodes, ttl, Op::of(first), round);
+        let round = Driven::drive(nodes, Op::of(first), round);
         for (index, request) in requests.into_iter().enumerate() {
             if let Some(request) = request {
                 round.send(index, request);
@@ -126,7 +126,7 @@ impl Round {
         let (question, now) = (Question::by(Some(&request), expect, ttl), nodes.clock.now());
         let mut round = machine::Round::new(&**nodes, question, now, |_| Asked::Later);
         round.ask(&**nodes, node, now);
-        let round = Driven::drive(nodes, ttl, Op::of(Some(&request)), round);
+        let round = Driven::drive(nodes, Op::of(Some(&request)), round);
         round.send(node, request);
         round
     }
@@ -135,7 +135,7 @@ impl Round {
 impl Driven<Attempt> {
     /// Drives an attempt, and sends its first requests.
     pub(crate) fn attempt(nodes: &Arc<Nodes>, attempt: Attempt) -> Arc<Driven<Attempt>> {
-        let driven = Driven::drive(nodes, attempt.round().ttl(), Op::Acquire, attempt);
+        let driven = Driven::drive(nodes, Op::Acquire, attempt);
         driven.send_due(driven.sent);
         driven
     }
@@ -154,8 +154,8 @@ impl Driven<Attempt> {
 
 impl Driven<Undo> {
     /// Drives a clean-up, and sends its first requests.
-    pub(crate) fn undo(nodes: &Arc<Nodes>, ttl: Duration, undo: Undo) -> Arc<Driven<Undo>> {
-        let driven = Driven::drive(nodes, ttl, Op::Release, undo);
+    pub(crate) fn undo(nodes: &Arc<Nodes>, undo: Undo) -> Arc<Driven<Undo>> {
+        let driven = Driven::drive(nodes, Op::Release, undo);
         driven.send_due(driven.sent);
         driven
     }
@@ -193,9 +193,9 @@ impl Round {
 }
 
 impl<M: Machine> Driven<M> {
-    fn drive(nodes: &Arc<Nodes>, ttl: Duration, op: Op, machine: M) -> Arc<Driven<M>> {
+    fn drive(nodes: &Arc<Nodes>, op: Op, machine: M) -> Arc<Driven<M>> {
         debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
-        let sent = machine.round().sent();
+        let (sent, ttl) = (machine.round().sent(), machine.round().ttl());
         let inner = Inner { listener: None, awaits_verdict: false, waiting: Waiting::default(), machine };
         let inner = Mutex::new(inner);
         let abandoned = AtomicBool::new(false);

@@ -51,6 +51,9 @@ pub(crate) struct Dispatcher {
     contender: Option<Contender>,
 }
 
+/// What a dispatcher that rests knows of contention with other clients, if there was any.
+pub(super) struct Succession(Option<Box<Contender>>);
+
 /// What serves a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedBy {
@@ -80,17 +83,17 @@ impl Dispatcher {
         }
     }
 
-    /// Stops serving while the lock is held. Returns what is known of contention.
-    pub(super) fn rest(mut self) -> Option<Box<Contender>> {
+    /// Stops serving while the lock is held.
+    pub(super) fn rest(mut self) -> Succession {
         self.by = ServedBy::None;
-        self.contender.take().map(Box::new)
+        Succession(self.contender.take().map(Box::new))
     }
 
     /// Serves the queue of `key` after an exclusive lease. Those of readers go on being served.
     pub(super) fn resumed(
         engine: &Arc<EngineContext>,
         key: &Arc<str>,
-        contender: Option<Box<Contender>>,
+        Succession(contender): Succession,
     ) -> Dispatcher {
         let (engine, key, contender) = (engine.clone(), key.clone(), contender.map(|contender| *contender));
         Dispatcher { engine, key, mode: Mode::Exclusive, by: ServedBy::Holder, contender }

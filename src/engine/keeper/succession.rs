@@ -93,8 +93,8 @@ impl Keeper {
 
     /// Moves the duty to serve the waiters to the caller: dropped, the dispatcher does.
     pub(super) fn take_successor(&mut self) -> Option<Dispatcher> {
-        let contender = self.succession.take()?;
-        Some(Dispatcher::resumed(&self.engine, &self.queue_key, contender))
+        let succession = self.succession.take()?;
+        Some(Dispatcher::resumed(&self.engine, &self.queue_key, succession))
     }
 
     /// Hands the lock to the next local waiter without asking any node: the key stays on the nodes,

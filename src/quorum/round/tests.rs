@@ -339,7 +339,7 @@ async fn a_node_that_is_asked_again_is_woken_and_measures_no_round_trip() {
     };
     let states = KeyStates::of([KeyState::Holds]);
     let undo = Undo::start(&*bench.members, bench.clock.now(), &claim, states, terms).unwrap();
-    let undo = Driven::undo(&bench.members, TTL, undo);
+    let undo = Driven::undo(&bench.members, undo);
     bench.fail(0);
     assert!(bench.nodes[0].0.lock().is_none(), "not immediately");
     bench.clock.pass(TTL / 2);
