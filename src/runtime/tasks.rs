@@ -301,7 +301,8 @@ impl Drop for Driver {
     }
 }
 
-/// Work that continues when its caller stops waiting: it runs in the caller's future; if that is dropped half-way, in a task.
+/// Work that continues when its caller stops waiting: it runs in the caller's future; if that is dropped half-way, in a
+/// task.
 pub(crate) struct FinishInBackground<T: 'static> {
     work: Option<BoxFuture<'static, T>>,
     runtime: Handle,

@@ -51,7 +51,7 @@ struct RuntimeTimers {
     earlier: Arc<Notify>,
 }
 
-/// The timers that are set, in the order in which they are due and were set, so that a seed reproduces the order of firing.
+/// The timers that are set, in the order in which they are due and were set: so a seed reproduces the order of firing.
 type SetTimers = BTreeMap<(Moment, u64), Waker>;
 
 /// A timer, which may be set: on this runtime, with this key.

@@ -41,8 +41,8 @@ impl Keeper {
             // As after any loss, the lock is not kept.
             clean_up(&self.engine, &self.runtime, &to, self.ttl(), round.key_states(), CleanupOf::Lease);
         }
-        // A tombstone under the new token stops a renewal that may still arrive. `Coordinator::close` waits for the slower
-        // nodes: each that stores the new token is one that need not survive.
+        // A tombstone stops a renewal that may still arrive. `Coordinator::close` waits for the slower nodes: each that
+        // stores the new token is one that need not survive.
         self.take_back(old, round, Replaced::may_come_back);
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
