@@ -1,7 +1,6 @@
 //! Time, randomness, tasks and the mutex, used in place of the async runtime's and the standard library's own.
 
 pub(crate) mod clock;
-pub(crate) mod detached;
 pub(crate) mod entropy;
 mod mutex;
 pub(crate) mod tasks;

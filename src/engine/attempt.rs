@@ -138,7 +138,7 @@ impl Attempt {
 
     /// The largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
-        self.votes.largest_number()
+        self.votes.with(|votes, nodes| votes.round().largest_number(nodes))
     }
 
     /// Turns the attempt into a lease, which the keeper owns from now on.

@@ -95,7 +95,7 @@ impl Cleanup {
             offer,
         };
         let undo = Undo::start(&*engine.nodes, engine.now(), claim, key_states, terms)?;
-        let undo = Driven::undo(&engine.nodes, ttl, undo);
+        let undo = Driven::undo(&engine.nodes, undo);
         Some(Cleanup { engine: engine.clone(), claim: claim.clone(), undo })
     }
 

@@ -48,6 +48,7 @@ use tracing::trace;
 use super::attempt::Attempt;
 use super::context::EngineContext;
 use super::node_queue::{Accepts, NodeQueue};
+use super::offer;
 use super::options::{AcquireRequest, News};
 use super::subscription::Subscription;
 use super::wait::{Waiting, notify_listener};
@@ -116,7 +117,7 @@ impl Contender {
     ///
     /// If dropped, the attempt is withdrawn, and so is every trace of a waiter.
     pub(crate) async fn win(&mut self, acquisition: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
-        let is_fresh = self.intent.is_none() && self.places.is_empty() && self.queue.is_out();
+        let is_fresh = self.intent.is_none() && self.places.is_empty() && self.queue.places.is_out();
         debug_assert!(is_fresh, "the wait before has left traces on the nodes");
         self.rounds = 0;
         (self.pace, self.turn_pace) = (AskPace::default(), AskPace::default());
@@ -140,11 +141,12 @@ impl Contender {
                 return Err(AcquireError::Closed);
             }
             let has_queue = !self.queue.closed;
-            let offered = match self.contest.next(self.queue.has_offers(), has_queue, self.engine.now()) {
-                Step::TakeOffer => self.take_offer(subscription, acquisition).await?,
-                Step::Queue => self.queue_up(acquisition, subscription).await?,
-                Step::Ask => None,
-            };
+            let offered =
+                match self.contest.next(self.queue.offers.has_offers(), has_queue, self.engine.now()) {
+                    Step::TakeOffer => self.take_offer(subscription, acquisition).await?,
+                    Step::Queue => self.queue_up(acquisition, subscription).await?,
+                    Step::Ask => None,
+                };
             let Some(mut attempt) = self.attempt(offered, acquisition, subscription).await else { continue };
             let asked = attempt.sent();
             let verdict = attempt.verdict().await;
@@ -167,7 +169,7 @@ impl Contender {
                 self.engine.queues.mark_contended(self.keys.queue_key(), now);
             }
             self.look_for_others(&report);
-            self.queue.note_held(verdict == Verdict::Contended && report.holder().is_some());
+            self.queue.places.note_held(verdict == Verdict::Contended && report.holder().is_some());
             drop(attempt);
             trace!(keys = %self.keys, %verdict, votes = %report, "not acquired");
             match self.contest.lost(&report, largest, (asked, now)) {
@@ -249,7 +251,7 @@ impl Contender {
         if is_turn || self.keep_pace(subscription).await {
             self.keep_pace_of_turns(subscription).await;
         }
-        if self.queue.has_offers() {
+        if self.queue.offers.has_offers() {
             return None;
         }
         subscription.clear_hints();
@@ -311,7 +313,7 @@ impl Drop for ContendGuard<'_> {
         };
         // A waiter that has the lock or has given up must not hold up the others.
         let (key, engine) = (self.contender.keys.first().clone(), self.contender.engine.clone());
-        self.contender.queue.give_back(&engine, self.acquisition);
+        offer::give_back(&mut self.contender.queue.offers, &engine, self.acquisition);
         let queues = self.contender.queue.end(self.won);
         places::leave(&engine, self.acquisition, (key, waiter), queues);
         self.contender.leave_places(self.acquisition, self.won);

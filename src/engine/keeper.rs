@@ -73,28 +73,28 @@ use super::wait::Handoff;
 use crate::error::{LossReason, Lost};
 use crate::node::Capabilities;
 use crate::quorum::round::{Driven, Followed};
-use crate::runtime::detached::FinishInBackground;
-use crate::runtime::tasks::Registry;
+use crate::runtime::tasks::{FinishInBackground, Registry};
 use crate::runtime::timer::{Timer, Timers};
 use crate::telemetry::{At, Held, LockMeter};
-use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Streak};
+use dispatcher::{Dispatcher, Succession};
+use quorlock_protocol::machine::{self, Due, Keep, KeyStates, Machine as _, Streak};
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule};
 use renewing::Renewing;
 
+pub(crate) mod dispatcher;
 mod ending;
 mod logging;
+mod readers;
 mod renewing;
 mod retaining;
 mod succession;
-
-pub(crate) use succession::Succession;
 
 /// What the latest round left on the nodes.
 enum LastRound {
     /// Nothing new.
     None,
     /// Some nodes may still answer.
-    InFlight(Arc<dyn Followed>),
+    InFlight(Arc<Followed>),
     /// All nodes have answered.
     Settled(KeyStates),
 }
@@ -106,7 +106,7 @@ pub(crate) struct Keeper {
     claim: Arc<Claim>,
     /// The key of the wait queue in this process.
     queue_key: Arc<str>,
-    /// Serves the waiters after the lease, unless this lease keeps out no waiter of this process.
+    /// Of the waiters of this process, unless this lease keeps out none of them.
     succession: Option<Succession>,
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
@@ -150,9 +150,9 @@ impl Keeper {
         keeper
     }
 
-    /// Sets what serves the waiters of this process after the lease.
-    pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Succession) -> Box<Keeper> {
-        self.succession = Some(succession);
+    /// Has the waiters of this process served after the lease.
+    fn succeeded_by(mut self: Box<Self>, dispatcher: Dispatcher) -> Box<Keeper> {
+        self.succession = Some(dispatcher.rest());
         self
     }
 
@@ -166,7 +166,7 @@ impl Keeper {
     ) -> Box<Keeper> {
         debug_assert!(deadline <= round.sent + acquisition.ttl, "a lease outlives its keys");
         let hold_until = acquisition.max_hold.map(|longest| begun + longest);
-        let numbers = (fence, round.store_revision());
+        let numbers = (fence, round.with(|attempt, _| attempt.round().store_revision()));
         let every = acquisition.renewal.every(&engine.timing(acquisition.ttl));
         let keep = Keep::new(RenewalSchedule::new(every, acquisition.ttl, round.sent));
         let state =
@@ -236,18 +236,15 @@ impl Keeper {
         self.engine.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
     }
 
-    /// Has a task set the timer, on a runtime that is driven.
-    fn move_to_task(&self) {
+    /// Has a task deliver an event, of which the keeper asks nodes: one of them may be reporting something now.
+    fn handle_in_task(&self, event: impl FnOnce() -> Event + Send + 'static) {
         let state = self.state.clone();
-        let adopt = async move { state.handle(Event::Adopt(Handle::current())) };
-        self.engine.tasks.spawn(adopt, &self.runtime);
+        self.engine.tasks.spawn(async move { state.handle(event()) }, &self.runtime);
     }
 
-    /// Has a task set the timer, on the runtime that it has: another one may only have the connection (I-32).
-    fn set_timer_in_task(&self) {
-        let (state, runtime) = (self.state.clone(), self.runtime.clone());
-        let adopt = async move { state.handle(Event::Adopt(runtime)) };
-        self.engine.tasks.spawn(adopt, &self.runtime);
+    /// Has a task set the timer, on a runtime that is driven.
+    fn move_to_task(&self) {
+        self.handle_in_task(|| Event::Adopt(Handle::current()));
     }
 
     /// Does what is due at `now`. Returns whether anything was.
@@ -330,12 +327,14 @@ impl LeaseKeeper for Keeper {
             }
             Event::Hint => {
                 if self.keep.handle_hint(&*self.engine.nodes, now) {
-                    self.set_timer_in_task();
+                    // On the runtime that it has: another one may only have the connection (I-32).
+                    let on = runtime.clone();
+                    self.handle_in_task(|| Event::Adopt(on));
                 }
                 return None;
             }
             Event::Lost => {
-                self.lose_in_task(LossReason::QuorumLost);
+                self.handle_in_task(|| Event::End(Ended::Lost(LossReason::QuorumLost)));
                 return None;
             }
             Event::Decided | Event::Settled => {

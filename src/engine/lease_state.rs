@@ -19,9 +19,9 @@ use super::commands::{Ended, Event};
 use crate::error::{LossReason, Lost};
 use crate::node::{Capabilities, Expiry};
 use crate::quorum::round::Listener;
-use crate::runtime::tasks::{Helped, Registry};
+use crate::runtime::Mutex;
+use crate::runtime::tasks::{FinishInBackground, Helped, Registry};
 use crate::runtime::timer::Timers;
-use crate::runtime::{Mutex, detached::FinishInBackground};
 use quorlock_protocol::votes::{Holder, VoteReport};
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 

@@ -58,8 +58,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use super::attempt::Attempt;
 use super::context::EngineContext;
 use super::offer;
@@ -80,7 +78,7 @@ pub(crate) struct NodeQueue {
     accepts: Accepts,
     name: OnceLock<WaiterId>,
     entropy: Arc<dyn Entropy>,
-    places: Places,
+    pub(super) places: Places,
     /// The last look at the preferred node while it is skipped, and when that began.
     look_at_preferred: Option<(Moment, Arc<Round>)>,
     /// No node keeps a queue that this process may use …
@@ -88,7 +86,7 @@ pub(crate) struct NodeQueue {
     /// … permanently.
     refused: bool,
     /// The requests that an offer may answer.
-    offer_requests: offer::Requests,
+    pub(super) offers: offer::Requests,
     /// How long an offer is valid, if this wait accepts any.
     offer_life: Option<Duration>,
     /// The round trip time to the node asked last.
@@ -113,7 +111,7 @@ impl NodeQueue {
             look_at_preferred: None,
             closed: false,
             refused: false,
-            offer_requests: offer::Requests::default(),
+            offers: offer::Requests::default(),
             offer_life: None,
             round_trip: Duration::ZERO,
         }
@@ -154,9 +152,7 @@ impl NodeQueue {
                 self.round_trip = round_trip.smoothed();
                 let turn = turn(self.round_trip);
                 let terms = match self.accepts {
-                    Accepts::Offers => {
-                        offer::ask(&mut self.offer_requests, engine, acquisition, (home, round_trip))
-                    }
+                    Accepts::Offers => offer::ask(&mut self.offers, engine, acquisition, (home, round_trip)),
                     Accepts::OpenReleases => None,
                 };
                 self.offer_life = terms.as_ref().map(|terms| terms.life);
@@ -222,16 +218,6 @@ impl NodeQueue {
         }
     }
 
-    /// Records that these nodes have notified us of our turn.
-    pub(super) fn note_turns(&mut self, nodes: NodeSet) {
-        self.places.note_turns(nodes);
-    }
-
-    /// Records whether others were seen to hold the lock.
-    pub(super) fn note_held(&mut self, is_held: bool) {
-        self.places.note_held(is_held);
-    }
-
     /// Whether to try to acquire the lock: in our turn, or if the node may be wrong, of which another node is asked.
     pub(super) async fn is_worth_trying(
         &mut self,
@@ -294,31 +280,11 @@ impl NodeQueue {
         (other_node, inspect(engine, keys.first(), acquisition, other_node))
     }
 
-    /// Whether the number of processes before this one has changed.
-    pub(super) fn has_moved(&mut self, place: &Place) -> bool {
-        self.places.has_moved(place.ahead())
-    }
-
     /// When to ask again.
     pub(super) fn next(&mut self, place: &Place, engine: &EngineContext, is_subscribed: bool) -> Moment {
         let (queued, random) = (place.queued.as_ref(), engine.entropy.next_u64());
         let pause = self.places.asks_again_after(queued, place.turn, self.offer_life, is_subscribed, random);
         engine.now() + pause
-    }
-
-    /// Waits for an offer in answer to the requests so far.
-    pub(super) fn offered(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
-        offer::voted(&self.offer_requests, bell)
-    }
-
-    /// Whether a node has offered the lock.
-    pub(super) fn has_offers(&self) -> bool {
-        self.offer_requests.has_offers()
-    }
-
-    /// Whether to ask again, because an offer is about to come.
-    pub(super) fn is_soon_first(&self) -> bool {
-        self.offer_requests.turned_stale()
     }
 
     /// Decides what to do about the offers so far. The nodes of one that is taken up need no notice that
@@ -328,7 +294,7 @@ impl NodeQueue {
         engine: &Arc<EngineContext>,
         acquisition: &Arc<AcquireRequest>,
     ) -> OfferStep<Attempt> {
-        let step = offer::next(&mut self.offer_requests, engine, acquisition, self.round_trip);
+        let step = offer::next(&mut self.offers, engine, acquisition, self.round_trip);
         if let OfferStep::Take { request: attempt, is_latest } = &step {
             debug_assert!(
                 attempt.granted().len() >= engine.nodes.quorum.needed(),
@@ -350,35 +316,20 @@ impl NodeQueue {
     ) {
         if let Some(Queued { holding: Some(holding), .. }) = &place.queued {
             let at_home = (place.home, &holding.token);
-            offer::give_back_unheard(&mut self.offer_requests, engine, acquisition, at_home);
+            offer::give_back_unheard(&mut self.offers, engine, acquisition, at_home);
         }
-    }
-
-    /// Gives back offers that were too few or too late.
-    pub(super) fn give_back(&mut self, engine: &Arc<EngineContext>, acquisition: &Arc<AcquireRequest>) {
-        offer::give_back(&mut self.offer_requests, engine, acquisition);
-    }
-
-    /// Whether no node has it in its queue.
-    pub(super) fn is_out(&self) -> bool {
-        self.places.is_out()
-    }
-
-    /// Gives up its place and its turn. Returns the nodes to notify.
-    pub(super) fn pass_on(&mut self) -> NodeSet {
-        self.places.pass_on()
     }
 
     /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn.
     pub(super) fn end(&mut self, has: bool) -> NodeSet {
-        debug_assert!(!self.has_offers(), "a wait ends with an offer that was not given back");
+        debug_assert!(!self.offers.has_offers(), "a wait ends with an offer that was not given back");
         let nodes = self.places.end(has);
         debug_assert!(nodes.is_empty() || self.known_as().is_some(), "a node knows a wait without a name");
         self.name = OnceLock::new();
         self.look_at_preferred = None;
         self.closed &= self.refused;
-        self.offer_requests = offer::Requests::default();
+        self.offers = offer::Requests::default();
         (self.offer_life, self.round_trip) = (None, Duration::ZERO);
         nodes
     }

@@ -172,6 +172,11 @@ impl WaitQueues {
         branch
     }
 
+    /// Reads or changes the queue of this key, if there is one, under the lock.
+    fn with<T>(&self, key: &str, work: impl FnOnce(&mut WaitQueue) -> T) -> Option<T> {
+        self.inside.lock().by_key.get_mut(key).map(work)
+    }
+
     /// Returns the key, if it is held here or contended for.
     pub(crate) fn known(&self, key: &str) -> Option<Arc<str>> {
         self.inside.lock().by_key.get_key_value(key).map(|(key, _)| key.clone())
@@ -186,17 +191,17 @@ impl WaitQueues {
 
     /// Whether this process holds the key, or another caller in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_taken())
+        self.with(key, |queue| queue.callers.is_taken()).unwrap_or_default()
     }
 
     /// Whether this process holds the key.
     pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_held())
+        self.with(key, |queue| queue.callers.is_held()).unwrap_or_default()
     }
 
     /// Whether the queue has a waiter that is not being served yet.
     pub(crate) fn is_waited_for(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_waited_for())
+        self.with(key, |queue| queue.callers.is_waited_for()).unwrap_or_default()
     }
 
     /// Joins the end of the queue. A caller that does not wait joins only an empty one: checked
@@ -247,13 +252,12 @@ impl WaitQueues {
 
     /// Takes the first waiter.
     pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
-        self.inside.lock().by_key.get_mut(key)?.callers.take_next()
+        self.with(key, |queue| queue.callers.take_next())?
     }
 
     /// Takes those that may follow a reader.
     pub(crate) fn followers(&self, key: &str) -> Vec<Waiter> {
-        let mut inside = self.inside.lock();
-        inside.by_key.get_mut(key).map_or_else(Vec::new, |queue| queue.callers.followers())
+        self.with(key, |queue| queue.callers.followers()).unwrap_or_default()
     }
 
     /// Puts a waiter back in its former place, unless it has gone. A key that was held for it must
@@ -269,10 +273,10 @@ impl WaitQueues {
 
     /// Records that this process no longer holds the key exclusively.
     pub(crate) fn clear_held(&self, key: &str) {
-        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
+        self.with(key, |queue| {
             queue.callers.set_held(false);
             queue.lease = Weak::new();
-        }
+        });
     }
 
     /// Makes this process pause before it acquires the key again, until the given moment.
@@ -306,7 +310,7 @@ impl WaitQueues {
 
     /// How the last attempt for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
-        self.inside.lock().by_key.get(key)?.signals.as_ref()?.news.clone()
+        self.with(key, |queue| queue.signals.as_ref()?.news.clone())?
     }
 
     /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
@@ -317,41 +321,35 @@ impl WaitQueues {
         seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
         now: Moment,
     ) {
-        let hearers = {
-            let mut inside = self.inside.lock();
-            let Some(queue) = inside.by_key.get_mut(key) else { return };
+        let hearers = self.with(key, |queue| {
             queue.signals_mut().news = Some(news);
             queue.hearers(|_| true)
-        };
+        });
         // The contender comes before all of them.
-        notify_all(&hearers, 1, seen, now);
+        notify_all(hearers, 1, seen, now);
     }
 
     /// Records that this process holds the key by this lease, and reports that to the listeners.
     pub(crate) fn set_held(&self, key: &str, lease: &Arc<LeaseState>, needed: usize, now: Moment) {
-        let hearers = {
-            let mut inside = self.inside.lock();
-            let Some(queue) = inside.by_key.get_mut(key) else { return };
+        let hearers = self.with(key, |queue| {
             queue.callers.set_held(true);
             queue.lease = Arc::downgrade(lease);
             if let Some(signals) = &mut queue.signals {
                 signals.news = None;
             }
             queue.hearers(|_| true)
-        };
-        notify_all(&hearers, 0, || (Some(lease.holder(needed, now)), None), now);
+        });
+        notify_all(hearers, 0, || (Some(lease.holder(needed, now)), None), now);
     }
 
     /// Reports this process as the holder to the caller in this place, which has come since: nothing else is to be heard
     /// of before the lease ends.
     pub(crate) fn report_held(&self, place: &Place, needed: usize, now: Moment) {
-        let (lease, hearers) = {
-            let inside = self.inside.lock();
-            let Some(queue) = inside.by_key.get(&place.key) else { return };
-            (queue.lease.upgrade(), queue.hearers(|waiter| waiter.arrival == place.arrival))
-        };
-        if let Some(lease) = lease {
-            notify_all(&hearers, 0, || (Some(lease.holder(needed, now)), None), now);
+        let found = self.with(&place.key, |queue| {
+            Some((queue.lease.upgrade()?, queue.hearers(|waiter| waiter.arrival == place.arrival)))
+        });
+        if let Some((lease, hearers)) = found.flatten() {
+            notify_all(Some(hearers), 0, || (Some(lease.holder(needed, now)), None), now);
         }
     }
 }
@@ -367,19 +365,17 @@ struct Hearer {
 /// Reports to these callers, before each of which `served` others come. Not under a lock: a listener may do anything except
 /// block.
 fn notify_all(
-    hearers: &[Hearer],
+    hearers: Option<Vec<Hearer>>,
     served: usize,
     seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
     now: Moment,
 ) {
-    if hearers.is_empty() {
-        return;
-    }
+    let Some(hearers) = hearers.filter(|hearers| !hearers.is_empty()) else { return };
     let (holder, processes) = seen();
     for Hearer { on_wait, before, since } in hearers {
         let ahead = before + served;
-        let waiting = Waiting { holder: holder.clone(), ahead, processes, waited: now.since(*since) };
-        notify_listener(&**on_wait, &waiting);
+        let waiting = Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) };
+        notify_listener(&*on_wait, &waiting);
     }
 }
 

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 
 use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
-use crate::engine::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::hold::{Hold, WeakHold};
+use crate::engine::keeper::dispatcher::{Dispatcher, ServedBy, serve};
 use crate::engine::options::{AcquireRequest, Fencing, Reentry, check_label};
 use crate::engine::owner::{Owner, Slot};
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
@@ -17,7 +17,7 @@ use crate::engine::wait::Wait;
 use crate::error::{AcquireError, ConfigError};
 use crate::lease::LeaseWatch;
 use crate::node::{Capability, Grants};
-use crate::runtime::tasks::Helped;
+use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Until;
 use quorlock_protocol::{Mode, Moment, Resource, Verdict};
 
@@ -106,8 +106,8 @@ impl<K, F> Lock<K, F> {
         if self.engine.closing.is_cancelled() {
             return Err(AcquireError::Closed);
         }
-        if self.engine.tasks.are_left() {
-            Box::pin(self.catch_up()).await;
+        if let Some(registry) = self.registry.as_ref().filter(|registry| registry.has_orphans()) {
+            Box::pin(self.catch_up(registry)).await;
         }
         let Some(mut coming) = self.line_up(&acquisition) else { return Ok(Got::TakenHere) };
         let came = tokio::select! {
@@ -142,7 +142,9 @@ impl<K, F> Lock<K, F> {
     /// it. `None` for a caller that does not wait, if there are others before it.
     fn line_up(&self, acquisition: &Arc<AcquireRequest>) -> Option<Coming> {
         let (engine, runtime) = (self.engine.clone(), Handle::current());
-        engine.tasks.see(&runtime);
+        if let Some(registry) = &self.registry {
+            registry.see(&runtime);
+        }
         // Another reader of this process, in whatever queue, says nothing about the nodes' answer.
         if acquisition.mode == Mode::Shared && acquisition.wait == Wait::Never {
             return Some(self.served_alone(acquisition, ServedBy::None));
@@ -175,8 +177,8 @@ impl<K, F> Lock<K, F> {
 
     /// Waits for the tasks that an ended runtime has left behind, for as long as the nodes should need: one may be the
     /// release of the lock that is asked for here.
-    async fn catch_up(&self) {
-        let undone = self.engine.tasks.help(&Handle::current());
+    async fn catch_up(&self, registry: &Registry) {
+        let undone = registry.help(&Handle::current());
         let overdue = self.engine.nodes.all_overdue_after(self.engine.ttl);
         let late = self.engine.sleep_until(self.engine.now() + overdue);
         match select(join_all(undone), late).await {

@@ -61,7 +61,9 @@ impl<F> Lock<Single, F> {
             keeps(node).then(|| request.clone())
         });
         round.settled().await;
-        let holds = merge_logs(round.logs()).into_iter().map(|(hold, nodes)| SeenHold { hold, nodes });
+        let holds = merge_logs(round.with(|round, _| round.logs()))
+            .into_iter()
+            .map(|(hold, nodes)| SeenHold { hold, nodes });
         Ok(HoldLog { holds: holds.collect(), report: round.report() })
     }
 }

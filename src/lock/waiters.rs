@@ -21,7 +21,7 @@ impl<K, F> Lock<K, F> {
                 |node| nodes.can(node, Capability::Queue).then(|| Request::ListWaiters { key: key.clone() });
             let round = Round::start(nodes, Expect::AnyAnswer, self.options.ttl, request);
             round.settled().await;
-            round.listings()
+            round.with(|round, _| round.listings())
         });
         for listing in join_all(listings).await.into_iter().flatten() {
             (answered, has_more) = (true, has_more | listing.has_more);

@@ -251,50 +251,11 @@ impl StatusListener for NodeMonitor {
         inside.version += 1;
         drop(inside);
         self.board.news.notify_waiters();
-        self.count(before.as_ref(), &contact, restarted, left);
         self.report(before.as_ref(), &contact, restarted, left);
     }
 }
 
 impl NodeMonitor {
-    fn count(
-        &self,
-        before: Option<&ConnectionState>,
-        contact: &ConnectionState,
-        restarted: bool,
-        left: Option<Duration>,
-    ) {
-        match contact {
-            ConnectionState::Connected(_) if matches!(before, Some(ConnectionState::Stalled(_))) => {
-                self.meter.answers_again();
-            }
-            ConnectionState::Connected(_) => {
-                // A cluster that answers in part is connected already.
-                if matches!(before, Some(ConnectionState::Partial(_))) {
-                    self.meter.answers_again();
-                } else {
-                    self.meter.connected();
-                }
-                if let Some(left) = left {
-                    self.meter.votes_from(self.clock.wall() + left);
-                }
-                if restarted {
-                    self.meter.restarted();
-                }
-            }
-            ConnectionState::Stalled(_) => self.meter.stalled(),
-            ConnectionState::Partial(_) => match before {
-                Some(
-                    ConnectionState::Connected(_) | ConnectionState::Partial(_) | ConnectionState::Stalled(_),
-                ) => {
-                    self.meter.answers_again();
-                }
-                None | Some(ConnectionState::Lost(_) | ConnectionState::Ended(_)) => self.meter.connected(),
-            },
-            ConnectionState::Lost(_) | ConnectionState::Ended(_) => self.meter.down(),
-        }
-    }
-
     /// Logs one warning when the node answers with errors, another if an error turns out to be permanent, and that it
     /// grants again. Only of requests that every node with a vote grants.
     pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, now: Moment) {
@@ -355,7 +316,7 @@ impl NodeMonitor {
         is_news
     }
 
-    /// Logs one warning per outage, and another if the error turns out to be permanent.
+    /// Counts the change, and logs one warning per outage, and another if the error turns out to be permanent.
     fn report(
         &self,
         before: Option<&ConnectionState>,
@@ -363,42 +324,61 @@ impl NodeMonitor {
         restarted: bool,
         left: Option<Duration>,
     ) {
-        let node = &*self.name;
-        match contact {
-            ConnectionState::Connected(_) if matches!(before, Some(ConnectionState::Stalled(_))) => {
+        use ConnectionState::{Connected, Ended, Lost, Partial, Stalled};
+        let (node, meter) = (&*self.name, &self.meter);
+        match (contact, before) {
+            (Connected(_), Some(Stalled(_))) => {
+                meter.answers_again();
                 info!(node, "answers again");
             }
-            ConnectionState::Connected(identity) => {
+            (Connected(identity), _) => {
+                // A cluster that answers in part is connected already.
+                if matches!(before, Some(Partial(_))) {
+                    meter.answers_again();
+                } else {
+                    meter.connected();
+                }
+                if restarted {
+                    meter.restarted();
+                }
                 info!(node, identity = &*identity.id, age = ?identity.age, restarted, "connected");
                 if let Some(left) = left {
+                    meter.votes_from(self.clock.wall() + left);
                     let left = crate::duration::format(left);
                     warn!(node, %left, "restarted or first used too recently; its vote does not count yet");
                 }
             }
-            ConnectionState::Partial(reason)
-                if matches!(before, Some(ConnectionState::Partial(_))) && !reason.is_permanent() =>
-            {
-                debug!(node, reason = format_args!("{reason:#}"), "still partially available");
+            (Partial(reason), _) => {
+                match before {
+                    Some(Connected(_) | Partial(_) | Stalled(_)) => meter.answers_again(),
+                    None | Some(Lost(_) | Ended(_)) => meter.connected(),
+                }
+                if matches!(before, Some(Partial(_))) && !reason.is_permanent() {
+                    debug!(node, reason = format_args!("{reason:#}"), "still partially available");
+                } else {
+                    warn!(
+                        node,
+                        reason = format_args!("{reason:#}"),
+                        "partially available: some of its servers are unreachable"
+                    );
+                }
             }
-            ConnectionState::Partial(reason) => {
-                warn!(
-                    node,
-                    reason = format_args!("{reason:#}"),
-                    "partially available: some of its servers are unreachable"
-                );
-            }
-            ConnectionState::Stalled(reason) => {
+            (Stalled(reason), _) => {
+                meter.stalled();
                 warn!(node, reason = format_args!("{reason:#}"), "not responding; skipped until it answers");
             }
-            ConnectionState::Lost(error)
-                if matches!(before, Some(ConnectionState::Lost(_))) && !error.is_permanent() =>
-            {
-                debug!(node, error = format_args!("{error:#}"), "still unreachable");
+            (Lost(error), _) => {
+                meter.down();
+                if matches!(before, Some(Lost(_))) && !error.is_permanent() {
+                    debug!(node, error = format_args!("{error:#}"), "still unreachable");
+                } else {
+                    warn!(node, error = format_args!("{error:#}"), "unreachable, reconnecting");
+                }
             }
-            ConnectionState::Lost(error) => {
-                warn!(node, error = format_args!("{error:#}"), "unreachable, reconnecting");
+            (Ended(_), _) => {
+                meter.down();
+                debug!(node, "disconnected");
             }
-            ConnectionState::Ended(_) => debug!(node, "disconnected"),
         }
     }
 }

@@ -22,7 +22,6 @@
 
 use std::fmt;
 use std::mem;
-use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -32,19 +31,17 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::members::{NodeHandle, Nodes};
-use crate::node::{Collect, NodeError, QueueListing, ReceivedAt, Responder, Response, SharedRequest, Vote};
+use crate::node::{Collect, NodeError, ReceivedAt, Responder, Response, SharedRequest, Vote};
 use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
 use quorlock_protocol::machine::{
-    self, Address, Asked, Attempt, Heard, KeyStates, Machine, Offered, Question, Undo,
+    self, Address, Asked, Attempt, Heard, KeyStates, Machine, NodeSet, Offered, Question, Undo,
 };
 use quorlock_protocol::votes::VoteReport;
-use quorlock_protocol::{FencingToken, LoggedHold, Moment};
+use quorlock_protocol::{Moment, Verdict};
 
-pub(crate) use followed::Followed;
 pub(crate) use quorlock_protocol::machine::Expect;
 
-mod followed;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -52,24 +49,27 @@ mod waiting;
 /// One request to all or some nodes, and their responses.
 pub(crate) type Round = Driven<machine::Round>;
 
+/// The latest round about the key of a lease: an attempt, or a round that renews it.
+pub(crate) type Followed = Driven<dyn Machine>;
+
 /// A machine, with who waits for it.
-pub(crate) struct Driven<M> {
+pub(crate) struct Driven<M: ?Sized> {
     nodes: Arc<Nodes>,
     /// Read before the first byte was sent (rule I-1).
     pub(crate) sent: Moment,
     op: Op,
     /// The upper bound of the nodes' timeouts.
     pub(crate) ttl: Duration,
-    inner: Mutex<Inner<M>>,
     abandoned: AtomicBool,
+    inner: Mutex<Inner<M>>,
 }
 
-struct Inner<M> {
-    machine: M,
+struct Inner<M: ?Sized> {
     listener: Option<Arc<dyn Listener>>,
     /// Whether the listener is to be notified of the verdict, too.
     awaits_verdict: bool,
     waiting: Waiting,
+    machine: M,
 }
 
 /// Notified of what becomes of a round, on the task of the node whose response it was.
@@ -106,7 +106,7 @@ impl Round {
         };
         let question = Question::by(first, expect, ttl);
         let round = machine::Round::new(&**nodes, question, nodes.clock.now(), asked);
-        let round = Driven::drive(nodes, ttl, Op::of(first), round);
+        let round = Driven::drive(nodes, Op::of(first), round);
         for (index, request) in requests.into_iter().enumerate() {
             if let Some(request) = request {
                 round.send(index, request);
@@ -126,7 +126,7 @@ impl Round {
         let (question, now) = (Question::by(Some(&request), expect, ttl), nodes.clock.now());
         let mut round = machine::Round::new(&**nodes, question, now, |_| Asked::Later);
         round.ask(&**nodes, node, now);
-        let round = Driven::drive(nodes, ttl, Op::of(Some(&request)), round);
+        let round = Driven::drive(nodes, Op::of(Some(&request)), round);
         round.send(node, request);
         round
     }
@@ -135,7 +135,7 @@ impl Round {
 impl Driven<Attempt> {
     /// Drives an attempt, and sends its first requests.
     pub(crate) fn attempt(nodes: &Arc<Nodes>, attempt: Attempt) -> Arc<Driven<Attempt>> {
-        let driven = Driven::drive(nodes, attempt.round().ttl(), Op::Acquire, attempt);
+        let driven = Driven::drive(nodes, Op::Acquire, attempt);
         driven.send_due(driven.sent);
         driven
     }
@@ -154,8 +154,8 @@ impl Driven<Attempt> {
 
 impl Driven<Undo> {
     /// Drives a clean-up, and sends its first requests.
-    pub(crate) fn undo(nodes: &Arc<Nodes>, ttl: Duration, undo: Undo) -> Arc<Driven<Undo>> {
-        let driven = Driven::drive(nodes, ttl, Op::Release, undo);
+    pub(crate) fn undo(nodes: &Arc<Nodes>, undo: Undo) -> Arc<Driven<Undo>> {
+        let driven = Driven::drive(nodes, Op::Release, undo);
         driven.send_due(driven.sent);
         driven
     }
@@ -172,14 +172,34 @@ impl Driven<Undo> {
     }
 }
 
+impl Round {
+    /// Has `listener` notified once responses have made the verdict certain: now, if they have.
+    pub(crate) fn notify_decided(&self, listener: Arc<dyn Listener>) {
+        let mut inner = self.inner.lock();
+        if inner.machine.certain().is_none() {
+            inner.awaits_verdict = true;
+            let before = inner.listener.replace(listener);
+            drop(inner);
+            return drop(before);
+        }
+        drop(inner);
+        listener.decided();
+    }
+
+    /// Returns the verdict, if responses have made it certain.
+    pub(crate) fn certain(&self) -> Option<Verdict> {
+        self.inner.lock().machine.certain()
+    }
+}
+
 impl<M: Machine> Driven<M> {
-    fn drive(nodes: &Arc<Nodes>, ttl: Duration, op: Op, machine: M) -> Arc<Driven<M>> {
+    fn drive(nodes: &Arc<Nodes>, op: Op, machine: M) -> Arc<Driven<M>> {
         debug_assert_eq!(nodes.members.len(), nodes.quorum.nodes(), "the quorum is one of other nodes");
-        let sent = machine.round().sent();
-        let inner = Inner { machine, listener: None, awaits_verdict: false, waiting: Waiting::default() };
+        let (sent, ttl) = (machine.round().sent(), machine.round().ttl());
+        let inner = Inner { listener: None, awaits_verdict: false, waiting: Waiting::default(), machine };
         let inner = Mutex::new(inner);
         let abandoned = AtomicBool::new(false);
-        Arc::new(Driven { nodes: nodes.clone(), sent, op, ttl, inner, abandoned })
+        Arc::new(Driven { nodes: nodes.clone(), sent, op, ttl, abandoned, inner })
     }
 
     /// Sends what the machine wants sent at `now`.
@@ -257,10 +277,47 @@ impl<M: Machine> Driven<M> {
         }
         woken.into_iter().for_each(Waker::wake);
     }
+}
 
+impl<M: Machine + ?Sized> Driven<M> {
     /// Gives the round up: unsent requests need not be sent.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
+    }
+
+    /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
+    /// and the round drops it. Returns the states so far, and whether all nodes have already responded; the listener is
+    /// then not notified.
+    pub(crate) fn notify_settled(&self, listener: Arc<dyn Listener>) -> (KeyStates, bool) {
+        let mut inner = self.inner.lock();
+        let round = inner.machine.round();
+        let (key_states, all_responded) = (round.key_states(), round.all_responded());
+        let before = if all_responded { None } else { inner.listener.replace(listener) };
+        inner.awaits_verdict = false;
+        drop(inner);
+        drop(before);
+        (key_states, all_responded)
+    }
+
+    /// Returns the state of the claim's key on each node, as far as known.
+    pub(crate) fn key_states(&self) -> KeyStates {
+        self.inner.lock().machine.round().key_states()
+    }
+
+    /// Whether no response is outstanding.
+    pub(crate) fn all_responded(&self) -> bool {
+        self.inner.lock().machine.round().all_responded()
+    }
+
+    /// Returns the nodes that had lost the key, which they had `before`, unless a quorum had it: see
+    /// [`had_lost`](machine::Round::had_lost).
+    pub(crate) fn had_lost(&self, before: KeyStates) -> NodeSet {
+        let inner = self.inner.lock();
+        let round = inner.machine.round();
+        let lost = round.had_lost(before);
+        let is_lost =
+            || round.tally(&*self.nodes, self.nodes.clock.now()).granted() < self.nodes.quorum.needed();
+        if !lost.is_empty() && is_lost() { lost } else { NodeSet::default() }
     }
 }
 
@@ -271,39 +328,9 @@ impl<M: Machine> Driven<M> {
         self.inner.lock().machine.round().all_voted()
     }
 
-    /// Returns the state of the claim's key on each node, as far as known.
-    pub(crate) fn key_states(&self) -> KeyStates {
-        self.inner.lock().machine.round().key_states()
-    }
-
-    /// Returns the store's own number of this grant.
-    pub(crate) fn store_revision(&self) -> Option<NonZeroU64> {
-        self.inner.lock().machine.round().store_revision()
-    }
-
-    /// Returns the largest fencing token that a node has reported.
-    pub(crate) fn largest_number(&self) -> Option<FencingToken> {
-        self.inner.lock().machine.round().largest_number(&*self.nodes)
-    }
-
-    /// Returns the queue listings of the nodes.
-    pub(crate) fn listings(&self) -> Vec<QueueListing> {
-        self.inner.lock().machine.round().listings()
-    }
-
-    /// Returns the logs of the nodes.
-    pub(crate) fn logs(&self) -> Vec<Vec<LoggedHold>> {
-        self.inner.lock().machine.round().logs()
-    }
-
     /// Whether a node has cast this vote.
     pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
-        self.count_votes(|_, cast| cast == vote) > 0
-    }
-
-    /// Counts the votes so far that `is_counted` selects by the index of the node and its vote.
-    pub(crate) fn count_votes(&self, is_counted: impl Fn(usize, &Vote) -> bool) -> usize {
-        self.inner.lock().machine.round().count_votes(is_counted)
+        self.inner.lock().machine.round().count_votes(|_, cast| cast == vote) > 0
     }
 
     /// Returns the vote of the node at `index`, if it has cast one.

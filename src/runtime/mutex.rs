@@ -12,7 +12,7 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 /// As with that of the standard library, do not hold the guard over an await: it blocks the thread. Clippy's
 /// `await_holding_lock` detects it, because the guard is the standard library's own.
 #[derive(Default)]
-pub struct Mutex<T>(std::sync::Mutex<T>);
+pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     /// Makes an unlocked mutex.
@@ -20,7 +20,9 @@ impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
         Mutex(std::sync::Mutex::new(value))
     }
+}
 
+impl<T: ?Sized> Mutex<T> {
     /// Locks the mutex; waits, and blocks the thread, while it is locked.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -36,10 +38,10 @@ impl<T> Mutex<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+impl<T: fmt::Debug + ?Sized> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.try_lock() {
-            Some(value) => f.debug_tuple("Mutex").field(&*value).finish(),
+            Some(value) => f.debug_tuple("Mutex").field(&&*value).finish(),
             None => f.write_str("Mutex(<locked>)"),
         }
     }

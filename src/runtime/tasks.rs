@@ -7,7 +7,7 @@
 //! its own runtime drive it too. A task that no runtime drives any more is kept for the next call.
 //! See docs/adr/0007-leases-and-timeouts.md.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use crate::runtime::Mutex;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use slab::Slab;
 use smallvec::SmallVec;
 use tokio::runtime::{Handle, Id};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::timer::{Timers, Until};
 
@@ -31,21 +32,10 @@ use super::timer::{Timers, Until};
 const DRIVE_CHECK: Duration = Duration::from_millis(50);
 
 /// Spawns tasks and waits for them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     /// Everything that [`Coordinator::close`](crate::Coordinator::close) waits for.
     pub(crate) tracker: TaskTracker,
-    known: Arc<Known>,
-}
-
-/// What every call reads and few change: apart from the registry, so that reading it touches no
-/// reference count shared by all processors.
-struct Known {
-    /// The runtime of the first call.
-    first: OnceLock<Id>,
-    /// Whether calls have come from several runtimes.
-    several: AtomicBool,
-    orphaned: AtomicBool,
     registry: Weak<Registry>,
 }
 
@@ -53,81 +43,67 @@ struct Known {
 /// keeps what the coordinator needs, and would otherwise keep itself forever.
 pub(crate) struct Registry {
     timers: Arc<Timers>,
-    known: Arc<Known>,
+    /// The runtime of the first call.
+    first: OnceLock<Id>,
+    /// Whether calls have come from several runtimes.
+    several: AtomicBool,
+    /// Whether there are tasks that no runtime drives.
+    orphaned: AtomicBool,
     inside: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    unfinished: Slab<Weak<Task>>,
-    orphans: Vec<Arc<Task>>,
+    spawned: u64,
+    /// By their numbers.
+    unfinished: BTreeMap<u64, Arc<Task>>,
     /// Waiting callers, woken when there is another runtime or an orphaned task.
     waiting: Slab<Waker>,
 }
 
 impl Tasks {
     pub(crate) fn new(timers: Arc<Timers>) -> (Tasks, Arc<Registry>) {
-        let registry = Arc::new_cyclic(|registry| Registry {
+        let registry = Arc::new(Registry {
             timers,
-            known: Arc::new(Known {
-                first: OnceLock::new(),
-                several: AtomicBool::new(false),
-                orphaned: AtomicBool::new(false),
-                registry: registry.clone(),
-            }),
+            first: OnceLock::new(),
+            several: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             inside: Mutex::default(),
         });
-        (Tasks { tracker: TaskTracker::new(), known: registry.known.clone() }, registry)
+        (Tasks { tracker: TaskTracker::new(), registry: Arc::downgrade(&registry) }, registry)
     }
 
     /// Spawns a task on `runtime` and on the caller's runtime, which is known to be driven.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let work: BoxFuture<'static, ()> = Box::pin(self.tracker.track_future(work));
-        let registry = self.registry();
-        let task = Arc::new(Task {
-            work: Mutex::new(Some(work)),
-            drivers: Mutex::default(),
-            place: OnceLock::new(),
-            registry,
-        });
-        let here = Handle::try_current().ok().filter(|here| here.id() != runtime.id());
-        if let Some(registry) = self.known.registry.upgrade() {
-            registry.see(runtime);
-            if let Some(here) = &here {
-                registry.see(here);
+        let here = Handle::try_current().ok();
+        let task = |number| {
+            let (work, registry) = (Mutex::new(Some(work)), self.registry.clone());
+            Arc::new(Task { work, drivers: Mutex::default(), number, registry })
+        };
+        let task = match self.registry.upgrade() {
+            Some(registry) => {
+                [Some(runtime), here.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|runtime| registry.see(runtime));
+                let mut inside = registry.inside.lock();
+                inside.spawned += 1;
+                let task = task(inside.spawned);
+                inside.unfinished.insert(task.number, task.clone());
+                task
             }
-            let place = registry.inside.lock().unfinished.insert(Arc::downgrade(&task));
-            let _ = task.place.set(place);
-        }
+            None => task(0),
+        };
         // Both drivers are created before either of them can find that its runtime has shut down.
-        let other = here.map(|here| (task.driver(&here), here));
-        drop(runtime.spawn(task.driver(runtime)));
-        if let Some((driver, here)) = other {
-            drop(here.spawn(driver));
+        let drivers = [Some(runtime), here.as_ref()].map(|on| Some((on?, task.driver(on?)?)));
+        for (runtime, driver) in drivers.into_iter().flatten() {
+            drop(runtime.spawn(driver));
         }
-    }
-
-    /// Records a call from this runtime.
-    pub(crate) fn see(&self, runtime: &Handle) {
-        if self.known.is_new(runtime)
-            && let Some(registry) = self.known.registry.upgrade()
-        {
-            registry.see(runtime);
-        }
-    }
-
-    /// Whether there are tasks that no runtime drives.
-    pub(crate) fn are_left(&self) -> bool {
-        self.known.orphaned.load(Ordering::Acquire)
-    }
-
-    /// Has this runtime drive all unfinished tasks. Returns the new drivers.
-    pub(crate) fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
-        self.known.registry.upgrade().map(|registry| registry.help(here)).unwrap_or_default()
     }
 
     pub(crate) fn registry(&self) -> Weak<Registry> {
-        self.known.registry.clone()
+        self.registry.clone()
     }
 }
 
@@ -163,7 +139,7 @@ impl<F: Future + Unpin> Future for Helped<F> {
         // Before the first check, so that no wake-up is missed.
         registry.register(&mut this.seat, context);
         registry.see(&here);
-        while registry.known.several.load(Ordering::Acquire) {
+        while registry.several.load(Ordering::Acquire) {
             drop(registry.help(&here));
             let look =
                 this.look.insert(Box::new(registry.timers.until(Some(registry.timers.now() + DRIVE_CHECK))));
@@ -184,18 +160,18 @@ impl<F> Drop for Helped<F> {
     }
 }
 
-impl Known {
-    /// Whether this is another runtime than that of the first call.
-    fn is_new(&self, runtime: &Handle) -> bool {
-        *self.first.get_or_init(|| runtime.id()) != runtime.id()
-    }
-}
-
 impl Registry {
-    fn see(&self, runtime: &Handle) {
-        if self.known.is_new(runtime) && !self.known.several.swap(true, Ordering::AcqRel) {
+    /// Records a call from this runtime.
+    pub(crate) fn see(&self, runtime: &Handle) {
+        let is_first = *self.first.get_or_init(|| runtime.id()) == runtime.id();
+        if !is_first && !self.several.swap(true, Ordering::AcqRel) {
             self.wake();
         }
+    }
+
+    /// Whether there are tasks that no runtime drives.
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.orphaned.load(Ordering::Acquire)
     }
 
     /// Registers the waker in `seat`.
@@ -215,25 +191,20 @@ impl Registry {
 
     /// Has this runtime drive all unfinished tasks and fire the overdue timers of the others.
     /// Returns the new drivers.
-    fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
-        self.known.orphaned.store(false, Ordering::Release);
-        let mut inside = self.inside.lock();
-        let orphans = std::mem::take(&mut inside.orphans);
-        let unfinished: Vec<_> = inside.unfinished.iter().filter_map(|(_, task)| task.upgrade()).collect();
-        // A task that has finished meanwhile is dropped after the lock is released.
-        drop(inside);
-        let others = unfinished.iter().filter(|task| !task.is_driven_by(here));
-        let driven = others.map(|task| here.spawn(task.driver(here))).collect();
-        drop(orphans);
+    pub(crate) fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
+        self.orphaned.store(false, Ordering::Release);
+        let unfinished: Vec<_> = self.inside.lock().unfinished.values().cloned().collect();
+        let drivers = unfinished.iter().filter_map(|task| task.driver(here));
+        let driven = drivers.map(|driver| here.spawn(driver)).collect();
         self.timers.fire_overdue(here.id());
         driven
     }
 
-    /// Keeps a task that no runtime drives for the next call.
-    fn keep(&self, task: Arc<Task>) {
-        self.inside.lock().orphans.push(task);
-        self.known.orphaned.store(true, Ordering::Release);
-        self.wake();
+    /// Removes a task that is done.
+    fn forget(&self, task: &Task) {
+        let done = self.inside.lock().unfinished.remove(&task.number);
+        // Dropped after the lock is released: it may be the last reference to a driver.
+        drop(done);
     }
 }
 
@@ -241,35 +212,21 @@ impl Registry {
 struct Task {
     /// `None` once it is done. Locked while it is polled.
     work: Mutex<Option<BoxFuture<'static, ()>>>,
-    drivers: Mutex<Drivers>,
-    /// The index among the unfinished tasks.
-    place: OnceLock<usize>,
+    /// At most one on each runtime, with its waker.
+    drivers: Mutex<SmallVec<[(Id, Waker); 1]>>,
+    number: u64,
     registry: Weak<Registry>,
 }
 
-#[derive(Default)]
-struct Drivers {
-    count: u64,
-    all: SmallVec<[DriverEntry; 1]>,
-}
-
-struct DriverEntry {
-    number: u64,
-    runtime: Id,
-    waker: Option<Waker>,
-}
-
 impl Task {
-    fn driver(self: &Arc<Self>, runtime: &Handle) -> Driver {
-        let mut drivers = self.drivers.lock();
-        drivers.count += 1;
-        let number = drivers.count;
-        drivers.all.push(DriverEntry { number, runtime: runtime.id(), waker: None });
-        Driver { task: self.clone(), number }
-    }
-
-    fn is_driven_by(&self, runtime: &Handle) -> bool {
-        self.drivers.lock().all.iter().any(|seat| seat.runtime == runtime.id())
+    /// Returns a driver for this runtime, unless it has one.
+    fn driver(self: &Arc<Self>, runtime: &Handle) -> Option<Driver> {
+        let (mut drivers, runtime) = (self.drivers.lock(), runtime.id());
+        if drivers.iter().any(|(driven, _)| *driven == runtime) {
+            return None;
+        }
+        drivers.push((runtime, Waker::noop().clone()));
+        Some(Driver { task: self.clone(), runtime })
     }
 }
 
@@ -277,23 +234,15 @@ impl Task {
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         let wakers: SmallVec<[Waker; 2]> =
-            self.drivers.lock().all.iter().filter_map(|seat| seat.waker.clone()).collect();
+            self.drivers.lock().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if let (Some(registry), Some(place)) = (self.registry.upgrade(), self.place.get()) {
-            drop(registry.inside.lock().unfinished.try_remove(*place));
-        }
     }
 }
 
 /// Drives a task on one runtime.
 struct Driver {
     task: Arc<Task>,
-    number: u64,
+    runtime: Id,
 }
 
 impl Future for Driver {
@@ -301,10 +250,8 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let task = &self.task;
-        if let Some(seat) = task.drivers.lock().all.iter_mut().find(|seat| seat.number == self.number)
-            && seat.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()))
-        {
-            seat.waker = Some(context.waker().clone());
+        if let Some((_, waker)) = task.drivers.lock().iter_mut().find(|(driven, _)| *driven == self.runtime) {
+            waker.clone_from(context.waker());
         }
         let Some(mut work) = task.work.try_lock() else {
             // Another driver is polling it, and is woken by what happens meanwhile.
@@ -324,37 +271,72 @@ impl Future for Driver {
     }
 }
 
+/// A task that is left without a driver is kept for the next call, while the coordinator has a handle.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut drivers = self.task.drivers.lock();
-        drivers.all.retain(|seat| seat.number != self.number);
-        let alone = drivers.all.is_empty();
+        let task = &self.task;
+        let mut drivers = task.drivers.lock();
+        drivers.retain(|(driven, _)| *driven != self.runtime);
+        let is_alone = drivers.is_empty();
         drop(drivers);
-        if !alone {
-            return;
-        }
-        let unfinished = self.task.work.lock().take();
-        let Some(work) = unfinished else { return };
-        match self.task.registry.upgrade() {
-            Some(registry) => {
-                *self.task.work.lock() = Some(work);
-                registry.keep(self.task.clone());
+        // Locked, another driver is polling it.
+        let Some(mut work) = task.work.try_lock() else { return };
+        match task.registry.upgrade() {
+            Some(registry) if work.is_none() => {
+                drop(work);
+                registry.forget(task);
             }
-            None => drop(work),
+            Some(registry) if is_alone => {
+                drop(work);
+                registry.orphaned.store(true, Ordering::Release);
+                registry.wake();
+            }
+            None if is_alone => {
+                let undone = work.take();
+                drop(work);
+                drop(undone);
+            }
+            Some(_) | None => {}
         }
     }
 }
 
-impl fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("unfinished", &self.tracker.len()).finish_non_exhaustive()
+/// Work that continues when its caller stops waiting: it runs in the caller's future; if that is dropped half-way, in a
+/// task.
+pub(crate) struct FinishInBackground<T: 'static> {
+    work: Option<BoxFuture<'static, T>>,
+    runtime: Handle,
+    tasks: Tasks,
+    #[expect(dead_code, reason = "counts as a task until it is dropped")]
+    token: TaskTrackerToken,
+}
+
+impl<T> FinishInBackground<T> {
+    /// Counts as one of `tasks` from here on. If a task is needed, it is spawned on `runtime`.
+    pub(crate) fn new(work: BoxFuture<'static, T>, tasks: &Tasks, runtime: Handle) -> FinishInBackground<T> {
+        let token = tasks.tracker.token();
+        FinishInBackground { work: Some(work), runtime, tasks: tasks.clone(), token }
     }
 }
 
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry")
-            .field("unfinished", &self.inside.lock().unfinished.len())
-            .finish_non_exhaustive()
+impl<T> Future for FinishInBackground<T> {
+    type Output = T;
+
+    /// Once it has panicked, it is pending for ever: a future that panicked must not be polled again.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        let done = work.as_mut().poll(context);
+        if done.is_pending() {
+            self.work = Some(work);
+        }
+        done
+    }
+}
+
+impl<T> Drop for FinishInBackground<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.tasks.spawn(work.map(drop), &self.runtime);
+        }
     }
 }

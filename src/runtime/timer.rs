@@ -3,8 +3,7 @@
 //! One runtime timer per lease would be a sixth of the memory of an idle lease, and nearly all
 //! timers set in an acquire and release cycle are stopped before they fire.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -15,7 +14,6 @@ use std::time::Duration;
 
 use crate::runtime::Mutex;
 
-use slab::Slab;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -39,42 +37,27 @@ struct Inner {
     /// One per runtime: a task is woken on its own runtime, and a runtime that is not driven delays
     /// no other.
     runtimes: Vec<RuntimeTimers>,
-    places: u64,
+    /// How many timers have been set.
+    count: u64,
 }
 
 /// The timers that were set on one runtime, where a driver fires them.
 struct RuntimeTimers {
     runtime: Id,
-    set: Slab<Entry>,
-    /// The due times, in order, so that a seed reproduces the order of firing. Nearly all timers
-    /// are stopped long before; their entries here are purged in batches.
-    order: BinaryHeap<Reverse<(Moment, usize)>>,
+    set: SetTimers,
     /// When the driver checks next.
     next_check: Moment,
     /// Notifies the driver of a timer that is earlier than those it knows.
     earlier: Arc<Notify>,
 }
 
-/// A timer that is set.
-struct Entry {
-    at: Moment,
-    number: u64,
-    waker: Waker,
-}
+/// The timers that are set, in the order in which they are due and were set: so a seed reproduces the order of firing.
+type SetTimers = BTreeMap<(Moment, u64), Waker>;
 
-/// The position of a timer, and a number that identifies it.
-#[derive(Clone, Copy, Debug)]
-struct TimerKey {
-    runtime: Id,
-    number: u64,
-    /// The index among the timers of its runtime.
-    key: usize,
-}
-
-/// A timer, which may be set.
+/// A timer, which may be set: on this runtime, with this key.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
-    place: Option<TimerKey>,
+    place: Option<(Id, (Moment, u64))>,
 }
 
 impl Timers {
@@ -102,33 +85,33 @@ impl Timers {
     ) {
         let runtime = here.id();
         let mut inside = self.inside.lock();
-        if let Some(place) = timer.place
-            && place.runtime == runtime
-            && let Some(set) = inside.set(place).filter(|set| set.at == at)
+        if let Some((on, key)) = timer.place
+            && on == runtime
+            && key.0 == at
+            && let Some(waker) = inside.runtime(runtime).and_then(|queue| queue.set.get_mut(&key))
         {
-            if !set.waker.will_wake(context.waker()) {
-                let before = mem::replace(&mut set.waker, context.waker().clone());
+            if !waker.will_wake(context.waker()) {
+                let before = mem::replace(waker, context.waker().clone());
                 drop(inside);
                 drop(before);
             }
             return;
         }
-        let before = timer.place.take().and_then(|place| inside.take(place));
-        inside.places += 1;
-        let number = inside.places;
+        let before = inside.take(timer);
+        inside.count += 1;
+        let key = (at, inside.count);
         let driver = if inside.runtime(runtime).is_some() {
             None
         } else {
             Some(inside.begin(runtime, check_at(at, self.clock.now())))
         };
         if let Some(queue) = inside.runtime(runtime) {
-            let key = queue.set.insert(Entry { at, number, waker: context.waker().clone() });
-            queue.order.push(Reverse((at, key)));
+            queue.set.insert(key, context.waker().clone());
             if at < queue.next_check {
                 queue.next_check = at;
                 queue.earlier.notify_one();
             }
-            timer.place = Some(TimerKey { runtime, number, key });
+            timer.place = Some((runtime, key));
         }
         drop(inside);
         drop(before);
@@ -146,7 +129,7 @@ impl Timers {
 
     /// Stops the timer.
     pub(crate) fn stop(&self, timer: &mut Timer) {
-        let waker = timer.place.take().and_then(|place| self.inside.lock().take(place));
+        let waker = if timer.place.is_some() { self.inside.lock().take(timer) } else { None };
         // Dropped after the lock is released: it may be the last reference to a task.
         drop(waker);
     }
@@ -168,7 +151,8 @@ impl Timers {
         let now = self.clock.now();
         let mut inside = self.inside.lock();
         let others = inside.runtimes.iter_mut().filter(|queue| queue.runtime != here);
-        let overdue: Vec<Waker> = others.flat_map(|queue| queue.take_due(now.back(OVERDUE))).collect();
+        let overdue: Vec<Waker> =
+            others.flat_map(|queue| queue.take_due(now.back(OVERDUE), usize::MAX)).collect();
         drop(inside);
         overdue.into_iter().for_each(Waker::wake);
     }
@@ -205,44 +189,20 @@ impl Drop for Until {
     }
 }
 
-fn wake(set: Slab<Entry>) {
-    set.into_iter().for_each(|(_, set)| set.waker.wake());
+fn wake(set: SetTimers) {
+    set.into_values().for_each(Waker::wake);
 }
 
 impl RuntimeTimers {
-    fn get(&mut self, number: u64, key: usize) -> Option<&mut Entry> {
-        self.set.get_mut(key).filter(|set| set.number == number)
-    }
-
-    fn take(&mut self, number: u64, key: usize) -> Option<Waker> {
-        self.get(number, key)?;
-        self.set.try_remove(key).map(|set| set.waker)
-    }
-
-    /// Takes the timers due by `then`.
-    fn take_due(&mut self, then: Moment) -> Vec<Waker> {
+    /// Takes the timers due by `then`, at most this many.
+    fn take_due(&mut self, then: Moment, most: usize) -> Vec<Waker> {
         let mut due = Vec::new();
-        while let Some(Reverse((at, key))) = self.order.peek().copied().filter(|Reverse((at, _))| *at <= then)
+        while due.len() < most
+            && let Some(first) = self.set.first_entry().filter(|first| first.key().0 <= then)
         {
-            if RuntimeTimers::is_set(&self.set, at, key) {
-                due.extend(self.set.try_remove(key).map(|set| set.waker));
-            }
-            self.order.pop();
+            due.push(first.remove());
         }
         due
-    }
-
-    /// Whether a timer with this due time is set at `key`.
-    fn is_set(set: &Slab<Entry>, at: Moment, key: usize) -> bool {
-        set.get(key).is_some_and(|set| set.at == at)
-    }
-
-    /// Purges the due times of stopped timers once they are a third of all.
-    fn tidy(&mut self) {
-        if self.order.len() > self.set.len() + self.set.len() / 2 + MAX_STALE {
-            let set = &self.set;
-            self.order.retain(|Reverse((at, key))| RuntimeTimers::is_set(set, *at, *key));
-        }
     }
 }
 
@@ -256,8 +216,6 @@ const SUSPEND_CHECK: Duration = Duration::from_secs(1);
 /// The most that fire in a batch. After a suspension of the process all may be due, and each may
 /// start a task.
 const FIRE_BATCH: usize = 64;
-/// Below this number, entries of stopped timers are not worth a purge.
-const MAX_STALE: usize = 64;
 /// A driven runtime fires far sooner, unless the process was suspended.
 const OVERDUE: Duration = Duration::from_millis(20);
 
@@ -266,22 +224,17 @@ impl Inner {
         self.runtimes.iter_mut().find(|queue| queue.runtime == runtime)
     }
 
-    fn set(&mut self, place: TimerKey) -> Option<&mut Entry> {
-        self.runtime(place.runtime)?.get(place.number, place.key)
-    }
-
-    fn take(&mut self, place: TimerKey) -> Option<Waker> {
-        let queue = self.runtime(place.runtime)?;
-        let waker = queue.take(place.number, place.key);
-        queue.tidy();
-        waker
+    /// Takes the waker of a timer, if it is set.
+    fn take(&mut self, timer: &mut Timer) -> Option<Waker> {
+        let (runtime, key) = timer.place.take()?;
+        self.runtime(runtime)?.set.remove(&key)
     }
 
     /// Adds a runtime. Returns what notifies its driver.
     fn begin(&mut self, runtime: Id, at: Moment) -> Arc<Notify> {
         let earlier = Arc::<Notify>::default();
-        let (set, order) = (Slab::new(), BinaryHeap::new());
-        self.runtimes.push(RuntimeTimers { runtime, set, order, next_check: at, earlier: earlier.clone() });
+        let set = SetTimers::new();
+        self.runtimes.push(RuntimeTimers { runtime, set, next_check: at, earlier: earlier.clone() });
         earlier
     }
 
@@ -323,26 +276,12 @@ struct TimerDriver {
 impl TimerDriver {
     /// Fires due timers. Returns when to check again; `None` if none is set, which ends the driver.
     fn fire_due(&self) -> Option<Moment> {
-        let mut due = Vec::new();
         // Before the mutex is locked: it is the clock of the program.
         let now = self.timers.clock.now();
         let mut inside = self.timers.inside.lock();
         let queue = inside.runtime(self.runtime)?;
-        let next_check = loop {
-            match queue.order.peek().copied() {
-                Some(Reverse((at, key))) if !RuntimeTimers::is_set(&queue.set, at, key) => {
-                    queue.order.pop();
-                }
-                Some(Reverse((at, _))) if at > now || due.len() == FIRE_BATCH => {
-                    break Some(check_at(at, now));
-                }
-                Some(Reverse((_, key))) => {
-                    due.extend(queue.set.try_remove(key).map(|set| set.waker));
-                    queue.order.pop();
-                }
-                None => break None,
-            }
-        };
+        let due = queue.take_due(now, FIRE_BATCH);
+        let next_check = queue.set.first_key_value().map(|((at, _), _)| check_at(*at, now));
         let ended = match next_check {
             Some(next_check) => {
                 queue.next_check = next_check;

@@ -99,10 +99,14 @@ pub trait Machine: fmt::Debug + Send + 'static {
         index: usize,
         result: Result<Response, NodeError>,
         now: Moment,
-    ) -> Heard;
+    ) -> Heard
+    where
+        Self: Sized;
 
     /// Returns the index of the next request to send, and the request.
-    fn poll_request(&mut self, nodes: &impl Deployment, now: Moment) -> Option<(usize, SharedRequest)>;
+    fn poll_request(&mut self, nodes: &impl Deployment, now: Moment) -> Option<(usize, SharedRequest)>
+    where
+        Self: Sized;
 
     /// Returns when silence may next decide what is waited for.
     fn poll_silence(&self, now: Moment) -> Option<Moment> {
@@ -113,7 +117,10 @@ pub trait Machine: fmt::Debug + Send + 'static {
     fn is_settled(&self) -> bool;
 
     /// Returns the responses so far in the round that decides, for people.
-    fn report(&self, nodes: &impl Deployment, now: Moment) -> VoteReport {
+    fn report(&self, nodes: &impl Deployment, now: Moment) -> VoteReport
+    where
+        Self: Sized,
+    {
         self.round().report(nodes, now)
     }
 }

@@ -40,7 +40,7 @@ impl Contender {
     async fn wait_for_pace(&self, from: Moment, subscription: &Subscription, is_over: impl Fn() -> bool) {
         let bell = subscription.bell();
         let is_urgent = async {
-            while !self.queue.has_offers() && !is_over() {
+            while !self.queue.offers.has_offers() && !is_over() {
                 bell.notified().await;
             }
         };
@@ -64,7 +64,7 @@ impl Contender {
         let bell = subscription.bell();
         let enough = async {
             while subscription.hints(&pause.in_the_way).changed(pause.among) < pause.wanted
-                && !self.queue.has_offers()
+                && !self.queue.offers.has_offers()
                 && !is_over()
             {
                 bell.notified().await;

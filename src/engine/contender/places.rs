@@ -94,7 +94,7 @@ impl Contender {
         debug_assert!(is_one, "a waiter has another name in one of its queues");
         for place in &mut self.places {
             let turns = subscription.turns(&place.key, place.queue.waiter());
-            place.queue.note_turns(turns);
+            place.queue.places.note_turns(turns);
             if !turns.is_empty() {
                 place.open.note_turn(now);
             }
@@ -181,11 +181,11 @@ async fn confirm(
         return false;
     }
     let now = engine.now();
-    let is_missing = others_are_kept && place.queue.is_out();
+    let is_missing = others_are_kept && place.queue.places.is_out();
     match place.open.due(now.since(acquisition.since), is_missing, now) {
         PlaceDue::Nothing => return false,
         PlaceDue::PassOn => {
-            let nodes = place.queue.pass_on();
+            let nodes = place.queue.places.pass_on();
             leave(engine, acquisition, (place.key.clone(), place.queue.waiter()), nodes);
             return false;
         }

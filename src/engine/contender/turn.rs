@@ -7,6 +7,7 @@ use tracing::debug;
 
 use super::Contender;
 use crate::engine::attempt::Attempt;
+use crate::engine::offer;
 use crate::engine::options::{AcquireRequest, News};
 use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
@@ -39,14 +40,14 @@ impl Contender {
         loop {
             self.keep_pace(subscription).await;
             subscription.clear_hints();
-            let offered = self.queue.offered(subscription.bell());
+            let offered = offer::voted(&self.queue.offers, subscription.bell());
             let asked = tokio::select! {
                 biased;
                 () = self.engine.closing.cancelled() => return Err(AcquireError::Closed),
                 () = offered => None,
                 asked = self.queue.ask(&self.engine, self.keys.first(), acquisition, self.contest.outliers()) => asked,
             };
-            if self.queue.has_offers() {
+            if self.queue.offers.has_offers() {
                 match self.take_offer(subscription, acquisition).await? {
                     Some(attempt) => return Ok(Chance::Offer(Box::new(attempt))),
                     None => continue,
@@ -56,7 +57,7 @@ impl Contender {
             let Some(place) = asked else { return Ok(Chance::NoQueue) };
             let now = self.engine.now();
             self.queue.give_back_unheard(&self.engine, acquisition, &place);
-            if self.queue.has_moved(&place) {
+            if self.queue.places.has_moved(place.ahead()) {
                 let node = self.engine.nodes.name(place.home);
                 debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
             }
@@ -77,7 +78,7 @@ impl Contender {
             self.report(acquisition, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
             let turns_before = self.turns(subscription);
             let go = self.queue.is_worth_trying(&self.engine, &self.keys, acquisition, &place).await;
-            let is_turn = (go || !turns_before.is_empty()) && !self.queue.has_offers();
+            let is_turn = (go || !turns_before.is_empty()) && !self.queue.offers.has_offers();
             let next = if is_turn { Next::Try } else { self.wait_in_queue(&place, subscription).await? };
             match next {
                 Next::Try => return Ok(Chance::Turn(self.engine.now() + place.turn)),
@@ -125,15 +126,15 @@ impl Contender {
 
     /// Returns the most urgent of what has come.
     fn notice(&mut self, subscription: &Subscription) -> Notice {
-        if self.queue.has_offers() {
+        if self.queue.offers.has_offers() {
             return Notice::Offer;
         }
         let turns = self.turns(subscription);
         if !turns.is_empty() {
-            self.queue.note_turns(turns);
+            self.queue.places.note_turns(turns);
             return Notice::Turn;
         }
-        if self.queue.is_soon_first() { Notice::SoonFirst } else { Notice::None }
+        if self.queue.offers.turned_stale() { Notice::SoonFirst } else { Notice::None }
     }
 
     /// Returns the nodes that have announced our turn since the last call.

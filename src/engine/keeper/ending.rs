@@ -9,12 +9,13 @@ use super::logging::end_of;
 use super::{Keeper, LastRound};
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::{Cleanup, CleanupOf};
+use crate::engine::context::EngineContext;
 use crate::engine::lease_state::LeaseState;
 use crate::engine::queue::HolderMode;
 use crate::error::{LossReason, Lost};
-use crate::quorum::round::Followed;
+use crate::quorum::round::{Driven, Followed};
 use crate::telemetry::{LockMeter, Loss};
-use quorlock_protocol::machine::{KeyStates, NodeSet};
+use quorlock_protocol::machine::{KeyStates, Machine, NodeSet, Replaced};
 use quorlock_protocol::votes::VoteReport;
 use quorlock_protocol::{COOLDOWN, HoldEnd, Mode, Moment, Verdict};
 
@@ -110,6 +111,23 @@ impl Keeper {
         }
     }
 
+    /// Takes the old token back where it may `still` be, once all nodes have answered in the round that replaces it.
+    pub(super) fn take_back<M: Machine>(
+        &self,
+        old: Old,
+        round: Arc<Driven<M>>,
+        still: fn(Replaced, KeyStates) -> KeyStates,
+    ) {
+        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
+        let (claim, ttl) = (self.claim.clone(), self.ttl());
+        let rest = async move {
+            round.settled().await;
+            let states = still(old.token.settled(old.left.states()), round.key_states());
+            clean_up(&engine, &runtime, &claim, ttl, states, CleanupOf::Lease);
+        };
+        self.engine.tasks.spawn(rest, &self.runtime);
+    }
+
     /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
     /// behind one in flight. Returns what all rounds leave.
     pub(super) fn settle(&mut self) -> Left {
@@ -126,14 +144,14 @@ impl Keeper {
     }
 
     /// Gives up the latest rounds. Returns what those have left that are over, and the last one otherwise.
-    fn abandon_rounds(&mut self) -> (Option<KeyStates>, Option<Arc<dyn Followed>>) {
+    fn abandon_rounds(&mut self) -> (Option<KeyStates>, Option<Arc<Followed>>) {
         let (mut over, mut latest) = match mem::replace(&mut self.last_round, LastRound::None) {
             LastRound::None => (None, None),
             LastRound::InFlight(round) => (None, Some(round)),
             LastRound::Settled(key_states) => (Some(key_states), None),
         };
         if let Some(renewing) = &self.renewing {
-            let before: Option<Arc<dyn Followed>> = latest.replace(renewing.round.clone());
+            let before: Option<Arc<Followed>> = latest.replace(renewing.round.clone());
             over = over.or(before.map(|round| {
                 round.abandon();
                 round.key_states()
@@ -151,7 +169,7 @@ impl Keeper {
 #[derive(Clone)]
 pub(super) struct Left {
     before: KeyStates,
-    latest: Option<Arc<dyn Followed>>,
+    latest: Option<Arc<Followed>>,
 }
 
 impl Left {
@@ -168,6 +186,45 @@ impl Left {
             Some(round) if !self.before.all_without() => round.had_lost(self.before),
             Some(_) | None => NodeSet::default(),
         }
+    }
+}
+
+/// The token of a lease that has ended, which a round replaces by another one.
+#[derive(Clone)]
+pub(super) struct Old {
+    pub(super) token: Replaced,
+    left: Left,
+}
+
+impl Old {
+    pub(super) fn of(left: Left) -> Old {
+        Old { token: Replaced::new(left.states()), left }
+    }
+
+    fn known(&self) -> Replaced {
+        self.token.also_lost(self.left.lost())
+    }
+
+    /// Whether a node had lost it, as far as the nodes have answered.
+    pub(super) fn has_lost<M: Machine>(&self, round: &Driven<M>) -> bool {
+        let known = self.known();
+        round.with(|round, _| known.has_lost(round.round()))
+    }
+
+    /// Whether enough nodes had lost it before for another client to have held the lock (rule I-11).
+    pub(super) async fn was_lost<M: Machine>(
+        &self,
+        round: &Driven<M>,
+        engine: &EngineContext,
+        valid_until: Moment,
+    ) -> bool {
+        if !self.has_lost(round) {
+            return false;
+        }
+        // Nearly never.
+        round.settled().await;
+        let (known, now) = (self.known(), engine.now());
+        round.with(|round, nodes| known.was_lost(nodes, round.round(), valid_until, now))
     }
 }
 

@@ -124,15 +124,8 @@ impl Keeper {
         let Some(round) = self.renewing.as_ref().map(|renewing| renewing.round.clone()) else { return };
         let Some(verdict) = round.certain() else { return };
         if let Err(reason) = self.apply_verdict(&round, verdict, now) {
-            self.lose_in_task(reason);
+            self.handle_in_task(move || Event::End(Ended::Lost(reason)));
         }
-    }
-
-    /// Has a task end the lease, which is lost: that asks nodes, and one of them may be reporting it.
-    pub(super) fn lose_in_task(&self, reason: LossReason) {
-        let state = self.state.clone();
-        let lost = async move { state.handle(Event::End(Ended::Lost(reason))) };
-        self.engine.tasks.spawn(lost, &self.runtime);
     }
 
     /// Plans to ask nodes again that did not grant, if no more than a quorum holds the key (rule I-38). Returns whether it is
@@ -148,7 +141,7 @@ impl Keeper {
 
     /// Follows `round` until all nodes have answered: a lease that is held for hours needs to know no more of it than what it
     /// has left. Returns that so far.
-    pub(super) fn follow(&mut self, round: Arc<dyn Followed>) -> KeyStates {
+    pub(super) fn follow(&mut self, round: Arc<Followed>) -> KeyStates {
         let (key_states, all_responded) = round.notify_settled(self.state.clone());
         self.last_round =
             if all_responded { LastRound::Settled(key_states) } else { LastRound::InFlight(round) };
@@ -179,7 +172,7 @@ impl Keeper {
         let (states, open_since) = match &self.last_round {
             LastRound::None => (KeyStates::default(), None),
             LastRound::Settled(states) => (*states, None),
-            LastRound::InFlight(round) => (round.key_states(), Some(round.sent())),
+            LastRound::InFlight(round) => (round.key_states(), Some(round.sent)),
         };
         let many_renew = || engine.are_many_renewing();
         if let Some(lacking) =

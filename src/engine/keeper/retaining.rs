@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::Keeper;
-use super::ending::{Left, lost_before};
+use super::ending::{Old, lost_before};
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::Retention;
@@ -13,7 +13,7 @@ use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::machine::{self, Replaced, Retained};
-use quorlock_protocol::{Claim, HoldEnd, Moment, Token};
+use quorlock_protocol::{Claim, HoldEnd, Token};
 
 impl Keeper {
     /// Replaces the lease's token by one that no process holds (rule R-10), with the request that
@@ -33,16 +33,17 @@ impl Keeper {
         let hold = self.hold();
         self.end();
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is retained");
-        let left = self.settle();
-        let replaced = Replaced::new(left.states());
+        let mut old = Old::of(self.settle());
         let to = self.retained(&wanted.note);
-        let (retained, replaced, round) = self.leave_token(&to, retention, replaced).await;
-        let is_lost = self.was_lost((replaced, &left), &round, end).await;
+        let (retained, round) = self.leave_token(&to, retention, &mut old).await;
+        let is_lost = old.was_lost(&round, &self.engine, end).await;
         if is_lost {
             // As after any loss, the lock is not kept.
             clean_up(&self.engine, &self.runtime, &to, self.ttl(), round.key_states(), CleanupOf::Lease);
         }
-        self.stop_renewals(replaced, left, round);
+        // A tombstone stops a renewal that may still arrive. `Coordinator::close` waits for the slower nodes: each that
+        // stores the new token is one that need not survive.
+        self.take_back(old, round, Replaced::may_come_back);
         // Before the holder is notified: it may ask for the lock again immediately.
         self.clear_held();
         self.notify_other_queues();
@@ -55,37 +56,6 @@ impl Keeper {
         wanted.reply(outcome);
     }
 
-    /// Whether enough nodes had lost the key before the lock was retained for another client to have held it (rule I-11).
-    async fn was_lost(
-        &self,
-        (replaced, left): (Replaced, &Left),
-        round: &Round,
-        valid_until: Moment,
-    ) -> bool {
-        let known = replaced.also_lost(left.lost());
-        if !round.with(|round, _| known.has_lost(round)) {
-            return false;
-        }
-        // Nearly never.
-        round.settled().await;
-        let (replaced, now) = (replaced.also_lost(left.lost()), self.engine.now());
-        round.with(|round, nodes| replaced.was_lost(nodes, round, valid_until, now))
-    }
-
-    /// Leaves a tombstone under the new token on nodes where a renewal may still [arrive](Replaced::may_come_back).
-    fn stop_renewals(&self, replaced: Replaced, left: Left, round: Arc<Round>) {
-        let (engine, runtime, claim, ttl) =
-            (self.engine.clone(), self.runtime.clone(), self.claim.clone(), self.ttl());
-        // `Coordinator::close` waits for the slower nodes: each that stores the new token is one
-        // that need not survive.
-        let rest = async move {
-            round.settled().await;
-            let unknown = replaced.settled(left.states()).may_come_back(round.key_states());
-            clean_up(&engine, &runtime, &claim, ttl, unknown, CleanupOf::Lease);
-        };
-        self.engine.tasks.spawn(rest, &self.runtime);
-    }
-
     /// Returns the claim that keeps the lock taken, with what is noted.
     fn retained(&self, note: &str) -> Arc<Claim> {
         let context = self.claim.token().context().unwrap_or_default();
@@ -93,13 +63,13 @@ impl Keeper {
         Arc::new(self.claim.with(Token::retained(self.engine.entropy.next_u128(), context.trim_end())))
     }
 
-    /// Also returns what is known of the lease's token, and the last round, which may still be open.
+    /// Also returns the last round, which may still be open.
     async fn leave_token(
         &mut self,
         to: &Arc<Claim>,
         mut retention: machine::Retention,
-        mut replaced: Replaced,
-    ) -> (Result<(), RetainError>, Replaced, Arc<Round>) {
+        old: &mut Old,
+    ) -> (Result<(), RetainError>, Arc<Round>) {
         let (engine, from, resource) = (&self.engine, &self.claim, &self.state.resource);
         loop {
             let ttl = retention.ttl(engine.now());
@@ -111,17 +81,17 @@ impl Keeper {
             match retention.count(verdict, is_closing, now, || engine.entropy.next_u64()) {
                 Retained::Confirmed => {
                     debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
-                    return (Ok(()), replaced, round);
+                    return (Ok(()), round);
                 }
                 Retained::Unconfirmed => {
                     let report = Box::new(round.report());
                     debug!(%resource, votes = %report, "retention not confirmed");
                     let resource = resource.clone();
-                    return (Err(RetainError::Unconfirmed { resource, report }), replaced, round);
+                    return (Err(RetainError::Unconfirmed { resource, report }), round);
                 }
                 Retained::Again(again) => {
                     round.abandon();
-                    replaced = round.with(|round, _| replaced.lost_in(round));
+                    old.token = round.with(|round, _| old.token.lost_in(round));
                     engine.wait_until(again).await;
                 }
             }

@@ -4,16 +4,14 @@ use std::mem;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use tokio::runtime::Handle;
 use tracing::debug;
 
-use super::ending::{Left, lost_before};
+use super::dispatcher::Dispatcher;
+use super::ending::{Old, lost_before};
 use super::{Keeper, LastRound, lease_env};
 use crate::engine::attempt::{clean_up, decide, give_up, is_in_time, new_claim};
 use crate::engine::cleanup::CleanupOf;
 use crate::engine::commands::{Ended, ReleaseReply};
-use crate::engine::contender::Contender;
-use crate::engine::context::EngineContext;
 use crate::engine::lease_state::LeaseState;
 use crate::engine::options::{AcquireRequest, Fencing, Renewal};
 use crate::engine::queue::Waiter;
@@ -22,44 +20,6 @@ use crate::quorum::round::Driven;
 use crate::telemetry::Passed;
 use quorlock_protocol::machine::{self, Attempt, Machine as _, Replaced, Wanted, may_hand_over};
 use quorlock_protocol::{HoldEnd, Moment, Verdict};
-
-/// Serves the waiters for a key in this process after a lease: the first, which was taken from the queue of the key, and all
-/// behind it.
-type Serve =
-    fn(Arc<EngineContext>, Arc<str>, Option<Box<Contender>>, first: Waiter) -> BoxFuture<'static, ()>;
-
-/// What serves the waiters after a lease.
-pub(crate) struct Succession {
-    pub(crate) serve: Serve,
-    /// What is known of contention with other clients, if there was any.
-    pub(crate) contender: Option<Box<Contender>>,
-}
-
-/// A succession that is due: dropped, it runs in a task, or closes the queue if that is empty.
-pub(super) struct Successor {
-    engine: Arc<EngineContext>,
-    key: Arc<str>,
-    succession: Option<Succession>,
-}
-
-impl Successor {
-    /// Takes the first waiter, on whose runtime to serve. Returns `None` if the queue was empty and
-    /// is now closed.
-    fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
-        let Succession { serve, contender } = self.succession.take()?;
-        let first = self.engine.queues.next_or_end(&self.key)?;
-        let runtime = first.runtime.clone();
-        Some((runtime, serve(self.engine.clone(), self.key.clone(), contender, first)))
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        if let Some((runtime, serving)) = self.begin() {
-            self.engine.tasks.spawn(serving, &runtime);
-        }
-    }
-}
 
 impl Keeper {
     /// Delivers the lease to a waiter.
@@ -110,7 +70,7 @@ impl Keeper {
                         self.deliver_to(next, 0);
                         None
                     }
-                    // Dropped, the successor serves the waiters in a task.
+                    // Dropped, the dispatcher serves the waiters in a task.
                     Err(reply) => Some(Box::pin(self.pass_on(next, reply).map(drop))),
                 },
             },
@@ -131,11 +91,10 @@ impl Keeper {
         if goes_on { self.engine.queues.next(&self.queue_key) } else { None }
     }
 
-    /// Moves the duty to serve the waiters to the caller.
-    pub(super) fn take_successor(&mut self) -> Option<Successor> {
-        let (engine, key) = (&self.engine, &self.queue_key);
+    /// Moves the duty to serve the waiters to the caller: dropped, the dispatcher does.
+    pub(super) fn take_successor(&mut self) -> Option<Dispatcher> {
         let succession = self.succession.take()?;
-        Some(Successor { engine: engine.clone(), key: key.clone(), succession: Some(succession) })
+        Some(Dispatcher::resumed(&self.engine, &self.queue_key, succession))
     }
 
     /// Hands the lock to the next local waiter without asking any node: the key stays on the nodes,
@@ -201,25 +160,23 @@ impl Keeper {
     ///
     /// The old lease has ended before anything is sent, so the two never overlap. Every node that
     /// grants holds the new token from then on, as if it had been free. If no quorum did so in
-    /// time, both claims are withdrawn, and the returned successor serves the queue. The request has left when this
+    /// time, both claims are withdrawn, and the returned dispatcher serves the queue. The request has left when this
     /// returns.
     pub(super) fn pass_on(
         mut self: Box<Self>,
         waiter: Waiter,
         reply: Option<ReleaseReply>,
-    ) -> impl Future<Output = Option<Successor>> + Send {
+    ) -> impl Future<Output = Option<Dispatcher>> + Send {
         let (valid_until, hold) = (self.valid_until(), self.hold());
         self.end();
         let next = &waiter.acquisition;
         let fence_hint = self.engine.fence_hint(next, self.state.fence);
         let (from, to) = (self.claim.clone(), new_claim(&self.engine, next, fence_hint));
-        let left = self.settle();
-        let replaced = Replaced::new(left.states());
+        let old = Old::of(self.settle());
         debug_assert!(self.state.has_ended(), "a lease goes on while its lock is passed on");
         let ttl = next.ttl;
         let (nodes, wanted) = (&self.engine.nodes, Wanted { claim: to.clone(), ttl, fence_hint });
-        let round =
-            Driven::attempt(nodes, Attempt::pass_on(&**nodes, self.engine.now(), wanted, from.clone()));
+        let round = Driven::attempt(nodes, Attempt::pass_on(&**nodes, self.engine.now(), wanted, from));
         async move {
             let next = &waiter.acquisition;
             let verdict = decide(&self.engine, &round).await;
@@ -228,20 +185,11 @@ impl Keeper {
             if verdict != Verdict::Won {
                 self.not_confirmed(round.report());
             }
-            self.report_release(reply, (replaced, left.clone()), &round, valid_until);
+            self.report_release(reply, old.clone(), &round, valid_until);
             let is_passed_on = verdict == Verdict::Won && is_in_time(&self.engine, &round, now);
             self.log(hold, if is_passed_on { HoldEnd::PassedOn } else { HoldEnd::Released });
             // A node without the new token may still have the old one.
-            let rest = {
-                let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
-                let (ttl, round) = (self.ttl(), round.clone());
-                async move {
-                    round.settled().await;
-                    let behind = replaced.settled(left.states()).left_behind(round.key_states());
-                    clean_up(&engine, &runtime, &from, ttl, behind, CleanupOf::Lease);
-                }
-            };
-            self.engine.tasks.spawn(rest, &self.runtime);
+            self.take_back(old, round.clone(), Replaced::left_behind);
             if is_passed_on {
                 next.meter.passed(Passed::ByRound);
                 let (rounds, fence) = round.with(|round, _| (round.rounds(), round.number()));
@@ -266,7 +214,7 @@ impl Keeper {
     fn report_release(
         &self,
         reply: Option<ReleaseReply>,
-        (replaced, left): (Replaced, Left),
+        old: Old,
         round: &Arc<Driven<Attempt>>,
         valid_until: Moment,
     ) {
@@ -275,17 +223,14 @@ impl Keeper {
                 drop(reply.send(outcome));
             }
         };
-        let known = replaced.also_lost(left.lost());
-        if !round.with(|round, _| known.has_lost(round.round())) {
+        if !old.has_lost(round) {
             return answer(Ok(()));
         }
         // Nearly never. A single node without the key is no loss: the others decide, and the next holder does not wait.
         let (engine, round, state, meter) =
             (self.engine.clone(), round.clone(), self.state.clone(), self.meter.clone());
         let judge = async move {
-            round.settled().await;
-            let (replaced, now) = (replaced.also_lost(left.lost()), engine.now());
-            let lost = round.with(|round, nodes| replaced.was_lost(nodes, round.round(), valid_until, now));
+            let lost = old.was_lost(&round, &engine, valid_until).await;
             answer(if lost { Err(lost_before(&state, &meter)) } else { Ok(()) });
         };
         self.engine.tasks.spawn(judge, &self.runtime);

@@ -80,10 +80,8 @@ impl WaitQueues {
         drop(inside);
         for branch in &branches {
             let observes = branch.branch.as_ref().is_some_and(|branch| branch.observes);
-            if (audience == Audience::All || observes)
-                && let Some(queue) = branch.inside.lock().by_key.get_mut(key)
-            {
-                queue.hint(nodes);
+            if audience == Audience::All || observes {
+                branch.with(key, |queue| queue.hint(nodes));
             }
         }
     }
@@ -95,9 +93,7 @@ impl WaitQueues {
 
     /// Notifies the contender for `key` of an offer.
     pub(crate) fn notify_offer(&self, key: &str) {
-        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
-            queue.hint(NodeSet::default());
-        }
+        self.with(key, |queue| queue.hint(NodeSet::default()));
     }
 
     /// Delivers notifications by `turn_key` to `key` from now on.
@@ -113,24 +109,22 @@ impl WaitQueues {
 
     /// Records that this node has notified us of our turn at `key`.
     fn note_turn(&self, key: &str, node: NodeSet) {
-        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
+        self.with(key, |queue| {
             queue.signals_mut().turns.add(node);
             queue.hint(NodeSet::default());
-        }
+        });
     }
 
     /// Takes the nodes that have notified us of our turn at `key` since the last call.
     pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
-        let mut inside = self.inside.lock();
-        let signals = inside.by_key.get_mut(key).and_then(|queue| queue.signals.as_deref_mut());
-        signals.map_or_else(NodeSet::default, |signals| std::mem::take(&mut signals.turns))
+        let turns = self.with(key, |queue| Some(std::mem::take(&mut queue.signals.as_mut()?.turns)));
+        turns.flatten().unwrap_or_default()
     }
 
     /// Whether there are such nodes.
     pub(crate) fn has_turn(&self, key: &str) -> bool {
-        let inside = self.inside.lock();
-        let signals = inside.by_key.get(key).and_then(|queue| queue.signals.as_deref());
-        signals.is_some_and(|signals| !signals.turns.is_empty())
+        let turns = self.with(key, |queue| queue.signals.as_ref().map(|signals| signals.turns));
+        turns.flatten().is_some_and(|turns| !turns.is_empty())
     }
 
     /// Has this lease hear of changes of its keys, if any node sends hints by now, and returns that.
@@ -163,32 +157,24 @@ impl WaitQueues {
 
     /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn clear_hints(&self, key: &str) {
-        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
-            queue.changed = NodeSet::default();
-        }
+        self.with(key, |queue| queue.changed = NodeSet::default());
     }
 
     /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
     pub(crate) fn hints(&self, key: &str) -> HintState {
         let hearing = self.root().inside.lock().hearing;
-        let changed = self.inside.lock().by_key.get(key).map_or_else(NodeSet::default, |queue| queue.changed);
+        let changed = self.with(key, |queue| queue.changed).unwrap_or_default();
         HintState { changed, hearing }
     }
 
     /// Returns what is notified when a node hints at a change of `key`.
     pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
-        self.inside
-            .lock()
-            .by_key
-            .get_mut(key)
-            .map(|queue| queue.signals_mut().bell.get_or_insert_default().clone())
+        self.with(key, |queue| queue.signals_mut().bell.get_or_insert_default().clone())
     }
 
     /// Notifies `bell` from now on when a node hints at a change of `key`.
     pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
-        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
-            queue.signals_mut().bell = Some(bell.clone());
-        }
+        self.with(key, |queue| queue.signals_mut().bell = Some(bell.clone()));
     }
 }
 

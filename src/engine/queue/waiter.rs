@@ -65,10 +65,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Usually the waiter has already been taken out to be served.
-        let left = match self.queues.inside.lock().by_key.get_mut(&self.key) {
-            Some(queue) => queue.callers.leave(self.arrival),
-            None => None,
-        };
+        let left = self.queues.with(&self.key, |queue| queue.callers.leave(self.arrival));
         // Dropped after the lock is released: it owns data of the caller.
         drop(left);
     }

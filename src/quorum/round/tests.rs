@@ -12,7 +12,7 @@ use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::SystemEntropy;
 use quorlock_protocol::KeyState;
 use quorlock_protocol::machine::LEAST_PATIENCE;
-use quorlock_protocol::{Claim, Drift, FenceHint, Quarantine, Quorum, Token, Verdict};
+use quorlock_protocol::{Claim, Drift, FenceHint, FencingToken, Quarantine, Quorum, Token, Verdict};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
@@ -339,7 +339,7 @@ async fn a_node_that_is_asked_again_is_woken_and_measures_no_round_trip() {
     };
     let states = KeyStates::of([KeyState::Holds]);
     let undo = Undo::start(&*bench.members, bench.clock.now(), &claim, states, terms).unwrap();
-    let undo = Driven::undo(&bench.members, TTL, undo);
+    let undo = Driven::undo(&bench.members, undo);
     bench.fail(0);
     assert!(bench.nodes[0].0.lock().is_none(), "not immediately");
     bench.clock.pass(TTL / 2);

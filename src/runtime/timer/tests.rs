@@ -148,14 +148,12 @@ async fn due_timers_fire_in_order() {
 async fn stopped_timers_leave_no_entries() {
     let mut case = Case::new();
     case.set_for_later().await;
-    for _ in 0..10 * MAX_STALE {
+    for _ in 0..10 {
         let (waker, mut timer) = (Waker::from(case.woken.clone()), Timer::default());
         case.timers.set(&mut timer, Stopped.now() + Duration::from_secs(2), &Context::from_waker(&waker));
         case.timers.stop(&mut timer);
     }
-    let inside = case.timers.inside.lock();
-    assert_eq!(inside.runtimes[0].set.len(), 1);
-    assert!(inside.runtimes[0].order.len() <= MAX_STALE + 2, "{}", inside.runtimes[0].order.len());
+    assert_eq!(case.timers.inside.lock().runtimes[0].set.len(), 1);
 }
 
 #[tokio::test]

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tracing::Instrument as _;
 
-use super::attempt::Attempt;
-use super::contender::Contender;
-use super::context::EngineContext;
-use super::hold::Hold;
-use super::keeper::{Keeper, Succession};
-use super::options::AcquireRequest;
-use super::queue::Waiter;
-use super::readers;
+use super::{Keeper, readers};
+use crate::engine::attempt::Attempt;
+use crate::engine::contender::Contender;
+use crate::engine::context::EngineContext;
+use crate::engine::hold::Hold;
+use crate::engine::options::AcquireRequest;
+use crate::engine::queue::Waiter;
 use crate::error::AcquireError;
 use quorlock_protocol::Mode;
 
@@ -25,7 +24,7 @@ pub(crate) async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
                 let engine = dispatcher.engine.clone();
                 let keeper = Keeper::new(&engine, &waiter.acquisition, attempt);
                 if dispatcher.mode == Mode::Exclusive {
-                    return keeper.succeeded_by(dispatcher.into_succession()).deliver_to(waiter, rounds);
+                    return keeper.succeeded_by(dispatcher).deliver_to(waiter, rounds);
                 }
                 keeper.deliver_to(waiter, rounds);
                 if dispatcher.by != ServedBy::None {
@@ -51,6 +50,9 @@ pub(crate) struct Dispatcher {
     /// What is known of contention with other clients, if there was any.
     contender: Option<Contender>,
 }
+
+/// What a dispatcher that rests knows of contention with other clients, if there was any.
+pub(super) struct Succession(Option<Box<Contender>>);
 
 /// What serves a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,24 +83,20 @@ impl Dispatcher {
         }
     }
 
-    /// Stops serving while the lock is held. The keeper resumes the returned succession after the
-    /// lease.
-    fn into_succession(mut self) -> Succession {
+    /// Stops serving while the lock is held.
+    pub(super) fn rest(mut self) -> Succession {
         self.by = ServedBy::None;
-        Succession { serve: Dispatcher::resumed, contender: self.contender.take().map(Box::new) }
+        Succession(self.contender.take().map(Box::new))
     }
 
     /// Serves the queue of `key` after an exclusive lease. Those of readers go on being served.
-    fn resumed(
-        engine: Arc<EngineContext>,
-        key: Arc<str>,
-        contender: Option<Box<Contender>>,
-        first: Waiter,
-    ) -> BoxFuture<'static, ()> {
-        // Built before the future is polled, so that dropping the future closes the queue.
-        let (mode, contender) = (Mode::Exclusive, contender.map(|contender| *contender));
-        let dispatcher = Dispatcher { engine, key, mode, by: ServedBy::Task, contender };
-        Box::pin(serve(dispatcher, first))
+    pub(super) fn resumed(
+        engine: &Arc<EngineContext>,
+        key: &Arc<str>,
+        Succession(contender): Succession,
+    ) -> Dispatcher {
+        let (engine, key, contender) = (engine.clone(), key.clone(), contender.map(|contender| *contender));
+        Dispatcher { engine, key, mode: Mode::Exclusive, by: ServedBy::Holder, contender }
     }
 
     /// Contends for the first caller in the queue, in that caller's future.
@@ -116,9 +114,7 @@ impl Dispatcher {
             let _open = self.engine.tasks.tracker.token();
             let (attempt, rounds) = self.win(&acquisition).await?;
             let engine = self.engine.clone();
-            Ok(Keeper::new(&engine, &acquisition, attempt)
-                .succeeded_by(self.into_succession())
-                .deliver(&acquisition, rounds))
+            Ok(Keeper::new(&engine, &acquisition, attempt).succeeded_by(self).deliver(&acquisition, rounds))
         })
     }
 

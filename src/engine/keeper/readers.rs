@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use super::attempt::Attempt;
-use super::context::EngineContext;
-use super::keeper::Keeper;
-use super::queue::Waiter;
 use futures::future::join_all;
+
+use super::Keeper;
+use crate::engine::attempt::Attempt;
+use crate::engine::context::EngineContext;
+use crate::engine::queue::Waiter;
 use quorlock_protocol::machine::wait::AskOrder;
 use quorlock_protocol::{Mode, Verdict};
 
