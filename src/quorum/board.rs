@@ -45,6 +45,12 @@ pub enum NodeStatus {
         /// The remaining time.
         left: Duration,
     },
+    /// It responds, but has refused requests, all or some, and has not yet granted for a minute since. Like the warning in
+    /// the log, not for a node that is busy for less than ten seconds.
+    Refusing {
+        /// What it answered when that was noticed.
+        reason: NodeError,
+    },
     /// Some of its servers respond, and vote for the keys that they store.
     Partial {
         /// Which servers do not, and why.
@@ -80,6 +86,7 @@ impl fmt::Display for NodeStatus {
                     "connected, restarted or first used too recently to vote: {left} to go (restart guard)"
                 )
             }
+            NodeStatus::Refusing { reason } => write!(f, "connected, but refuses requests: {reason:#}"),
             NodeStatus::Partial { reason } => write!(f, "partially available: {reason:#}"),
             // Without what the error says first: "unreachable" would contradict the open connection.
             NodeStatus::Stalled {
@@ -115,6 +122,8 @@ struct Inner {
 #[derive(Clone, Debug)]
 struct NodeEntry {
     contact: Option<ConnectionState>,
+    /// Why it refuses requests though it answers, as the log has warned.
+    refusal: Option<NodeError>,
     /// When this kind of status began.
     since: Moment,
     identity: Option<Arc<Identity>>,
@@ -123,7 +132,7 @@ struct NodeEntry {
 
 impl StatusBoard {
     pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
-        let entry = NodeEntry { contact: None, since: now, identity: None, restarts: 0 };
+        let entry = NodeEntry { contact: None, refusal: None, since: now, identity: None, restarts: 0 };
         // The first version is no news: nothing has changed yet.
         let inside = Inner { nodes: vec![entry; nodes], version: 0, closed: false };
         Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
@@ -174,13 +183,16 @@ impl StatusBoard {
 
 impl NodeEntry {
     fn status(&self, quarantine: Quarantine, now: Moment) -> NodeStatus {
-        match (&self.contact, self.quarantine_left(quarantine, now)) {
-            (None, _) => NodeStatus::Unknown,
-            (Some(ConnectionState::Connected(_)), Some(left)) => NodeStatus::Quarantined { left },
-            (Some(ConnectionState::Connected(_)), None) => NodeStatus::Connected,
-            (Some(ConnectionState::Partial(reason)), _) => NodeStatus::Partial { reason: reason.clone() },
-            (Some(ConnectionState::Stalled(reason)), _) => NodeStatus::Stalled { reason: reason.clone() },
-            (Some(ConnectionState::Lost(reason) | ConnectionState::Ended(reason)), _) => {
+        match (&self.contact, self.quarantine_left(quarantine, now), &self.refusal) {
+            (Some(ConnectionState::Connected(_)), Some(left), _) => NodeStatus::Quarantined { left },
+            (None | Some(ConnectionState::Connected(_)), _, Some(reason)) => {
+                NodeStatus::Refusing { reason: reason.clone() }
+            }
+            (None, ..) => NodeStatus::Unknown,
+            (Some(ConnectionState::Connected(_)), ..) => NodeStatus::Connected,
+            (Some(ConnectionState::Partial(reason)), ..) => NodeStatus::Partial { reason: reason.clone() },
+            (Some(ConnectionState::Stalled(reason)), ..) => NodeStatus::Stalled { reason: reason.clone() },
+            (Some(ConnectionState::Lost(reason) | ConnectionState::Ended(reason)), ..) => {
                 NodeStatus::Unreachable { reason: reason.clone() }
             }
         }
@@ -295,7 +307,7 @@ impl NodeMonitor {
         }
     }
 
-    /// Logs one warning when the node answers with errors, another if an error turns out to be permanent, and that it
+    /// Logs one warning, and notes in the status, when the node answers with errors, another if an error turns out to be permanent, and that it
     /// grants again. Only of requests that every node with a vote grants.
     pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, now: Moment) {
         let node = &*self.name;
@@ -309,12 +321,14 @@ impl NodeMonitor {
                 self.refuses.store(refusing.is_some(), Ordering::Relaxed);
                 drop(refusing);
                 if ended.is_some_and(|refusing| refusing.warned.is_some()) {
+                    self.note_refusal(None, now);
                     info!(node, "grants again");
                 }
             }
             (Op::Acquire | Op::Renew | Op::Release, Err(error))
                 if self.is_refusal(error) && self.is_news(error, now) =>
             {
+                self.note_refusal(Some(error), now);
                 warn!(node, error = format_args!("{error:#}"), "answers, but refuses requests");
             }
             _ => {}
@@ -353,6 +367,18 @@ impl NodeMonitor {
             refusing.warned = Some(error.is_permanent());
         }
         is_news
+    }
+
+    fn note_refusal(&self, refusal: Option<&NodeError>, now: Moment) {
+        let mut inside = self.board.inside.lock();
+        let Some(entry) = inside.nodes.get_mut(self.index) else { return };
+        if entry.refusal.is_some() != refusal.is_some() {
+            entry.since = now;
+        }
+        entry.refusal = refusal.cloned();
+        inside.version += 1;
+        drop(inside);
+        self.board.news.notify_waiters();
     }
 
     /// Logs one warning per outage, and another if the error turns out to be permanent.

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
+use futures::FutureExt as _;
+use quorlock::health::NodeStatus;
 use quorlock::node::{Access, ConnectionState, NodeError, NodeErrorKind};
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{Kind, MemoryNode, Servers, until};
@@ -221,6 +223,7 @@ const NO_RIGHT: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operatio
 async fn a_node_that_answers_with_errors_warns_once_until_it_has_granted_for_a_minute() {
     let bench = bench(3);
     let (log, _guard) = Log::start();
+    let mut health = bench.coordinator.health();
     for _ in 0..5 {
         // As if it refused some keys only.
         bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
@@ -235,10 +238,19 @@ async fn a_node_that_answers_with_errors_warns_once_until_it_has_granted_for_a_m
         assert!(warnings[0].contains(words), "{warnings:?}");
     }
     assert_eq!(log.with("grants again").len(), 0, "{}", log.all());
+    let nodes = health.changed().now_or_never().expect("the status has changed").unwrap();
+    assert!(
+        nodes[0].to_string().contains("connected, but refuses requests: it may not run EVAL"),
+        "{nodes:?}"
+    );
+    assert!(nodes[0].lasted >= Duration::from_secs(290), "since the first refusal: {nodes:?}");
+    assert!(nodes[1..].iter().all(|node| node.status == NodeStatus::Unknown), "{nodes:?}");
     bench.pass(Duration::from_secs(1)).await;
     hold(&bench).await;
     hold(&bench).await;
     assert_eq!(log.with("grants again").len(), 1, "{}", log.all());
+    let nodes = health.changed().now_or_never().expect("the status has changed").unwrap();
+    assert_eq!(nodes[0].status, NodeStatus::Unknown, "a node in memory reports no connection");
     bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
     hold(&bench).await;
     assert_eq!(log.of(Level::WARN).len(), 2, "it is another change: {}", log.all());
