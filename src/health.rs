@@ -11,7 +11,6 @@ pub use crate::quorum::board::{NodeHealth, NodeStatus};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::Moment;
-use quorlock_protocol::machine::Deployment as _;
 
 /// The status of the nodes of a [`Coordinator`](crate::Coordinator), now and whenever it changes.
 ///
@@ -58,7 +57,7 @@ impl Health {
     #[must_use]
     pub fn now(&self) -> Vec<NodeHealth> {
         let Some(nodes) = self.nodes.upgrade() else { return Vec::new() };
-        self.board.each(self.clock.now(), |node| (nodes.name(node), nodes.round_trip(node)))
+        self.board.each(self.clock.now(), |node| nodes.round_trip(node))
     }
 
     /// Waits for a change since this `Health` was made, or since the last call, and returns the status of each node.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::{debug, info, trace, warn};
 
+use crate::doctor::{Finding, rules::one_server};
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{ConnectionState, Identity, NodeError, NodeErrorKind, Response, StatusListener, Vote};
 use crate::runtime::{Mutex, clock::Clock};
@@ -121,6 +122,7 @@ struct Inner {
 /// What is known of one node.
 #[derive(Clone, Debug)]
 struct NodeEntry {
+    name: Arc<str>,
     contact: Option<ConnectionState>,
     /// Why it refuses requests though it answers, as the log has warned.
     refusal: Option<NodeError>,
@@ -131,29 +133,31 @@ struct NodeEntry {
 }
 
 impl StatusBoard {
-    pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
-        let entry = NodeEntry { contact: None, refusal: None, since: now, identity: None, restarts: 0 };
+    pub(crate) fn new(
+        names: impl Iterator<Item = Arc<str>>,
+        quarantine: (Quarantine, Arc<MaxTtls>),
+        now: Moment,
+    ) -> Arc<StatusBoard> {
+        let entry =
+            |name| NodeEntry { name, contact: None, refusal: None, since: now, identity: None, restarts: 0 };
         // The first version is no news: nothing has changed yet.
-        let inside = Inner { nodes: vec![entry; nodes], version: 0, closed: false };
+        let inside = Inner { nodes: names.map(entry).collect(), version: 0, closed: false };
         Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
     }
 
-    /// Returns the health of each node at `now`; `known` returns its name and its round trip time.
+    /// Returns the health of each node at `now`.
     pub(crate) fn each(
         &self,
         now: Moment,
-        known: impl Fn(usize) -> (Arc<str>, Option<Duration>),
+        round_trip: impl Fn(usize) -> Option<Duration>,
     ) -> Vec<NodeHealth> {
-        let node = |(index, entry): (usize, &NodeEntry)| {
-            let (node, round_trip) = known(index);
-            NodeHealth {
-                node,
-                status: entry.status(self.quarantine(), now),
-                lasted: now.since(entry.since),
-                identity: entry.identity.clone(),
-                restarts: entry.restarts,
-                round_trip,
-            }
+        let node = |(index, entry): (usize, &NodeEntry)| NodeHealth {
+            node: entry.name.clone(),
+            status: entry.status(self.quarantine(), now),
+            lasted: now.since(entry.since),
+            identity: entry.identity.clone(),
+            restarts: entry.restarts,
+            round_trip: round_trip(index),
         };
         self.inside.lock().nodes.iter().enumerate().map(node).collect()
     }
@@ -163,6 +167,18 @@ impl StatusBoard {
         let inside = self.inside.lock();
         let left = |entry: &NodeEntry| entry.quarantine_left(self.quarantine(), now);
         (inside.version, inside.nodes.iter().filter_map(left).min().map(|left| now + left))
+    }
+
+    /// Reports connected nodes that are one server, which has one vote.
+    pub(crate) fn same_servers(&self) -> Vec<Finding> {
+        let inside = self.inside.lock();
+        let mut found = Vec::new();
+        for finding in inside.nodes.iter().filter_map(|entry| inside.same_server(entry)) {
+            if !found.contains(&finding) {
+                found.push(finding);
+            }
+        }
+        found
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -181,7 +197,24 @@ impl StatusBoard {
     }
 }
 
+impl Inner {
+    /// Reports the connected nodes that are one server with the connected node `entry`.
+    fn same_server(&self, entry: &NodeEntry) -> Option<Finding> {
+        let identity = entry.connected()?;
+        let is_one = |other: &&NodeEntry| other.connected().is_some_and(|other| other.is_one_with(identity));
+        let names: Vec<&str> = self.nodes.iter().filter(is_one).map(|other| &*other.name).collect();
+        (names.len() > 1).then(|| one_server(&names, &identity.id))
+    }
+}
+
 impl NodeEntry {
+    fn connected(&self) -> Option<&Arc<Identity>> {
+        match &self.contact {
+            Some(ConnectionState::Connected(identity)) => Some(identity),
+            _ => None,
+        }
+    }
+
     fn status(&self, quarantine: Quarantine, now: Moment) -> NodeStatus {
         match (&self.contact, self.quarantine_left(quarantine, now), &self.refusal) {
             (Some(ConnectionState::Connected(_)), Some(left), _) => NodeStatus::Quarantined { left },
@@ -199,8 +232,7 @@ impl NodeEntry {
     }
 
     fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Option<Duration> {
-        let Some(ConnectionState::Connected(identity)) = &self.contact else { return None };
-        let left = identity.quarantine_left(quarantine, now);
+        let left = self.connected()?.quarantine_left(quarantine, now);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -261,10 +293,14 @@ impl StatusListener for NodeMonitor {
         }
         let left = entry.quarantine_left(self.board.quarantine(), now);
         inside.version += 1;
+        let twice = inside.nodes.get(self.index).and_then(|entry| inside.same_server(entry));
         drop(inside);
         self.board.news.notify_waiters();
         self.count(before.as_ref(), &contact, restarted, left);
         self.report(before.as_ref(), &contact, restarted, left);
+        if let Some(Finding { check, evidence, cure, .. }) = twice {
+            warn!(node = &*self.name, finding = %check, cure, "{evidence}");
+        }
     }
 }
 

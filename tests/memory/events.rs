@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
+use quorlock::doctor::{Check, Finding};
 use quorlock::health::NodeStatus;
-use quorlock::node::{Access, ConnectionState, NodeError, NodeErrorKind};
+use quorlock::node::{Access, ConnectionState, Identity, NodeError, NodeErrorKind};
+use quorlock::protocol::Moment;
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{Kind, MemoryNode, Servers, until};
 use tracing::field::{Field, Visit};
@@ -209,6 +211,23 @@ async fn a_cluster_that_answers_in_part_warns_once() {
     }
     assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
     assert_eq!(log.with("still partially available").len(), 2, "{}", log.all());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_addresses_of_one_server_warn() {
+    let nodes: Vec<_> = quorlock_testkit::memory_nodes(3).into_iter().map(ReportedNode::new).collect();
+    let (log, _guard) = Log::start();
+    let coordinator = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
+    let is = |id: &str| ConnectionState::Connected(Identity::new(id, Moment::ORIGIN, TTL * 999).into());
+    nodes.iter().zip(["one", "other", "other"]).for_each(|(node, id)| node.report(is(id)));
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+    for words in ["node-2 and node-3 are one server", "same-server", "remove one of the addresses"] {
+        assert!(log.of(Level::WARN)[0].contains(words), "{}", log.all());
+    }
+    let warned = |found: Vec<Finding>| found.into_iter().map(|finding| finding.check).collect::<Vec<_>>();
+    assert_eq!(warned(coordinator.warnings()), [Check::SameServer]);
+    nodes[2].report(is("third"));
+    assert_eq!((warned(coordinator.warnings()).len(), log.of(Level::WARN).len()), (0, 1), "{}", log.all());
 }
 
 /// Acquires and releases on three nodes, of which one may refuse.
