@@ -71,8 +71,8 @@ impl Coordinator {
     /// [`lock`](Coordinator::lock).
     ///
     /// The lease is lost when it is lost on any of them. An [`Owner`](crate::Owner) can acquire the same set again, and
-    /// is refused one that overlaps. A large set is at a disadvantage where other clients keep taking single resources: there
-    /// is no order among waiters for different sets.
+    /// is refused one that overlaps. A large set is at a disadvantage where other clients keep taking single resources:
+    /// there is no order among waiters for different sets.
     ///
     /// All keys are in each request, so on nodes that are Redis Clusters they must be in one hash slot: give their
     /// names one `{tag}`.

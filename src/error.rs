@@ -190,9 +190,9 @@ pub enum ConfigError {
     Upgrade,
     /// An owner that holds one of the resources together with others, or without them, and would wait for itself.
     #[error(
-        "its owner holds `{held}`, which shares a resource with this lock, and would wait for itself: an owner acquires \
-         only the same resources again; acquire all of them in the outer call and none in the inner one, or release \
-         `{held}` first"
+        "its owner holds `{held}`, which shares a resource with this lock, and would wait for itself: an owner \
+         acquires only the same resources again; acquire all of them in the outer call and none in the inner one, or \
+         release `{held}` first"
     )]
     Overlap {
         /// What it holds.

@@ -17,8 +17,8 @@ use quorlock_protocol::Keys;
 /// the last lease releases the lock. The options of the first lease are those of all: `max_hold`, `shared` or a TTL of
 /// a lock that is acquired again have no effect.
 ///
-/// [Several locks together](crate::Coordinator::lock_all) are one lock: while the owner holds one of them in another set, or
-/// alone, it would wait for itself, and is refused with [`ConfigError::Overlap`].
+/// [Several locks together](crate::Coordinator::lock_all) are one lock: while the owner holds one of them in another
+/// set, or alone, it would wait for itself, and is refused with [`ConfigError::Overlap`].
 ///
 /// An owner is neither a thread nor a task: clone it to pass it along, or use [`Owner::scope`]. Two
 /// tasks with the same owner do not exclude each other.

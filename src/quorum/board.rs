@@ -46,8 +46,8 @@ pub enum NodeStatus {
         /// The remaining time.
         left: Duration,
     },
-    /// It responds, but has refused requests, all or some, and has not yet granted for a minute since. Like the warning in
-    /// the log, not for a node that is busy for less than ten seconds.
+    /// It responds, but has refused requests, all or some, and has not yet granted for a minute since. Like the warning
+    /// in the log, not for a node that is busy for less than ten seconds.
     Refusing {
         /// What it answered when that was noticed.
         reason: NodeError,
@@ -343,8 +343,8 @@ impl NodeMonitor {
         }
     }
 
-    /// Logs one warning, and notes in the status, when the node answers with errors, another if an error turns out to be permanent, and that it
-    /// grants again. Only of requests that every node with a vote grants.
+    /// Logs one warning when the node answers with errors, another if an error turns out to be permanent, and that it
+    /// grants again, and notes that in its status. Only of requests that every node with a vote grants.
     pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, now: Moment) {
         let node = &*self.name;
         match (op, result) {

@@ -1,7 +1,7 @@
 //! Servers end with this process, also when it is killed, from the moment of their start.
 //!
-//! They are in the process group of a shell that reads from a pipe which only this process keeps open, and kills the group when
-//! the pipe closes. Linux' parent-death signal would not do, because it is sent when the parent's *thread* ends.
+//! They are in the process group of a shell that reads from a pipe which only this process keeps open, and kills the
+//! group when the pipe closes. Linux' parent-death signal would not do, because it is sent when the parent's *thread* ends.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -9,16 +9,16 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use quorlock::runtime::Mutex;
 
-/// In the background, so that the shell is no child of this process: who lists those finds servers. When this process ends,
-/// the system hangs up the group if a process there is stopped.
+/// In the background, so that the shell is no child of this process: who lists those finds servers. When this process
+/// ends, the system hangs up the group if a process there is stopped.
 const WATCH: &str = "trap '' HUP; exec 3<&0; { read -r line; kill -9 0; } <&3 3<&- &";
 
 /// The process group that ends with the process with this PID, and its pipe. A fork inherits the pipe of its parent.
 static GROUP: Mutex<Option<(u32, i32, ChildStdin)>> = Mutex::new(None);
 
-/// Starts a server in that process group, or without a shell, or if it was killed, in one of its own, in which it outlives a
-/// kill of this process. Ctrl-C and Ctrl-Z are for this process, also before another one has the terminal, and a command that
-/// cleans up needs its servers.
+/// Starts a server in that process group; without a shell, or if it was killed, in one of its own, where it outlives a
+/// kill of this process. Ctrl-C and Ctrl-Z are for this process, also before another one has the terminal, and a command
+/// that cleans up needs its servers.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     command.process_group(watched_group()).spawn().or_else(|_| command.process_group(0).spawn())
 }
