@@ -70,9 +70,9 @@ impl Coordinator {
     /// same resources in opposite orders do not deadlock. A name given twice counts once; one name alone is a plain
     /// [`lock`](Coordinator::lock).
     ///
-    /// The lease is lost when it is lost on any of them. An [`Owner`](crate::Owner) can acquire the same set again,
-    /// not one that overlaps. A large set is at a disadvantage where other clients keep taking single resources: there
-    /// is no order among waiters for different sets.
+    /// The lease is lost when it is lost on any of them. An [`Owner`](crate::Owner) can acquire the same set again, and
+    /// is refused one that overlaps. A large set is at a disadvantage where other clients keep taking single resources:
+    /// there is no order among waiters for different sets.
     ///
     /// All keys are in each request, so on nodes that are Redis Clusters they must be in one hash slot: give their
     /// names one `{tag}`.
@@ -122,8 +122,8 @@ impl Coordinator {
     }
 
     /// Returns the warnings about the connected nodes, as they described themselves: eviction, replicas, a promotion,
-    /// memory that is nearly full, other clients with another `max_ttl` or other nodes. Sends nothing; the same warnings
-    /// are logged for each connection. [`doctor`](Coordinator::doctor) finds far more.
+    /// memory that is nearly full, two addresses of one server, other clients with another `max_ttl` or other nodes.
+    /// Sends nothing; the same warnings are logged for each connection. [`doctor`](Coordinator::doctor) finds far more.
     #[must_use]
     pub fn warnings(&self) -> Vec<Finding> {
         let known = self.engine.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
@@ -134,7 +134,8 @@ impl Coordinator {
         let lists = lists
             .differing(self.engine.now())
             .map(|(ours, theirs)| rules::lists_differ(&ours, lists.quorum(), &theirs, None));
-        differs.into_iter().chain(lists).chain(of_nodes).collect()
+        let same = self.engine.nodes.board.same_servers();
+        differs.into_iter().chain(lists).chain(same).chain(of_nodes).collect()
     }
 
     /// Returns the status of the nodes, now and whenever it changes. Sends nothing.

@@ -188,6 +188,16 @@ pub enum ConfigError {
          itself; release the shared lease first, or acquire exclusively and downgrade"
     )]
     Upgrade,
+    /// An owner that holds one of the resources together with others, or without them, and would wait for itself.
+    #[error(
+        "its owner holds `{held}`, which shares a resource with this lock, and would wait for itself: an owner \
+         acquires only the same resources again; acquire all of them in the outer call and none in the inner one, or \
+         release `{held}` first"
+    )]
+    Overlap {
+        /// What it holds.
+        held: Resource,
+    },
     /// The [owner](crate::Owner) holds the lock without a fencing token, and asks for a lease that has one.
     #[error(
         "its owner holds this lock without fencing, so a lease that has a fencing token cannot be added; acquire it first with \

@@ -58,9 +58,7 @@ impl Health {
     #[must_use]
     pub fn now(&self) -> Vec<NodeHealth> {
         let Some(nodes) = self.nodes.upgrade() else { return Vec::new() };
-        self.board.each(self.clock.now(), |node| {
-            (nodes.name(node), nodes.round_trip(node).map(RoundTrip::smoothed))
-        })
+        self.board.each(self.clock.now(), |node| nodes.round_trip(node).map(RoundTrip::smoothed))
     }
 
     /// Waits for a change since this `Health` was made, or since the last call, and returns the status of each node.

@@ -39,7 +39,7 @@ Outcome = Literal[
 ]
 Ended = Literal["released", "passed_on", "retained", "expired", "quorum_lost", "max_hold", "closed"]
 Severity = Literal["unsafe", "warning", "unknown", "note"]
-Status = Literal["unknown", "connected", "quarantined", "partial", "stalled", "unreachable", "other"]
+Status = Literal["unknown", "connected", "quarantined", "refusing", "partial", "stalled", "unreachable", "other"]
 
 
 @dataclass(frozen=True)

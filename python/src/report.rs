@@ -138,6 +138,7 @@ pub(crate) fn health(py: Python<'_>, nodes: &[NodeHealth]) -> PyResult<Py<PyAny>
             NodeStatus::Unknown => "unknown",
             NodeStatus::Connected => "connected",
             NodeStatus::Quarantined { .. } => "quarantined",
+            NodeStatus::Refusing { .. } => "refusing",
             NodeStatus::Partial { .. } => "partial",
             NodeStatus::Stalled { .. } => "stalled",
             NodeStatus::Unreachable { .. } => "unreachable",

@@ -159,6 +159,11 @@ def test_an_owner_acquires_again_what_it_holds(q: quorlock.Coordinator, nodes: S
         lock = make(owner=me)
         with lock as first, lock as second:
             assert first.token == second.token
+    with (
+        q.lock_all(["owned/1", "owned/2"], owner=me),
+        pytest.raises(quorlock.ConfigError, match="would wait for itself"),
+    ):
+        q.lock("owned/1", owner=me).acquire()
 
 
 @contextlib.contextmanager

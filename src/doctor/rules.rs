@@ -17,7 +17,7 @@ mod cluster;
 mod deployment;
 mod node;
 
-pub(crate) use deployment::{findings as of_deployment, lists_differ, max_ttl_differs};
+pub(crate) use deployment::{findings as of_deployment, lists_differ, max_ttl_differs, one_server};
 pub(crate) use node::on_sight;
 
 /// Returns all findings about one node.

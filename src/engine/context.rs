@@ -52,7 +52,7 @@ pub(crate) struct EngineContext {
     /// The process id, and the text that identifies this process and the default label to others.
     /// Nearly all tokens use it, so it is made once.
     pub(crate) context: (u32, Arc<str>),
-    /// Unique, unlike an address, which may be reused.
+    /// That of the nodes: unique, unlike an address, which may be reused.
     pub(crate) number: u64,
     pub(crate) tasks: Tasks,
     pub(crate) closing: CancellationToken,
@@ -74,7 +74,8 @@ impl EngineContext {
     /// Returns the same context over other nodes. It has its own wait queues, which receive the same hints about these
     /// keys. Readers are in none of them.
     pub(crate) fn over(&self, nodes: Nodes, keys: impl Iterator<Item = Arc<str>>) -> Arc<EngineContext> {
-        Arc::new(EngineContext { nodes: Arc::new(nodes), ..self.branch(keys) })
+        let number = EngineContext::next_number();
+        Arc::new(EngineContext { nodes: Arc::new(nodes), number, ..self.branch(keys) })
     }
 
     /// Returns the same context with its own wait queues, which are named by several keys, and receive no hints.
@@ -83,8 +84,7 @@ impl EngineContext {
     }
 
     fn branch(&self, keys: impl Iterator<Item = Arc<str>>) -> EngineContext {
-        let (number, queues) = (EngineContext::next_number(), self.queues.branch(keys));
-        EngineContext { number, queues, offers: None, ..self.clone() }
+        EngineContext { queues: self.queues.branch(keys), offers: None, ..self.clone() }
     }
 
     /// The wait queues of this mode.

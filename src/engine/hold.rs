@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::commands::{Ended, Event};
 use super::lease_state::LeaseState;
+use quorlock_protocol::Resource;
 
 /// A lock that is held.
 pub(crate) struct Hold {
@@ -67,6 +68,12 @@ impl WeakHold {
         let one_more = |holds: u32| if holds > 0 { holds.checked_add(1) } else { None };
         state.holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         Some(Hold::of(state))
+    }
+
+    /// The resource, if the lease is still valid.
+    pub(crate) fn resource(&self) -> Option<Resource> {
+        let state = self.state.upgrade().filter(|_| self.is_held())?;
+        state.runs_until(state.timers.now()).map(|_| state.resource.clone())
     }
 
     pub(crate) fn is_held(&self) -> bool {

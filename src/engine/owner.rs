@@ -1,12 +1,13 @@
 //! Reentrancy: an owner may acquire a lock again while holding it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
 use super::hold::WeakHold;
+use crate::error::ConfigError;
 use crate::runtime::Mutex;
+use quorlock_protocol::Keys;
 
 /// An owner that may acquire a lock again while holding it: reentrancy.
 ///
@@ -15,6 +16,9 @@ use crate::runtime::Mutex;
 /// lease shares token, deadline and loss with the outer one, whose validity is checked. Releasing
 /// the last lease releases the lock. The options of the first lease are those of all: `max_hold`, `shared` or a TTL of
 /// a lock that is acquired again have no effect.
+///
+/// [Several locks together](crate::Coordinator::lock_all) are one lock: while the owner holds one of them in another
+/// set, or alone, it would wait for itself, and is refused with [`ConfigError::Overlap`].
 ///
 /// An owner is neither a thread nor a task: clone it to pass it along, or use [`Owner::scope`]. Two
 /// tasks with the same owner do not exclude each other.
@@ -37,14 +41,14 @@ use crate::runtime::Mutex;
 /// ```
 #[derive(Clone, Default)]
 pub struct Owner {
-    held: Arc<Mutex<HashMap<Held, Arc<Slot>>>>,
+    held: Arc<Mutex<Vec<Arc<Slot>>>>,
 }
 
-/// The coordinator's number, and the key.
-type Held = (u64, Arc<str>);
 /// What an owner has of one lock.
-#[derive(Default)]
 pub(crate) struct Slot {
+    /// The coordinator's number.
+    coordinator: u64,
+    keys: Keys,
     /// The hold, if there is one.
     pub(crate) held: Mutex<WeakHold>,
     /// Locked by the task that acquires the lock.
@@ -84,12 +88,26 @@ impl Owner {
         CURRENT.try_with(Owner::clone).ok()
     }
 
-    pub(crate) fn slot(&self, coordinator: u64, key: &Arc<str>) -> Arc<Slot> {
+    /// What it has of the lock of these keys; refuses one whose keys it holds as those of another lock.
+    pub(crate) fn slot(&self, coordinator: u64, keys: &Keys) -> Result<Arc<Slot>, ConfigError> {
         let mut held = self.held.lock();
         // Drops entries that are neither held nor being acquired, so that an owner of many locks in
         // turn does not grow.
-        held.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.held.lock().is_held());
-        held.entry((coordinator, key.clone())).or_default().clone()
+        held.retain(|slot| Arc::strong_count(slot) > 1 || slot.held.lock().is_held());
+        for slot in held.iter().filter(|slot| slot.coordinator == coordinator) {
+            if slot.keys == *keys {
+                return Ok(slot.clone());
+            }
+            if slot.keys.iter().any(|other| keys.iter().any(|key| key == other))
+                && let Some(resource) = slot.held.lock().resource()
+            {
+                return Err(ConfigError::Overlap { held: resource });
+            }
+        }
+        let (holds, acquiring) = (Mutex::default(), tokio::sync::Mutex::default());
+        let slot = Arc::new(Slot { coordinator, keys: keys.clone(), held: holds, acquiring });
+        held.push(slot.clone());
+        Ok(slot)
     }
 }
 

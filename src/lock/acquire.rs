@@ -57,7 +57,7 @@ impl<K, F> Lock<K, F> {
 
     async fn acquire_as(&self, owner: Owner, acquisition: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
         let wait = acquisition.wait;
-        let slot = owner.slot(self.engine.number, acquisition.queue_key());
+        let slot = owner.slot(self.engine.number, &self.keys)?;
         if let Some(again) = Self::again(&slot, &acquisition)? {
             return Ok(Got::Hold(again));
         }

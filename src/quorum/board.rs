@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::{debug, info, trace, warn};
 
+use crate::doctor::{Finding, rules::one_server};
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{ConnectionState, Identity, NodeError, NodeErrorKind, Response, StatusListener, Vote};
 use crate::runtime::{Mutex, clock::Clock};
@@ -45,6 +46,12 @@ pub enum NodeStatus {
         /// The remaining time.
         left: Duration,
     },
+    /// It responds, but has refused requests, all or some, and has not yet granted for a minute since. Like the warning
+    /// in the log, not for a node that is busy for less than ten seconds.
+    Refusing {
+        /// What it answered when that was noticed.
+        reason: NodeError,
+    },
     /// Some of its servers respond, and vote for the keys that they store.
     Partial {
         /// Which servers do not, and why.
@@ -80,6 +87,7 @@ impl fmt::Display for NodeStatus {
                     "connected, restarted or first used too recently to vote: {left} to go (restart guard)"
                 )
             }
+            NodeStatus::Refusing { reason } => write!(f, "connected, but refuses requests: {reason:#}"),
             NodeStatus::Partial { reason } => write!(f, "partially available: {reason:#}"),
             // Without what the error says first: "unreachable" would contradict the open connection.
             NodeStatus::Stalled {
@@ -114,7 +122,10 @@ struct Inner {
 /// What is known of one node.
 #[derive(Clone, Debug)]
 struct NodeEntry {
+    name: Arc<str>,
     contact: Option<ConnectionState>,
+    /// Why it refuses requests though it answers, as the log has warned.
+    refusal: Option<NodeError>,
     /// When this kind of status began.
     since: Moment,
     identity: Option<Arc<Identity>>,
@@ -122,29 +133,31 @@ struct NodeEntry {
 }
 
 impl StatusBoard {
-    pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
-        let entry = NodeEntry { contact: None, since: now, identity: None, restarts: 0 };
+    pub(crate) fn new(
+        names: impl Iterator<Item = Arc<str>>,
+        quarantine: (Quarantine, Arc<MaxTtls>),
+        now: Moment,
+    ) -> Arc<StatusBoard> {
+        let entry =
+            |name| NodeEntry { name, contact: None, refusal: None, since: now, identity: None, restarts: 0 };
         // The first version is no news: nothing has changed yet.
-        let inside = Inner { nodes: vec![entry; nodes], version: 0, closed: false };
+        let inside = Inner { nodes: names.map(entry).collect(), version: 0, closed: false };
         Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
     }
 
-    /// Returns the health of each node at `now`; `known` returns its name and its round trip time.
+    /// Returns the health of each node at `now`.
     pub(crate) fn each(
         &self,
         now: Moment,
-        known: impl Fn(usize) -> (Arc<str>, Option<Duration>),
+        round_trip: impl Fn(usize) -> Option<Duration>,
     ) -> Vec<NodeHealth> {
-        let node = |(index, entry): (usize, &NodeEntry)| {
-            let (node, round_trip) = known(index);
-            NodeHealth {
-                node,
-                status: entry.status(self.quarantine(), now),
-                lasted: now.since(entry.since),
-                identity: entry.identity.clone(),
-                restarts: entry.restarts,
-                round_trip,
-            }
+        let node = |(index, entry): (usize, &NodeEntry)| NodeHealth {
+            node: entry.name.clone(),
+            status: entry.status(self.quarantine(), now),
+            lasted: now.since(entry.since),
+            identity: entry.identity.clone(),
+            restarts: entry.restarts,
+            round_trip: round_trip(index),
         };
         self.inside.lock().nodes.iter().enumerate().map(node).collect()
     }
@@ -154,6 +167,18 @@ impl StatusBoard {
         let inside = self.inside.lock();
         let left = |entry: &NodeEntry| entry.quarantine_left(self.quarantine(), now);
         (inside.version, inside.nodes.iter().filter_map(left).min().map(|left| now + left))
+    }
+
+    /// Reports connected nodes that are one server, which has one vote.
+    pub(crate) fn same_servers(&self) -> Vec<Finding> {
+        let inside = self.inside.lock();
+        let mut found = Vec::new();
+        for finding in inside.nodes.iter().filter_map(|entry| inside.same_server(entry)) {
+            if !found.contains(&finding) {
+                found.push(finding);
+            }
+        }
+        found
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -172,23 +197,42 @@ impl StatusBoard {
     }
 }
 
+impl Inner {
+    /// Reports the connected nodes that are one server with the connected node `entry`.
+    fn same_server(&self, entry: &NodeEntry) -> Option<Finding> {
+        let identity = entry.connected()?;
+        let is_one = |other: &&NodeEntry| other.connected().is_some_and(|other| other.is_one_with(identity));
+        let names: Vec<&str> = self.nodes.iter().filter(is_one).map(|other| &*other.name).collect();
+        (names.len() > 1).then(|| one_server(&names, &identity.id))
+    }
+}
+
 impl NodeEntry {
+    fn connected(&self) -> Option<&Arc<Identity>> {
+        match &self.contact {
+            Some(ConnectionState::Connected(identity)) => Some(identity),
+            _ => None,
+        }
+    }
+
     fn status(&self, quarantine: Quarantine, now: Moment) -> NodeStatus {
-        match (&self.contact, self.quarantine_left(quarantine, now)) {
-            (None, _) => NodeStatus::Unknown,
-            (Some(ConnectionState::Connected(_)), Some(left)) => NodeStatus::Quarantined { left },
-            (Some(ConnectionState::Connected(_)), None) => NodeStatus::Connected,
-            (Some(ConnectionState::Partial(reason)), _) => NodeStatus::Partial { reason: reason.clone() },
-            (Some(ConnectionState::Stalled(reason)), _) => NodeStatus::Stalled { reason: reason.clone() },
-            (Some(ConnectionState::Lost(reason) | ConnectionState::Ended(reason)), _) => {
+        match (&self.contact, self.quarantine_left(quarantine, now), &self.refusal) {
+            (Some(ConnectionState::Connected(_)), Some(left), _) => NodeStatus::Quarantined { left },
+            (None | Some(ConnectionState::Connected(_)), _, Some(reason)) => {
+                NodeStatus::Refusing { reason: reason.clone() }
+            }
+            (None, ..) => NodeStatus::Unknown,
+            (Some(ConnectionState::Connected(_)), ..) => NodeStatus::Connected,
+            (Some(ConnectionState::Partial(reason)), ..) => NodeStatus::Partial { reason: reason.clone() },
+            (Some(ConnectionState::Stalled(reason)), ..) => NodeStatus::Stalled { reason: reason.clone() },
+            (Some(ConnectionState::Lost(reason) | ConnectionState::Ended(reason)), ..) => {
                 NodeStatus::Unreachable { reason: reason.clone() }
             }
         }
     }
 
     fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Option<Duration> {
-        let Some(ConnectionState::Connected(identity)) = &self.contact else { return None };
-        let left = identity.quarantine_left(quarantine, now);
+        let left = self.connected()?.quarantine_left(quarantine, now);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -249,15 +293,19 @@ impl StatusListener for NodeMonitor {
         }
         let left = entry.quarantine_left(self.board.quarantine(), now);
         inside.version += 1;
+        let twice = inside.nodes.get(self.index).and_then(|entry| inside.same_server(entry));
         drop(inside);
         self.board.news.notify_waiters();
         self.report(before.as_ref(), &contact, restarted, left);
+        if let Some(Finding { check, evidence, cure, .. }) = twice {
+            warn!(node = &*self.name, finding = %check, cure, "{evidence}");
+        }
     }
 }
 
 impl NodeMonitor {
     /// Logs one warning when the node answers with errors, another if an error turns out to be permanent, and that it
-    /// grants again. Only of requests that every node with a vote grants.
+    /// grants again, and notes that in its status. Only of requests that every node with a vote grants.
     pub(crate) fn answered(&self, op: Op, result: &Result<Response, NodeError>, now: Moment) {
         let node = &*self.name;
         match (op, result) {
@@ -270,12 +318,14 @@ impl NodeMonitor {
                 self.refuses.store(refusing.is_some(), Ordering::Relaxed);
                 drop(refusing);
                 if ended.is_some_and(|refusing| refusing.warned.is_some()) {
+                    self.note_refusal(None, now);
                     info!(node, "grants again");
                 }
             }
             (Op::Acquire | Op::Renew | Op::Release, Err(error))
                 if self.is_refusal(error) && self.is_news(error, now) =>
             {
+                self.note_refusal(Some(error), now);
                 warn!(node, error = format_args!("{error:#}"), "answers, but refuses requests");
             }
             _ => {}
@@ -314,6 +364,18 @@ impl NodeMonitor {
             refusing.warned = Some(error.is_permanent());
         }
         is_news
+    }
+
+    fn note_refusal(&self, refusal: Option<&NodeError>, now: Moment) {
+        let mut inside = self.board.inside.lock();
+        let Some(entry) = inside.nodes.get_mut(self.index) else { return };
+        if entry.refusal.is_some() != refusal.is_some() {
+            entry.since = now;
+        }
+        entry.refusal = refusal.cloned();
+        inside.version += 1;
+        drop(inside);
+        self.board.news.notify_waiters();
     }
 
     /// Counts the change, and logs one warning per outage, and another if the error turns out to be permanent.

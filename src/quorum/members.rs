@@ -1,5 +1,6 @@
 //! The nodes of a deployment, as rounds use them.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -56,7 +57,8 @@ impl Nodes {
         (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
         set_timeout: Option<Duration>,
     ) -> Nodes {
-        let board = StatusBoard::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
+        let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name().into()).collect();
+        let board = StatusBoard::new(names.iter().cloned(), (quarantine, max_ttls.clone()), clock.now());
         let introduced = Arc::<AtomicBool>::default();
         let member = |(index, node): (usize, Arc<dyn Node>)| {
             let (name, meter) = (Arc::<str>::from(node.name()), NodeMeter::new(node.name()));
@@ -124,7 +126,11 @@ impl Nodes {
             max_ttls: self.max_ttls.clone(),
             set_timeout: self.set_timeout,
             // Their status is recorded on the original board.
-            board: StatusBoard::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
+            board: StatusBoard::new(
+                iter::empty(),
+                (self.quarantine, self.max_ttls.clone()),
+                self.clock.now(),
+            ),
             timers: self.timers.clone(),
             introduced: self.introduced.clone(),
         }

@@ -5,7 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
-use quorlock::node::{Access, ConnectionState, NodeError, NodeErrorKind};
+use futures::FutureExt as _;
+use quorlock::doctor::{Check, Finding};
+use quorlock::health::NodeStatus;
+use quorlock::node::{Access, ConnectionState, Identity, NodeError, NodeErrorKind};
+use quorlock::protocol::Moment;
 use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{Kind, MemoryNode, Servers, until};
 use tracing::field::{Field, Visit};
@@ -209,6 +213,23 @@ async fn a_cluster_that_answers_in_part_warns_once() {
     assert_eq!(log.with("still partially available").len(), 2, "{}", log.all());
 }
 
+#[tokio::test(start_paused = true)]
+async fn two_addresses_of_one_server_warn() {
+    let nodes: Vec<_> = quorlock_testkit::memory_nodes(3).into_iter().map(ReportedNode::new).collect();
+    let (log, _guard) = Log::start();
+    let coordinator = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
+    let is = |id: &str| ConnectionState::Connected(Identity::new(id, Moment::ORIGIN, TTL * 999).into());
+    nodes.iter().zip(["one", "other", "other"]).for_each(|(node, id)| node.report(is(id)));
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+    for words in ["node-2 and node-3 are one server", "same-server", "remove one of the addresses"] {
+        assert!(log.of(Level::WARN)[0].contains(words), "{}", log.all());
+    }
+    let warned = |found: Vec<Finding>| found.into_iter().map(|finding| finding.check).collect::<Vec<_>>();
+    assert_eq!(warned(coordinator.warnings()), [Check::SameServer]);
+    nodes[2].report(is("third"));
+    assert_eq!((warned(coordinator.warnings()).len(), log.of(Level::WARN).len()), (0, 1), "{}", log.all());
+}
+
 /// Acquires and releases on three nodes, of which one may refuse.
 async fn hold(bench: &Bench) {
     bench.lock().acquire().await.unwrap().release().await.unwrap();
@@ -221,6 +242,7 @@ const NO_RIGHT: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operatio
 async fn a_node_that_answers_with_errors_warns_once_until_it_has_granted_for_a_minute() {
     let bench = bench(3);
     let (log, _guard) = Log::start();
+    let mut health = bench.coordinator.health();
     for _ in 0..5 {
         // As if it refused some keys only.
         bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
@@ -235,10 +257,19 @@ async fn a_node_that_answers_with_errors_warns_once_until_it_has_granted_for_a_m
         assert!(warnings[0].contains(words), "{warnings:?}");
     }
     assert_eq!(log.with("grants again").len(), 0, "{}", log.all());
+    let nodes = health.changed().now_or_never().expect("the status has changed").unwrap();
+    assert!(
+        nodes[0].to_string().contains("connected, but refuses requests: it may not run EVAL"),
+        "{nodes:?}"
+    );
+    assert!(nodes[0].lasted >= Duration::from_secs(290), "since the first refusal: {nodes:?}");
+    assert!(nodes[1..].iter().all(|node| node.status == NodeStatus::Unknown), "{nodes:?}");
     bench.pass(Duration::from_secs(1)).await;
     hold(&bench).await;
     hold(&bench).await;
     assert_eq!(log.with("grants again").len(), 1, "{}", log.all());
+    let nodes = health.changed().now_or_never().expect("the status has changed").unwrap();
+    assert_eq!(nodes[0].status, NodeStatus::Unknown, "a node in memory reports no connection");
     bench.nodes[0].fail(NO_RIGHT, "it may not run EVAL");
     hold(&bench).await;
     assert_eq!(log.of(Level::WARN).len(), 2, "it is another change: {}", log.all());

@@ -10,8 +10,8 @@ use crate::common::{Bench, LATE, MS, TTL, another, bench, passing};
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    AcquireError, Coordinator, Fencing, Lock, LossReason, MultiLock, Owner, Renewal, Wait, WithError,
-    node::Expiry, votes::VoteOutcome,
+    AcquireError, ConfigError, Coordinator, Fencing, Lock, LossReason, MultiLock, Owner, Renewal, Wait,
+    WithError, node::Expiry, votes::VoteOutcome,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -295,6 +295,31 @@ async fn an_owner_reenters_the_same_set_in_any_order() {
     inner.release().await.unwrap();
     bench.settle().await;
     assert_eq!(bench.locked(["a", "b"]), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_is_refused_what_it_holds_together_with_others() {
+    let bench = bench(3);
+    let (me, other) = (Owner::new(), Owner::new());
+    let all = |names: &[&str]| bench.coordinator.lock_all(names).wait(Wait::Forever);
+    for (held, wanted) in [
+        (&["a", "b"][..], &["b"][..]),
+        (&["a", "b"], &["b", "c"]),
+        (&["b"], &["a", "b"]),
+        (&["a", "b", "c"], &["a", "b"]),
+    ] {
+        let lease = all(held).owner(&me).renewal(Renewal::Manual).acquire().await.unwrap();
+        let error = all(wanted).owner(&me).acquire().await.unwrap_err();
+        let resource = lease.resource().clone();
+        assert_eq!(error, AcquireError::Config(ConfigError::Overlap { held: resource }));
+        assert!(
+            all(wanted).owner(&other).try_acquire().await.unwrap().is_none(),
+            "another owner is only refused"
+        );
+        all(&["1:a1:b"]).owner(&me).acquire().await.unwrap().release().await.unwrap();
+        bench.pass(TTL * 2).await;
+        drop(all(wanted).owner(&me).acquire().await.expect("the owner has lost it"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
-use quorlock_servers::Watched;
+use quorlock_servers::watched_group;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
@@ -36,7 +36,6 @@ struct Slot {
 struct Running {
     child: Child,
     /// A worker that a fault has stopped does not notice that its stdin has ended.
-    _watched: Option<Watched>,
     orders: Option<ChildStdin>,
 }
 
@@ -82,8 +81,8 @@ impl Workers {
             .stdout(Stdio::piped())
             .stderr(log)
             .kill_on_drop(true)
+            .process_group(watched_group())
             .spawn()?;
-        let watched = child.id().map(Watched::new);
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("a worker without stdin and stdout"));
         };
@@ -91,7 +90,7 @@ impl Workers {
         let reports = slot.reports.clone();
         // Ends with the worker.
         drop(tokio::spawn(async move { listen(stdout, &reports).await }));
-        *slot.running.lock().await = Some(Running { child, _watched: watched, orders: Some(stdin) });
+        *slot.running.lock().await = Some(Running { child, orders: Some(stdin) });
         Ok(())
     }
 

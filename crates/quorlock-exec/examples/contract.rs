@@ -2,12 +2,13 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use quorlock::node::{Expiry, Seams};
+use quorlock::node::{Expiry, Node as _, Seams};
 use quorlock::runtime::{BoxFuture, SystemClock};
 use quorlock_exec::ExecNode;
-use quorlock_testkit::Value;
 use quorlock_testkit::contract::{ByRequests, Plant, check_contract};
+use quorlock_testkit::{Value, eventually, scaled};
 
 /// Changes the data by requests, and kills the program to see what the next one remembers.
 struct Program(ByRequests<ExecNode>);
@@ -44,6 +45,11 @@ async fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
+    // The suite reports one that says nothing.
+    drop(
+        eventually("its first line", scaled(Duration::from_secs(5)), async || node.ready().await.is_ok())
+            .await,
+    );
     match check_contract(&node, &Program(ByRequests(node.clone())), &SystemClock::default()).await {
         Ok(()) => {
             println!("{url} keeps the contract");

@@ -44,9 +44,15 @@ pub struct ExecNode {
     name: Arc<str>,
     able: Capabilities,
     jobs: UnboundedSender<Job>,
-    /// In milliseconds, as the child says.
-    least_ttl: Arc<AtomicU64>,
+    announced: Arc<Announced>,
     seams: Seams,
+}
+
+/// What the child's first line says, in milliseconds.
+struct Announced {
+    least_ttl: AtomicU64,
+    /// For how long a grant or a renewal proves a key at least.
+    proven: AtomicU64,
 }
 
 enum Job {
@@ -96,18 +102,19 @@ impl ExecNode {
     pub(crate) fn of(address: ExecAddress, seams: &Seams) -> Result<ExecNode, Reason> {
         let (jobs, asked) = unbounded_channel();
         let (name, able) = (address.to_string().into(), capabilities(&address));
-        let least_ttl = Arc::<AtomicU64>::default();
+        let announced = Announced { least_ttl: AtomicU64::new(0), proven: AtomicU64::new(u64::MAX) };
+        let announced = Arc::new(announced);
         let worker = Worker {
             address: address.clone(),
             seams: seams.clone(),
             jobs: asked,
-            least_ttl: Arc::clone(&least_ttl),
+            announced: Arc::clone(&announced),
             observers: Observers::default(),
             listeners: Vec::new(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         seams.start_thread("quorlock-exec", move || runtime.block_on(worker.work()))?;
-        Ok(ExecNode { address, name, able, jobs, least_ttl, seams: seams.clone() })
+        Ok(ExecNode { address, name, able, jobs, announced, seams: seams.clone() })
     }
 }
 
@@ -133,8 +140,12 @@ impl Node for ExecNode {
     }
 
     fn limits(&self) -> NodeLimits {
-        let least = Duration::from_millis(self.least_ttl.load(Ordering::Relaxed));
+        let least = Duration::from_millis(self.announced.least_ttl.load(Ordering::Relaxed));
         NodeLimits::default().least_ttl(least).time_limit(LIMIT)
+    }
+
+    fn grant_age(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(Duration::from_millis(self.announced.proven.load(Ordering::Relaxed)))
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
@@ -177,7 +188,7 @@ struct Worker {
     address: ExecAddress,
     seams: Seams,
     jobs: UnboundedReceiver<Job>,
-    least_ttl: Arc<AtomicU64>,
+    announced: Arc<Announced>,
     observers: Observers,
     listeners: Vec<Arc<dyn HintListener>>,
 }
@@ -225,8 +236,9 @@ impl Worker {
         loop {
             let failure = match Child::start(&self.address, &clock) {
                 Ok(mut child) => match self.greet(&mut child, &mut waiting).await {
-                    Some(Ok((identity, least_ttl_ms))) => {
-                        self.least_ttl.store(least_ttl_ms, Ordering::Relaxed);
+                    Some(Ok((identity, hello))) => {
+                        self.announced.least_ttl.store(hello.least_ttl_ms, Ordering::Relaxed);
+                        self.announced.proven.store(hello.proven_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
                         match self.serve(child, identity, std::mem::take(&mut waiting)).await {
                             Some(Ended { reason, has_answered }) => {
                                 if has_answered {
@@ -256,13 +268,13 @@ impl Worker {
         }
     }
 
-    /// Waits for the first line, and returns the history of the data and the shortest TTL, or `None` if no handle is left.
+    /// Waits for the first line, and returns it with the history of the data, or `None` if no handle is left.
     /// Requests wait for that, but not long.
     async fn greet(
         &mut self,
         child: &mut Child,
         waiting: &mut Vec<Job>,
-    ) -> Option<Result<(Identity, u64), NodeError>> {
+    ) -> Option<Result<(Identity, Hello), NodeError>> {
         let clock = Arc::clone(self.seams.clock());
         let (began, mut silent) = (clock.now(), None);
         loop {
@@ -278,7 +290,7 @@ impl Worker {
                     return Some(hello.and_then(|hello| {
                         let identity = hello.identity(clock.now());
                         let unfit = |reason| NodeError::Failed { kind: NodeErrorKind::Unsupported, reason };
-                        Ok((identity.map_err(unfit)?, hello.least_ttl_ms))
+                        Ok((identity.map_err(unfit)?, hello))
                     }));
                 }
                 job = self.jobs.recv() => match (job?, &silent) {

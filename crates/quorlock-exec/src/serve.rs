@@ -2,11 +2,15 @@
 
 use std::io::{self, BufRead as _, Write as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorlock::node::{Hint, HintListener, Node, Request, ask};
 use quorlock::runtime::{Clock as _, SystemClock};
 
 use crate::wire::{self, Answer, Asked, Hello, VERSION};
+
+/// Longer than any session of a store.
+const LONG: Duration = Duration::from_secs(86_400);
 
 /// Serves a node on standard input and output, until the input ends.
 ///
@@ -24,7 +28,9 @@ pub async fn serve(node: impl Node) -> io::Result<()> {
     let least_ttl = node.limits().least_ttl;
     let identity = first.identity.id.to_string();
     let least_ttl_ms = u64::try_from(least_ttl.as_millis()).unwrap_or(u64::MAX);
-    say(&Hello { quorlock: VERSION, identity: identity.clone(), age_ms: age, least_ttl_ms })?;
+    let proven = LONG.saturating_sub(node.grant_age(LONG));
+    let proven_ms = (proven < LONG / 2).then(|| u64::try_from(proven.as_millis()).unwrap_or(u64::MAX));
+    say(&Hello { quorlock: VERSION, identity: identity.clone(), age_ms: age, least_ttl_ms, proven_ms })?;
     for line in io::stdin().lock().lines() {
         let (line, received) = (line?, clock.now());
         let asked: Asked = serde_json::from_str(&line)?;

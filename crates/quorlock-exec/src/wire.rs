@@ -26,6 +26,9 @@ pub(crate) struct Hello {
     pub(crate) age_ms: u64,
     #[serde(default)]
     pub(crate) least_ttl_ms: u64,
+    /// For how long a grant or a renewal proves a key at least, from when it was asked for; `None` for its whole TTL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proven_ms: Option<u64>,
 }
 
 /// A request, as a line.

@@ -191,6 +191,17 @@ async fn a_grant_whose_time_has_begun_before_counts_from_there() {
     assert!(clock.now().since(from) >= Duration::from_secs(5), "{from:?}");
 }
 
+#[tokio::test]
+async fn a_lease_that_lives_as_long_as_a_session_is_planned_by_what_is_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let hello = HELLO.replace('}', r#","proven_ms":20000}"#);
+    let text = format!("{hello}\nread asked\necho '{{\"id\":1,\"is\":\"granted\"}}'\nsleep 60");
+    let (node, seconds) = (node(&script(folder.path(), "session", &text)), Duration::from_secs);
+    assert_eq!(node.grant_age(seconds(30)), Duration::ZERO, "it has not been started");
+    ask(&node, acquire()).await.unwrap();
+    assert_eq!([10, 30].map(|ttl| node.grant_age(seconds(ttl))), [0, 10].map(seconds));
+}
+
 fn node_of(folder: &tempfile::TempDir, name: &str) -> ExecNode {
     node(&script(folder.path(), name, &format!("{HELLO}\nexec sleep 60")))
 }

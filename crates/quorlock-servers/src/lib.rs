@@ -39,7 +39,7 @@ pub use {
 };
 #[cfg(unix)]
 #[doc(hidden)]
-pub use {databases::Disk, lifeline::Watched};
+pub use {databases::Disk, lifeline::watched_group};
 #[cfg(unix)]
 pub use {
     databases::{Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms},

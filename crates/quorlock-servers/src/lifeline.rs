@@ -1,93 +1,66 @@
-//! Servers end with this process, also when it is killed, unless that is in the moment of their start.
+//! Servers end with this process, also when it is killed, from the moment of their start.
 //!
-//! A shell reads their PIDs from a pipe that only this process keeps open, and kills them when the pipe closes. Linux'
-//! parent-death signal would not do, because it is sent when the parent's *thread* ends.
+//! They are in the process group of a shell that reads from a pipe which only this process keeps open, and kills the
+//! group when the pipe closes. Linux' parent-death signal would not do, because it is sent when the parent's *thread* ends.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use quorlock::runtime::Mutex;
 
-/// A process that is forgotten has ended, and its PID may be that of another one. In the background, so that the shell is
-/// no child of this process: who lists those finds servers.
-const WATCH: &str = r#"
-exec 3<&0
-{
-while read -r what pid; do
-    others=
-    for one in $pids; do
-        [ "$one" = "$pid" ] || others="$others $one"
-    done
-    pids=$others
-    [ "$what" = forget ] || pids="$pids $pid"
-done
-[ -z "$pids" ] || kill -9 $pids
-} <&3 3<&- &
-"#;
+/// In the background, so that the shell is no child of this process: who lists those finds servers. When this process
+/// ends, the system hangs up the group if a process there is stopped.
+const WATCH: &str = "trap '' HUP; exec 3<&0; { read -r line; kill -9 0; } <&3 3<&- &";
 
-/// The pipe of the process with this PID. A fork inherits the pipe of its parent.
-static PIPE: Mutex<Option<(u32, ChildStdin)>> = Mutex::new(None);
+/// The process group that ends with the process with this PID, and its pipe. A fork inherits the pipe of its parent.
+static GROUP: Mutex<Option<(u32, i32, ChildStdin)>> = Mutex::new(None);
 
-/// Starts a server in a process group of its own: Ctrl-C and Ctrl-Z are for this process, also before another one has the
-/// terminal, and a command that cleans up needs its servers.
+/// Starts a server in that process group; without a shell, or if it was killed, in one of its own, where it outlives a
+/// kill of this process. Ctrl-C and Ctrl-Z are for this process, also before another one has the terminal, and a command
+/// that cleans up needs its servers.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
-    // The shell takes its time to start; the server is watched right after its own start.
-    drop(with_pipe(|_| Ok(())));
-    command.process_group(0).spawn()
+    command.process_group(watched_group()).spawn().or_else(|_| command.process_group(0).spawn())
 }
 
-/// A child process that is killed if this process ends before. To be dropped when it was waited for.
-#[derive(Debug)]
-pub struct Watched(u32);
-
-impl Watched {
-    /// Watches the child with this PID.
-    #[must_use]
-    pub fn new(pid: u32) -> Watched {
-        send("watch", pid);
-        Watched(pid)
+/// Returns the process group that is killed when this process ends; 0, a new one, if there is none.
+#[must_use]
+pub fn watched_group() -> i32 {
+    let (mut known, here) = (GROUP.lock(), std::process::id());
+    if known.as_ref().is_none_or(|(of, ..)| *of != here) {
+        *known = start().map(|(group, stdin)| (here, group, stdin));
     }
+    known.as_ref().map_or(0, |(_, group, _)| *group)
 }
 
-impl Drop for Watched {
-    fn drop(&mut self) {
-        send("forget", self.0);
-    }
-}
-
-/// Without a shell, or if it was killed, the servers end only as they always did.
-fn send(what: &str, pid: u32) {
-    drop(with_pipe(|stdin| writeln!(stdin, "{what} {pid}")));
-}
-
-/// Starts the shell, unless it runs.
-fn with_pipe(action: impl FnOnce(&mut ChildStdin) -> io::Result<()>) -> io::Result<()> {
-    let mut pipe = PIPE.lock();
-    let here = std::process::id();
-    if pipe.as_ref().is_none_or(|(of, _)| *of != here) {
-        *pipe = start().map(|stdin| (here, stdin));
-    }
-    pipe.as_mut().map_or(Ok(()), |(_, stdin)| action(stdin))
-}
-
-fn start() -> Option<ChildStdin> {
+fn start() -> Option<(i32, ChildStdin)> {
     let mut command = Command::new("sh");
     command.args(["-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut shell = command.process_group(0).spawn().ok()?;
-    let pipe = shell.stdin.take();
+    let pipe = shell.stdin.take()?;
     shell.wait().ok()?;
-    pipe
+    Some((shell.id().try_into().ok()?, pipe))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use rustix::process::{Pid, getpgid};
+
     use super::*;
 
     #[test]
-    fn who_watches_a_server_is_there_before_it() {
-        let mut child = spawn(&mut Command::new("true")).unwrap();
-        assert!(PIPE.lock().is_some());
-        child.wait().unwrap();
+    fn a_server_is_killed_from_its_first_moment_on_if_this_process_ends() {
+        let mut server = spawn(Command::new("sleep").arg("1000")).unwrap();
+        let group = getpgid(Some(Pid::from_child(&server))).unwrap();
+        assert_eq!(group.as_raw_nonzero().get(), watched_group());
+        server.kill().unwrap();
+        server.wait().unwrap();
+        // Another group, since other tests have servers.
+        let (group, pipe) = start().unwrap();
+        let mut server = Command::new("sleep").arg("1000").process_group(group).spawn().unwrap();
+        drop(pipe);
+        assert_eq!(server.wait().unwrap().signal(), Some(9));
     }
 }

@@ -33,9 +33,6 @@ mod until;
 mod value;
 mod wrapped;
 
-#[cfg(unix)]
-#[doc(hidden)]
-pub use quorlock_servers::Disk;
 #[doc(inline)]
 pub use quorlock_servers::{
     BuiltinServer, Cluster, Kind, Memory, Misconduct, Proxy, Resp, SeededEntropy, SeededRng, Server, Servers,
@@ -47,6 +44,9 @@ pub use quorlock_servers::{
 pub use quorlock_servers::{
     Database, Engine, EtcdCluster, EtcdPrograms, ZooKeeperCluster, ZooKeeperPrograms,
 };
+#[cfg(unix)]
+#[doc(hidden)]
+pub use quorlock_servers::{Disk, watched_group};
 pub use {
     clock::{SkewedClock, TokioClock},
     closed_port::ClosedPort,

@@ -89,9 +89,21 @@ fn same_server(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let identities =
         case.examined.iter().filter_map(|(name, facts)| Some((facts.identity.as_deref()?, *name)));
     for (identity, names) in alike(identities) {
-        let id: String = identity.chars().take(8).collect();
-        let evidence = format!("{} are one server (run_id {id}…)", names.join(" and "));
-        sheet.note(Severity::Unsafe, Check::SameServer, evidence);
+        sheet.findings.push(one_server(&names, identity));
+    }
+}
+
+/// Returns the finding that these nodes are one server.
+pub(crate) fn one_server(names: &[&str], identity: &str) -> Finding {
+    let id: String = identity.chars().take(8).collect();
+    let evidence = format!("{} are one server (run_id {id}…)", names.join(" and "));
+    let cure = Check::SameServer.cure().to_owned();
+    Finding {
+        severity: Severity::Unsafe,
+        subject: Subject::Deployment,
+        check: Check::SameServer,
+        evidence,
+        cure,
     }
 }
 

@@ -3,13 +3,14 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use quorlock_testkit::{Servers, until};
+use quorlock_testkit::{Servers, until, watched_group};
 
 use crate::{skip, target};
 
@@ -57,7 +58,12 @@ fn start(folder: &Path, words: &[&str], file: &str, arguments: &[&str], nodes: &
         .env("QUORLOCK_RESTART_GUARD", "off")
         .env("GOFLAGS", "-mod=mod")
         .env("GOTOOLCHAIN", "local");
-    command.spawn().map_err(|_| skip(&format!("{program} is not installed: {file} was not run"))).ok()
+    // If the test fails, it ends with this process.
+    command
+        .process_group(watched_group())
+        .spawn()
+        .map_err(|_| skip(&format!("{program} is not installed: {file} was not run")))
+        .ok()
 }
 
 #[tokio::test]

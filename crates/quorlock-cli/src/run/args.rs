@@ -136,7 +136,7 @@ Examples:
 pub(crate) const RUN_EXAMPLES: &str = "\
 Environment of the command:
   QUORLOCK_HELD      1
-  QUORLOCK_RESOURCE  name of the lock; with --also all names, joined by ` + `
+  QUORLOCK_RESOURCE  name of the lock; with --also all names, sorted, joined by ` + `
   QUORLOCK_FENCE     fencing token, a number that only grows; unset with --fencing off
   QUORLOCK_TOKEN     token stored on the nodes; a process that knows it can release the lock
   QUORLOCK_TTL_MS    TTL in milliseconds

@@ -4,10 +4,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use quorlock_testkit::{Server, Servers};
+use quorlock_testkit::{Server, Servers, until};
 
 use crate::shown::VERBS;
-use crate::support::{Quorlock, run, servers, servers_with_password};
+use crate::support::{Quorlock, STAYS, run, servers, servers_with_password};
 
 /// Returns the addresses without their password.
 fn bare(servers: &Servers) -> String {
@@ -60,6 +60,16 @@ async fn what_run_gives_its_command_is_known_to_a_quorlock_in_it() {
     assert_eq!(ran.stderr, "", "no variable is unknown");
     let count: usize = ran.stdout.lines().next().unwrap().parse().unwrap();
     assert!(count >= 8, "nodes, guard, and six for the command: {ran:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_listed_by_two_names_is_noticed() {
+    let Some(servers) = servers(2).await else { return };
+    let twin = servers[0].url().replace("127.0.0.1", "localhost");
+    let nodes = [servers.urls(), vec![twin]].concat().join(",");
+    let running = run(&servers, &[], STAYS).env("QUORLOCK_NODES", &nodes).start();
+    until("a warning", async || running.stderr().contains(" are one server")).await;
+    assert!(running.stderr().contains("remove one of the addresses"), "{}", running.stderr());
 }
 
 #[tokio::test]

@@ -426,12 +426,16 @@ async fn rows_of_unused_locks_are_deleted_in_time() {
 #[tokio::test]
 async fn a_release_notifies_only_the_client_whose_turn_it_is() {
     let Some(server) = server() else { return };
-    let anna = server.node();
-    let holder = claim("a");
+    let connected = async || {
+        let node = server.node();
+        until("a connection", async || node.ready().await.is_ok()).await;
+        node
+    };
+    let (anna, holder) = (connected().await, claim("a"));
     acquire(&*anna, &holder).await.unwrap();
     let mut waiting = Vec::new();
     for waiter in 0..5 {
-        let (node, ear) = (server.node(), Arc::new(HintRecorder::default()));
+        let (node, ear) = (connected().await, Arc::new(HintRecorder::default()));
         node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
         assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
         let elapsed = TTL / (waiter + 1);

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use quorlock::runtime::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lifeline::{self, Watched};
+use crate::lifeline;
 use crate::wait::patience;
 
 /// A server that was started here. Dropping it ends it.
@@ -16,8 +16,6 @@ pub(super) struct Running {
     child: Child,
     /// Whether it has one process per connection.
     forks: bool,
-    /// Dropped last.
-    _watched: Watched,
 }
 
 /// A selection of the child processes of a server.
@@ -32,8 +30,7 @@ pub(super) enum Which {
 
 impl Running {
     pub(super) fn start(command: &mut Command, forks: bool) -> io::Result<Running> {
-        let child = lifeline::spawn(command)?;
-        Ok(Running { _watched: Watched::new(child.id()), child, forks })
+        Ok(Running { child: lifeline::spawn(command)?, forks })
     }
 
     pub(super) fn pid(&self) -> u32 {

@@ -53,13 +53,13 @@ impl Process {
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
         command.stdout(log.try_clone()?).stderr(log);
         command.envs(how.environment.iter().map(|(name, value)| (name, value)));
-        Ok(Process::Child(OwnChild::of(crate::lifeline::spawn(&mut command)?)))
+        Ok(Process::Child(OwnChild(crate::lifeline::spawn(&mut command)?)))
     }
 
     /// Returns the PID; for a task that of this process.
     pub(super) fn pid(&self) -> u32 {
         match self {
-            Process::Child(child) => child.child.id(),
+            Process::Child(child) => child.0.id(),
             Process::Task(_) => std::process::id(),
         }
     }
@@ -67,7 +67,7 @@ impl Process {
     /// Whether it has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         match self {
-            Process::Child(child) => !matches!(child.child.try_wait(), Ok(None)),
+            Process::Child(child) => !matches!(child.0.try_wait(), Ok(None)),
             Process::Task(task) => task.is_finished(),
         }
     }
@@ -94,7 +94,7 @@ impl Process {
     fn signal(&self, signal: rustix::process::Signal) -> io::Result<rustix::process::Pid> {
         match self {
             Process::Child(child) => {
-                let pid = rustix::process::Pid::from_child(&child.child);
+                let pid = rustix::process::Pid::from_child(&child.0);
                 rustix::process::kill_process(pid, signal)?;
                 Ok(pid)
             }
@@ -123,27 +123,13 @@ impl Drop for Process {
 
 /// A child process that ends with its handle, and with this process.
 #[derive(Debug)]
-pub(super) struct OwnChild {
-    child: Child,
-    #[cfg(unix)]
-    _watched: crate::lifeline::Watched,
-}
-
-impl OwnChild {
-    fn of(child: Child) -> OwnChild {
-        OwnChild {
-            #[cfg(unix)]
-            _watched: crate::lifeline::Watched::new(child.id()),
-            child,
-        }
-    }
-}
+pub(super) struct OwnChild(Child);
 
 impl Drop for OwnChild {
     fn drop(&mut self) {
         // SIGKILL also ends a stopped process. Errors mean that it has already ended.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use quorlock::node::{ListedKeys, NodeErrorKind};
 use quorlock::protocol::{WaiterId, is_auxiliary_key};
 
@@ -60,8 +61,10 @@ pub(super) async fn a_shared_key_is_listed_once(bench: &Bench<'_>) -> Finding {
 pub(super) async fn more_keys_than_fit_on_a_page_are_listed(bench: &Bench<'_>) -> Finding {
     let begin = format!("{}/", bench.key());
     let keys: Vec<String> = (0..600).map(|number| format!("{begin}{number}")).collect();
-    for key in &keys {
-        bench.acquire_plainly(&bench.claim(key)).await?;
+    // Together, so that a store waits for its disk a few times, and not once for each.
+    for keys in keys.chunks(60) {
+        let acquired = keys.iter().map(async |key| bench.acquire_plainly(&bench.claim(key)).await);
+        try_join_all(acquired).await?;
     }
     lists(bench, &begin, ListedKeys::Locks, &keys.iter().collect::<Vec<_>>()).await
 }
