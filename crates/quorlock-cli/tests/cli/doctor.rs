@@ -24,14 +24,14 @@ fn doctor(urls: &[String], options: &[&str]) -> Quorlock {
 
 /// Returns the codes of the findings.
 fn found(ended: &Ended) -> BTreeSet<String> {
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let codes = report["findings"].as_array().unwrap().iter();
     codes.map(|finding| finding["finding"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Returns the findings about the node whose address contains `name`, with severities.
 fn found_of(ended: &Ended, name: &str) -> BTreeSet<(String, String)> {
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let findings = report["findings"].as_array().unwrap().iter();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     findings
@@ -172,7 +172,7 @@ async fn round_trips_are_numbers_for_programs_and_null_where_nothing_answers() {
     let closed = closed_port.address().unwrap();
     let urls = [servers[0].url(), format!("redis://{closed}")];
     let ended = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let [answers, silent] = [0, 1].map(|node| {
         ["round_trip_p50_us", "round_trip_p99_us"].map(|name| report["nodes"][node][name].clone())
     });
@@ -270,7 +270,7 @@ async fn clients_with_another_key_prefix_are_named() {
         job.env("QUORLOCK_NODES", &urls.join(",")).end().await.expect(69);
     }
     let examined = doctor(&urls, &["--json", "--key-prefix", "ours:"]).end().await;
-    let report: Value = serde_json::from_str(&examined.stdout).unwrap();
+    let report = examined.json();
     let findings = report["findings"].as_array().unwrap();
     let findings: Vec<_> = findings.iter().filter(|it| it["finding"] == "other-prefixes").collect();
     let evidence = findings[0]["evidence"].as_str().unwrap();
@@ -446,7 +446,7 @@ fn service_at(ports: &[u16]) -> [String; 1] {
 
 /// Returns evidence and cure of the finding with this code.
 fn finding(ended: &Ended, word: &str) -> (String, String) {
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let all = report["findings"].as_array().unwrap();
     let found = all.iter().find(|finding| finding["finding"] == word);
     let found = found.unwrap_or_else(|| panic!("no finding `{word}` in {all:#?}"));
@@ -529,7 +529,7 @@ async fn a_user_without_any_right_is_given_all_by_one_line() {
     set(&servers[0], &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "-@all", "+ping"]).await;
     let cures = async || {
         let ended = doctor(&[servers[0].url_as("ann:pw")], &["--json", "--restart-guard", "off"]).end().await;
-        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let report = ended.json();
         let findings = report["findings"].as_array().unwrap().clone();
         let barred = |found: &Value| found["finding"] == "missing-right" && found["severity"] == "warning";
         findings.into_iter().filter(barred).map(|found| found["cure"].as_str().unwrap().to_owned()).collect()
@@ -547,7 +547,7 @@ async fn a_user_without_any_right_is_given_all_by_one_line() {
 async fn a_command_that_is_not_there_is_cured_at_the_server_and_not_by_a_right() {
     let Some(servers) = with(&["--rename-command", "SETRANGE", ""]).await else { return };
     let ended = doctor(&servers.urls(), &["--json", "--restart-guard", "off"]).end().await.expect(69);
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let findings = report["findings"].as_array().unwrap();
     let missing = findings.iter().find(|finding| finding["finding"] == "missing-right").unwrap();
     let text = |part: &str| missing[part].as_str().unwrap().to_owned();

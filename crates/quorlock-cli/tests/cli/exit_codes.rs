@@ -7,7 +7,7 @@ use std::path::Path;
 use quorlock_testkit::{Servers, until};
 use tempfile::TempDir;
 
-use crate::support::{Ended, Quorlock, keys, run, servers};
+use crate::support::{Ended, Quorlock, STAYS, keys, kill_all, run, servers};
 
 #[tokio::test]
 async fn the_code_of_the_command_is_passed_on() {
@@ -31,8 +31,7 @@ async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
 #[tokio::test]
 async fn a_held_lock_is_75_or_the_code_asked_for() {
     let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 100").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &["--label", "the first"], STAYS).prints(1).await;
     let refused = run(&servers, &["-n"], "echo ran").end().await.expect(75);
     assert!(refused.stderr.contains("held by") && refused.stderr.contains("the first"), "{refused:?}");
     assert_eq!(refused.stdout, "", "the command ran without the lock");
@@ -47,7 +46,7 @@ async fn a_held_lock_is_75_or_the_code_asked_for() {
 #[tokio::test]
 async fn without_a_quorum_it_is_69() {
     let Some(servers) = servers(3).await else { return };
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    kill_all(&servers[..2]);
     let refused = run(&servers, &["-n"], "echo ran").end().await.expect(69);
     assert!(refused.stderr.contains("of 3 granted, 2 needed"), "{refused:?}");
     assert_eq!(keys(&servers[2..]).await, [""; 0], "the vote that was granted is taken back");
@@ -194,8 +193,7 @@ async fn a_user_with_too_few_rights_is_refused_alike_whether_the_lock_is_free_or
     }
     let tries = || run(&servers, &["-w", "1s"], "echo ran").env("QUORLOCK_NODES", &urls.join(","));
     let free = tries().end().await.expect(69);
-    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &[], STAYS).prints(1).await;
     let held = tries().end().await.expect(69);
     for ended in [free, held] {
         assert!(ended.stderr.contains("its companions, which begin with it"), "{ended:?}");

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
-use quorlock_testkit::{Server, Servers};
 
-use crate::support::{Quorlock, servers, servers_with_password};
+use crate::support::{Quorlock, bare, servers, servers_with_password};
 
 const NODES: &str = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
 
@@ -23,10 +22,6 @@ fn pipe(path: impl AsRef<Path>) {
 
 fn set_mode(path: impl AsRef<Path>, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-}
-
-fn bare(servers: &Servers) -> String {
-    servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
 }
 
 #[tokio::test]

@@ -10,8 +10,7 @@ async fn log(servers: &Servers, words: &[&str]) -> Ended {
 }
 
 async fn logged(servers: &Servers, name: &str) -> Vec<Value> {
-    let ended = log(servers, &["--json", name]).await.expect(0);
-    ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    log(servers, &["--json", name]).await.expect(0).events()
 }
 
 #[tokio::test]
@@ -25,8 +24,7 @@ async fn it_shows_who_held_the_lock_and_how_that_ended() {
 
     run(&["--log", "9", "--label", "the first", "job", "--", "true"]).end().await.expect(0);
     run(&["job", "--", "true"]).env("QUORLOCK_LOG", "9").end().await.expect(0);
-    let stopped = run(&["--log", "9", "--max-hold", "300ms", "job", "--", "sleep", "60"]).end().await;
-    assert_eq!(stopped.code, Some(76), "{stopped:?}");
+    run(&["--log", "9", "--max-hold", "300ms", "job", "--", "sleep", "60"]).end().await.expect(76);
     until("three holds on each node", async || {
         let holds = logged(&servers, "job").await;
         holds.len() == 3 && holds.iter().all(|hold| hold["nodes"] == 3)
@@ -74,14 +72,13 @@ async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
 async fn nodes_that_keep_no_log_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let node = format!("sqlite://{}/locks.db", folder.path().display());
-    let ended = Quorlock::new(["log", "--nodes", &node, "job"]).end().await;
-    assert_eq!(ended.code, Some(78), "{ended:?}");
+    let ended = Quorlock::new(["log", "--nodes", &node, "job"]).end().await.expect(78);
     assert!(ended.stderr.contains("does not support a log of the holds of a lock"), "{ended:?}");
 }
 
 #[tokio::test]
 async fn a_log_that_is_too_long_is_refused_by_its_option() {
-    let ended = Quorlock::new(["log", "--nodes", "redis://a", "--log", "9999", "job"]).end().await;
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let words = ["log", "--nodes", "redis://a", "--log", "9999", "job"];
+    let ended = Quorlock::new(words).end().await.expect(64);
     assert!(ended.stderr.contains("--log") && ended.stderr.contains("200"), "{ended:?}");
 }

@@ -17,7 +17,7 @@ use nix::unistd::mkfifo;
 use quorlock_testkit::{Server, patience, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Quorlock, Running, keys, run, servers};
+use crate::support::{Quorlock, Running, STAYS, each, keys, kill_all, run, servers};
 
 /// Returns the address at which it logs that metrics are served.
 pub(crate) async fn address(running: &Running) -> String {
@@ -57,8 +57,7 @@ fn sample(text: &str, series: &str) -> String {
 #[tokio::test]
 async fn a_run_is_scraped_while_its_command_runs() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &["-v", "--metrics", "0"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
+    let running = run(&servers, &["-v", "--metrics", "0"], STAYS).prints(1).await;
     let address = address(&running).await;
     assert!(address.starts_with("127.0.0.1:"), "{address} is seen by others");
     let text = scrape(&address, "/metrics");
@@ -80,8 +79,7 @@ async fn a_run_is_scraped_while_its_command_runs() {
 #[tokio::test]
 async fn a_hold_is_scraped_as_well() {
     let Some(servers) = servers(3).await else { return };
-    let holder = Quorlock::new(["hold", "-v", "--metrics", "0", "job"]).on(&servers).start();
-    holder.lines(4).await;
+    let holder = Quorlock::new(["hold", "-v", "--metrics", "0", "job"]).on(&servers).prints(4).await;
     let text = scrape(&address(&holder).await, "/metrics");
     assert_eq!(sample(&text, "quorlock_held"), "1");
     let waited: f64 = sample(&text, "quorlock_run_waited_seconds").parse().unwrap();
@@ -110,8 +108,8 @@ async fn silent_connections_do_not_keep_it_alive() {
         &["-v", "--metrics", "127.0.0.1:0"],
         "echo started; until [ -e go ]; do sleep 0.05; done",
     )
-    .start();
-    running.lines(1).await;
+    .prints(1)
+    .await;
     let address = address(&running).await;
     let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&address).unwrap()).collect();
     std::fs::write(running.path("go"), "").unwrap();
@@ -143,8 +141,7 @@ async fn a_probe_is_answered_beside_any_number_of_half_open_connections() {
     // Each is a file of this process.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
-    let running = run(&servers, &["-v", "--metrics", "0"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
+    let running = run(&servers, &["-v", "--metrics", "0"], STAYS).prints(1).await;
     let address = address(&running).await;
     let mut silent = Vec::new();
     for count in [100, 900] {
@@ -191,9 +188,7 @@ async fn a_short_job_leaves_its_metrics_in_a_file() {
 #[tokio::test]
 async fn a_job_that_never_ran_says_so_in_its_file() {
     let Some(servers) = servers(3).await else { return };
-    for server in servers.iter() {
-        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
-    }
+    each(&servers, &["SET", "job", "another client", "PX", "60000"]).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
     run(&servers, &["-n", "--metrics-file", path.to_str().unwrap()], "echo ran").end().await.expect(75);
@@ -209,9 +204,8 @@ async fn a_lost_lock_differs_from_a_failed_command() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
     let options = ["-t", "3s", "--metrics-file", path.to_str().unwrap()];
-    let running = run(&servers, &options, "echo started; exec sleep 1000").start();
-    running.lines(1).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let running = run(&servers, &options, STAYS).prints(1).await;
+    kill_all(&servers[..2]);
     running.end().await.expect(76);
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(sample(&text, "quorlock_run_command_stopped"), "1");
@@ -230,11 +224,8 @@ async fn a_lost_lock_is_counted_once() {
     run(&servers, &options(["-t", "5s"]), "exit 3").end().await.expect(3);
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [], "it was not");
     // The library sees this loss itself.
-    let running = run(&servers, &options(["-t", "3s"]), "echo started; exec sleep 1000").start();
-    running.lines(1).await;
-    for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
-    }
+    let running = run(&servers, &options(["-t", "3s"]), STAYS).prints(1).await;
+    each(&servers[..2], &["SET", "job", "another client", "PX", "60000"]).await;
     running.end().await.expect(76);
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("quorum_lost", 1)]);
 }
@@ -246,11 +237,8 @@ async fn a_lock_that_the_release_finds_lost_is_counted_and_the_run_failed() {
     let (path, gate) = (folder.path().join("job.prom"), folder.path().join("gate"));
     let options = ["--metrics-file", path.to_str().unwrap()];
     let script = format!("echo started; until test -e {}; do sleep 0.05; done", gate.display());
-    let running = run(&servers, &options, &script).start();
-    running.lines(1).await;
-    for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
-    }
+    let running = run(&servers, &options, &script).prints(1).await;
+    each(&servers[..2], &["SET", "job", "another client", "PX", "60000"]).await;
     std::fs::write(gate, "").unwrap();
     running.end().await.expect(76);
     let text = std::fs::read_to_string(&path).unwrap();
@@ -320,15 +308,13 @@ async fn the_file_is_written_while_the_command_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
     let script = "echo started; exec sleep 1000";
-    let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).start();
-    running.lines(1).await;
+    let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).prints(1).await;
     until("the file to say that it is held", async || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         text.contains("quorlock_held{resource=\"job\"} 1")
     })
     .await;
-    running.signal(nix::sys::signal::Signal::SIGTERM);
-    running.end().await.expect(143);
+    running.ends_by(nix::sys::signal::Signal::SIGTERM).await.expect(143);
 }
 
 #[tokio::test]
@@ -346,8 +332,7 @@ async fn the_file_keeps_the_last_success_and_failure_over_runs_that_were_refused
     let succeeded = of(&read(), "success");
     assert_eq!(of(&read(), "failure"), failed);
 
-    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let holder = run(&servers, &[], STAYS).prints(1).await;
     run(&servers, &options, "true").end().await.expect(75);
     let refused = read();
     assert_eq!((of(&refused, "success"), of(&refused, "failure")), (succeeded.clone(), failed.clone()));

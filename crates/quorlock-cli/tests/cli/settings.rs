@@ -4,15 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use quorlock_testkit::{Server, Servers};
-
 use crate::shown::VERBS;
-use crate::support::{Quorlock, run, servers, servers_with_password};
-
-/// Returns the addresses without their password.
-fn bare(servers: &Servers) -> String {
-    servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
-}
+use crate::support::{Quorlock, bare, json, run, servers, servers_with_password, skips, with_mounts};
 
 pub(crate) fn open_to_all(path: impl AsRef<Path>) {
     fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
@@ -117,31 +110,15 @@ async fn the_systems_file_is_read_last() {
     let Some(servers) = servers(3).await else { return };
     let script = format!(
         "mount -t tmpfs -o mode=755 none /etc && printf '%s' \"nodes = '{}'\nrestart-guard = 'off'\nttl = '9s'\nwait = '1s'\n\" \
-         > /etc/quorlock.toml && exec \"$0\" \"$@\"",
+         > /etc/quorlock.toml",
         servers.urls().join(",")
     );
-    let Some(words) = alone(&script).await else { return };
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let warns = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]);
-    assert_eq!(warns().through_all("unshare", &words).end().await.expect(0).stdout, "9000\n");
+    let shows = || Quorlock::new(["run", "job", "-c", "echo $QUORLOCK_TTL_MS"]);
+    let Some(by_systems) = with_mounts(shows(), &script).await else { return };
+    assert_eq!(by_systems.end().await.expect(0).stdout, "9000\n");
     let own = format!("nodes = '{}'\nrestart-guard = 'off'\nttl = '8s'\n", servers.urls().join(","));
-    let by_own = warns().file("quorlock.toml", &own).through_all("unshare", &words);
+    let Some(by_own) = with_mounts(shows().file("quorlock.toml", &own), &script).await else { return };
     assert_eq!(by_own.end().await.expect(0).stdout, "8000\n", "one file is read, and not two");
-}
-
-/// Returns the arguments of `unshare` that run `script` with mounts of its own, or `None`, with a message, if that is
-/// not permitted.
-#[cfg(target_os = "linux")]
-async fn alone(script: &str) -> Option<Vec<String>> {
-    let words = ["--mount", "--map-root-user", "sh", "-c"];
-    let tried = Quorlock::new(["--version"])
-        .through_all("unshare", &[&words[..], &["mount -t tmpfs none /etc"]].concat());
-    if tried.end().await.code != Some(0) {
-        use std::io::Write as _;
-        drop(writeln!(std::io::stderr(), "skipped: this user may not make mounts of its own"));
-        return None;
-    }
-    Some(words.into_iter().chain([script]).map(str::to_owned).collect())
 }
 
 #[cfg(target_os = "linux")]
@@ -150,19 +127,15 @@ async fn a_name_server_that_never_answers_delays_no_exit() {
     let Some(servers) = servers(3).await else { return };
     // Accepts requests, and never answers. Only root may listen there.
     let Ok(_mute) = std::net::UdpSocket::bind(("127.0.0.53", 53)) else {
-        use std::io::Write as _;
-        drop(writeln!(std::io::stderr(), "skipped: this user may not be a name server"));
-        return;
+        return skips("this user may not be a name server");
     };
     // It is given up after a minute, longer than a test waits.
     let script = "mount -t tmpfs -o mode=755 none /etc && printf 'nameserver 127.0.0.53\noptions timeout:30 attempts:2\n' \
-                  > /etc/resolv.conf && exec \"$0\" \"$@\"";
-    let Some(words) = alone(script).await else { return };
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                  > /etc/resolv.conf";
     let urls = [&servers.urls()[..2], &["redis://mute.example".to_owned()]].concat().join(",");
     for verb in [&["run", "job", "--", "true"][..], &["status", "job"]] {
-        let quorlock = Quorlock::new(verb).on(&servers).env("QUORLOCK_NODES", &urls);
-        quorlock.through_all("unshare", &words).end().await.expect(0);
+        let Some(quorlock) = with_mounts(Quorlock::new(verb).at(&urls), script).await else { return };
+        quorlock.end().await.expect(0);
     }
 }
 
@@ -242,11 +215,10 @@ async fn what_the_library_refuses_is_a_matter_of_settings() {
 #[tokio::test]
 async fn errors_are_json_where_json_was_asked_for() {
     let refused = Quorlock::new(["run", "--json", "job", "--", "true"]).end().await.expect(78);
-    let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect("a line of JSON");
-    assert_eq!(event["exit_code"], 78);
+    assert_eq!(json(&refused.stderr)["exit_code"], 78);
     for verb in VERBS.into_iter().chain(["no-such-verb"]) {
         let refused = Quorlock::new([verb, "--bogus=1", "--json"]).end().await.expect(64);
-        let event: serde_json::Value = serde_json::from_str(&refused.stderr).expect(verb);
+        let event = json(&refused.stderr);
         assert_eq!((&event["event"], &event["exit_code"]), (&"error".into(), &64.into()), "{verb}");
         let message = event["message"].as_str().unwrap();
         assert!(message.contains("--bogus") || message.contains(verb), "{verb}: {message}");

@@ -3,11 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use quorlock_testkit::{Server, Servers, until};
+use quorlock_testkit::{Servers, until};
 
 use crate::pty::OnTerminal;
 use crate::settings::open_to_all;
-use crate::support::{Ended, Quorlock, Running, servers, servers_with_password, servers_without_password};
+use crate::support::{
+    Ended, Quorlock, Running, kill_all, servers, servers_with_password, servers_without_password,
+};
 
 /// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
 const SHORT: &str = "1s";
@@ -130,7 +132,7 @@ async fn it_prints_the_file_and_reports_in_json() {
     assert!(printed.expect(0).stdout.contains("\nnodes = [\"redis://"));
     for (words, checked) in [(&["--json"][..], "checked"), (&["--json", "--no-check"], "unchecked")] {
         let (ended, _) = init(&servers, words).await;
-        let event: serde_json::Value = serde_json::from_str(&ended.expect(0).stdout).expect("a line of JSON");
+        let event = ended.expect(0).json();
         assert_eq!((&event["written"], &event["file"]), (&true.into(), &"quorlock.toml".into()), "{event}");
         assert_eq!(event["event"], checked, "{event}");
     }
@@ -139,7 +141,7 @@ async fn it_prints_the_file_and_reports_in_json() {
 #[tokio::test]
 async fn without_a_quorum_it_writes_nothing() {
     let Some(servers) = servers(3).await else { return };
-    servers.iter().take(2).for_each(Server::kill);
+    kill_all(&servers[..2]);
     let (ended, file) = init(&servers, &[]).await;
     let ended = ended.expect(69);
     assert!(file.is_none() && ended.stderr.contains("nothing is written"), "{}", ended.stderr);
