@@ -101,8 +101,7 @@ async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code
     }
     // A program may use the library, which waits for new servers.
     let other = Quorlock::new(["demo", "--", "env", "true"]).env("QUORLOCK_SERVER", "builtin");
-    let ended = other.end().await.expect(0);
-    assert!(ended.stderr.contains("waits 30 s for its first lock"), "{ended:?}");
+    other.end().await.expect(0).says("waits 30 s for its first lock");
     let ended = Quorlock::new(["demo", "--", "no-such-program"]).end().await.expect(127);
     assert!(ended.stderr.contains("no-such-program was not found"), "{ended:?}");
 }

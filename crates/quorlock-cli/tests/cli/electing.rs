@@ -23,8 +23,7 @@ async fn one_of_two_candidates_leads_and_the_other_follows_it() {
     let other = elect(&servers, &[], LEAD).start();
     has_waiter(&servers, "job").await;
     assert_eq!(other.stdout(), "", "two lead");
-    let seen = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
-    assert!(seen.stdout.contains("http://10.0.0.7:8080"), "{}", seen.stdout);
+    Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0).shows("http://10.0.0.7:8080");
     // A program with the library sees the same leader.
     let program =
         Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap();

@@ -44,16 +44,12 @@ async fn what_the_layout_cannot_have_is_refused_by_name() {
     for (options, words) in
         [(&["--shared"][..], "shared locks"), (&["--permits", "2"], "keeps no semaphores")]
     {
-        let ended = quorlock(&cluster, &[&["run"], options, &["job", "--", "true"]].concat()).end().await;
-        assert!(ended.stderr.contains(words), "{words}: {ended:#?}");
+        quorlock(&cluster, &[&["run"], options, &["job", "--", "true"]].concat()).end().await.says(words);
     }
-    let ended = quorlock(&cluster, &["run", "--ttl", "1s", "job", "--", "true"]).end().await;
-    assert!(ended.stderr.contains("2s"), "{ended:#?}");
-    let ended = quorlock(&cluster, &["doctor"]).end().await;
-    assert!(ended.stdout.contains("has one member"), "{ended:#?}");
+    quorlock(&cluster, &["run", "--ttl", "1s", "job", "--", "true"]).end().await.says("2s");
+    quorlock(&cluster, &["doctor"]).end().await.shows("has one member");
     let two = format!("{},redis://127.0.0.1:1", cluster.url());
-    let ended = quorlock(&cluster, &["run", "job", "--", "true"]).env("QUORLOCK_NODES", &two).end().await;
-    assert!(ended.stderr.contains("node"), "{ended:#?}");
+    quorlock(&cluster, &["run", "job", "--", "true"]).env("QUORLOCK_NODES", &two).end().await.says("node");
 }
 
 #[tokio::test]

@@ -49,8 +49,7 @@ async fn a_release_from_elsewhere_ends_it_with_76() {
     let holder = hold(&servers, &["-t", "3s"]).start();
     let token = line_with(&holder, "token").await;
     Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
-    let ended = holder.end().await.expect(76);
-    assert!(ended.stderr.contains("`quorlock release` released it from elsewhere"), "{ended:?}");
+    holder.end().await.expect(76).says("`quorlock release` released it from elsewhere");
 }
 
 #[tokio::test]
@@ -108,16 +107,14 @@ async fn a_lock_that_is_lost_ends_it_with_76() {
 #[tokio::test]
 async fn a_longest_hold_ends_it_with_76() {
     let Some(servers) = servers(3).await else { return };
-    let ended = hold(&servers, &["--max-hold", "300ms"]).end().await.expect(76);
-    assert!(ended.stderr.contains("max_hold"), "{ended:?}");
+    hold(&servers, &["--max-hold", "300ms"]).end().await.expect(76).says("max_hold");
 }
 
 #[tokio::test]
 async fn a_held_lock_is_75_and_names_the_holder() {
     let Some(servers) = servers(3).await else { return };
     let _holder = hold(&servers, &["--label", "the first"]).prints(4).await;
-    let refused = hold(&servers, &["-n"]).end().await.expect(75);
-    assert!(refused.stderr.contains("the first"), "{refused:?}");
+    let refused = hold(&servers, &["-n"]).end().await.expect(75).says("the first");
     assert_eq!(refused.stdout, "");
     hold(&servers, &["-n", "-E", "9"]).end().await.expect(9);
 }

@@ -16,8 +16,7 @@ async fn logged(servers: &Servers, name: &str) -> Vec<Value> {
 #[tokio::test]
 async fn it_shows_who_held_the_lock_and_how_that_ended() {
     let Some(servers) = servers(3).await else { return };
-    let none = log(&servers, &["job"]).await.expect(0);
-    assert!(none.stdout.contains("no hold of `job` is logged"), "{none:?}");
+    log(&servers, &["job"]).await.expect(0).shows("no hold of `job` is logged");
     let run = |words: &[&str]| Quorlock::new([&["run"], words].concat()).on(&servers);
     run(&["job", "--", "true"]).end().await.expect(0);
     assert!(logged(&servers, "job").await.is_empty(), "it is off by default");
@@ -59,8 +58,7 @@ async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
         "{seen:?}"
     );
     servers[1].kill();
-    let seen = log(&servers, &["job"]).await.expect(69);
-    assert!(seen.stdout.contains("1 of 3 nodes answered, 2 are needed"), "{seen:?}");
+    log(&servers, &["job"]).await.expect(69).shows("1 of 3 nodes answered, 2 are needed");
     let of_another = log(&servers, &["another job"]).await.expect(69);
     assert!(
         of_another.stdout.starts_with("unknown whether holds of `another job` are logged\n1 of 3 nodes"),
@@ -79,6 +77,5 @@ async fn nodes_that_keep_no_log_say_so() {
 #[tokio::test]
 async fn a_log_that_is_too_long_is_refused_by_its_option() {
     let words = ["log", "--nodes", "redis://a", "--log", "9999", "job"];
-    let ended = Quorlock::new(words).end().await.expect(64);
-    assert!(ended.stderr.contains("--log") && ended.stderr.contains("200"), "{ended:?}");
+    Quorlock::new(words).end().await.expect(64).says("--log").says("200");
 }

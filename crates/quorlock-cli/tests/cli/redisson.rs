@@ -36,19 +36,15 @@ async fn every_verb_works_in_redissons_layout() {
     let shown = format!("Redisson {OWNER}, depth 2");
     assert_eq!(theirs["holder"], shown, "{ended:#?}");
     for verb in ["status", "list"] {
-        let ended = words(&[verb, "jobs/theirs"]).end().await.expect(0);
-        assert!(ended.stdout.contains(&shown), "{ended:#?}");
+        words(&[verb, "jobs/theirs"]).end().await.expect(0).shows(&shown);
     }
-    let ended = words(&["run", "--no-wait", "jobs/theirs", "--", "true"]).end().await.expect(75);
-    assert!(ended.stderr.contains(OWNER), "{ended:#?}");
+    words(&["run", "--no-wait", "jobs/theirs", "--", "true"]).end().await.expect(75).says(OWNER);
     drop(held);
 
     // In a settings file.
     let file = format!("nodes = [\"{}?layout=redisson\"]\nrestart-guard = \"off\"\n", servers[0].url());
-    let ended = Quorlock::new(["status", "jobs/theirs"]).file("quorlock.toml", &file).end().await.expect(0);
-    assert!(ended.stdout.contains(&shown), "{ended:#?}");
-    let ended = words(&["run", "--shared", "jobs/a", "--", "true"]).end().await;
-    assert!(ended.stderr.contains("shared locks"), "{ended:#?}");
+    Quorlock::new(["status", "jobs/theirs"]).file("quorlock.toml", &file).end().await.expect(0).shows(&shown);
+    words(&["run", "--shared", "jobs/a", "--", "true"]).end().await.says("shared locks");
     let ended = words(&["doctor"]).end().await;
     let output = &ended.stdout;
     assert!(output.contains("layout=redisson") && output.contains("1 of 1 nodes vote"), "{ended:#?}");

@@ -101,8 +101,7 @@ async fn unlock_is_an_alias_and_json_agrees() {
 async fn data_of_another_program_is_left_alone() {
     let Some(servers) = servers(3).await else { return };
     each(&servers, &["SET", "job", "a precious thing"]).await;
-    let kept = release(&servers, &["--force", "--yes"]).end().await.expect(69);
-    assert!(kept.stdout.contains("no lock"), "{kept:?}");
+    release(&servers, &["--force", "--yes"]).end().await.expect(69).shows("no lock");
     assert_eq!(keys(&servers).await, ["job"; 3]);
 }
 
@@ -112,8 +111,7 @@ async fn all_leftovers_are_removed() {
     for (server, token) in servers.iter().zip(["one", "two"]) {
         server.command(&["SET", "job", token, "PX", "60000"]).await.unwrap();
     }
-    let taken = release(&servers, &["--force", "--yes"]).end().await.expect(0);
-    assert!(taken.stdout.contains("was released on 2 of 3 nodes"), "{taken:?}");
+    release(&servers, &["--force", "--yes"]).end().await.expect(0).shows("was released on 2 of 3 nodes");
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
@@ -126,16 +124,14 @@ async fn nodes_that_do_not_answer_are_named_and_too_many_of_them_are_69() {
     assert!(most.stdout.contains("released on 2 of 3 nodes; 1 did not vote"), "{most:?}");
     holder.end().await.expect(76);
     servers[1].kill();
-    let few = release(&servers, &["--force", "--yes"]).end().await.expect(69);
-    assert!(few.stdout.contains("may still be held"), "{few:?}");
+    release(&servers, &["--force", "--yes"]).end().await.expect(69).shows("may still be held");
 }
 
 #[tokio::test]
 async fn nodes_that_answer_and_do_not_vote_yet_are_not_said_to_be_silent() {
     let Some(servers) = servers(3).await else { return };
     let young = release(&servers, &["--force", "--yes"]).env("QUORLOCK_RESTART_GUARD", "on");
-    let young = young.end().await.expect(69);
-    assert!(young.stdout.contains("too recently to vote"), "{young:?}");
+    let young = young.end().await.expect(69).shows("too recently to vote");
     assert!(young.stdout.contains("on 0 of 3 nodes; 3 did not vote, as the table says"), "{young:?}");
 }
 

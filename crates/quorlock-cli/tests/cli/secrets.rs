@@ -105,22 +105,25 @@ async fn a_command_that_says_no_password_is_named_and_not_shown() {
         assert_hidden(&refused);
     }
     let both = "password-file = 'secret'\npassword-command = 'cat secret'\nnodes = 'redis://127.0.0.1:1'";
-    let refused = Quorlock::new(["status", "job"]).file("quorlock.toml", both).end().await.expect(78);
-    assert!(refused.stderr.contains("keep the one"), "{refused:?}");
+    Quorlock::new(["status", "job"]).file("quorlock.toml", both).end().await.expect(78).says("keep the one");
 }
 
 #[tokio::test]
 async fn no_message_shows_it() {
     let nodes = format!("redis://:{PASSWORD}@127.0.0.1:1,redis://:{PASSWORD}@127.0.0.1:2");
     let with = |words: &[&str]| Quorlock::new(words).env("QUORLOCK_NODES", &nodes);
-    assert_hidden(&with(&["run", "-n", "-vv", "job", "--", "true"]).end().await.expect(69));
-    assert_hidden(&with(&["run", "-n", "--json", "job", "--", "true"]).end().await.expect(69));
-    assert_hidden(&with(&["status", "-vv", "job"]).end().await.expect(69));
-    assert_hidden(&with(&["status", "--json", "job"]).end().await.expect(69));
-    assert_hidden(&with(&["doctor", "-vv"]).end().await.expect(69));
-    assert_hidden(&with(&["doctor", "--json"]).end().await.expect(69));
-    assert_hidden(&with(&["run", "--help"]).end().await.expect(0));
-    assert_hidden(&with(&["run"]).end().await.expect(64));
+    for (line, code) in [
+        ("run -n -vv job -- true", 69),
+        ("run -n --json job -- true", 69),
+        ("status -vv job", 69),
+        ("status --json job", 69),
+        ("doctor -vv", 69),
+        ("doctor --json", 69),
+        ("run --help", 0),
+        ("run", 64),
+    ] {
+        assert_hidden(&with(&line.split(' ').collect::<Vec<_>>()).end().await.expect(code));
+    }
     let malformed = format!("redis://:{PASSWORD}/@127.0.0.1:1");
     assert_hidden(
         &with(&["run", "job", "--", "true"]).env("QUORLOCK_NODES", &malformed).end().await.expect(78),
@@ -131,17 +134,8 @@ async fn no_message_shows_it() {
 async fn no_process_has_it_among_its_arguments() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
     let bare = bare(&servers);
-    let words = [
-        "run",
-        "-n",
-        "job",
-        "--",
-        "sh",
-        "-c",
-        "tr '\\0' ' ' < /proc/$$/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline",
-    ];
-    let run = Quorlock::new(words).at(&bare);
-    let ended = run.env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0);
-    assert!(ended.stdout.contains("run -n job"), "{ended:?}");
+    let shows = "tr '\\0' ' ' < /proc/$$/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline";
+    let run = Quorlock::new(["run", "-n", "job", "--", "sh", "-c", shows]).at(&bare);
+    let ended = run.env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0).shows("run -n job");
     assert_hidden(&ended);
 }

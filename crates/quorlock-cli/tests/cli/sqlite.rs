@@ -31,8 +31,7 @@ async fn the_first_run_works_and_others_see_the_lock() {
     let expected = &ended.stdout;
     assert!(expected.contains("ended 75") && !expected.contains("both"), "{ended:#?}");
     assert!(expected.contains("`job` is held by") && expected.contains("on 1 of 1 nodes"), "{ended:#?}");
-    let ended = quorlock(folder.path(), &["status", "job"]).end().await.expect(0);
-    assert!(ended.stdout.contains("`job` is free"), "{ended:#?}");
+    quorlock(folder.path(), &["status", "job"]).end().await.expect(0).shows("`job` is free");
 }
 
 #[tokio::test]
@@ -56,8 +55,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
         &["run", "--permits", "2", "job"],
         &["run", "--at-least", "1min", "other"],
     ] {
-        let ended = words(&[options, &["--", "echo", "done"]].concat()).end().await.expect(0);
-        assert!(ended.stdout.contains("done"), "{ended:#?}");
+        words(&[options, &["--", "echo", "done"]].concat()).end().await.expect(0).shows("done");
     }
     // Retained, although its holder has ended.
     words(&["run", "--wait", "0", "other", "--", "true"]).end().await.expect(75);
@@ -66,8 +64,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
     words(&["run", "--wait", "0", "third", "--", "true"]).end().await.expect(75);
     assert!(!held.has_ended());
     held.ends_by(Signal::SIGTERM).await;
-    let ended = words(&["doctor"]).end().await;
-    assert!(ended.stdout.contains("excludes programs on this host only"), "{ended:#?}");
+    let ended = words(&["doctor"]).end().await.shows("excludes programs on this host only");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
@@ -88,11 +85,9 @@ async fn who_may_only_read_sees_the_locks_and_leaves_nothing_there() {
         Quorlock::unprivileged(&[], tools.path(), words, &tools).env("QUORLOCK_NODES", &nodes)
     };
     for words in [&["status", "job"][..], &["list"], &["top", "--iterations", "1"]] {
-        let ended = reader(words).end().await.expect(0);
-        assert!(ended.stdout.contains(" import"), "{ended:#?}");
+        reader(words).end().await.expect(0).shows(" import");
     }
-    let refused = reader(&["run", "other", "--", "true"]).end().await.expect(69);
-    assert!(refused.stderr.contains("takes no writes"), "{refused:#?}");
+    reader(&["run", "other", "--", "true"]).end().await.expect(69).says("takes no writes");
     assert_eq!(files(), before);
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
 }

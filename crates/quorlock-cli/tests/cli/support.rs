@@ -111,6 +111,19 @@ impl Quorlock {
         Quorlock::other(all[0], &all[1..])
     }
 
+    /// Returns the command of a terminal's first process: `quorlock`, or these words beside it; and its folder.
+    pub(crate) fn on_terminal(self, words: &[&str]) -> (Command, TempDir) {
+        let own = self.command.get_program().to_owned();
+        // Becomes the leader of a session whose terminal is its stdin.
+        let mut leader = if words.is_empty() {
+            self.through_all("setsid", &["--ctty"])
+        } else {
+            self.replaced_by(Command::new("setsid"), &[&["--ctty"], words].concat())
+        };
+        leader.command.env("QUORLOCK", own).env("PS1", "$ ").env("TERM", "xterm");
+        (leader.command, leader.folder)
+    }
+
     fn replaced_by(mut self, mut command: Command, words: &[&str]) -> Quorlock {
         command.args(words).stdin(Stdio::null()).current_dir(self.folder.path());
         for (name, value) in self.command.get_envs() {
@@ -157,11 +170,6 @@ impl Quorlock {
     /// Returns the path of a file in its folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    /// Returns the command to start.
-    pub(crate) fn command(&self) -> &Command {
-        &self.command
     }
 
     /// Puts a file into the folder that it runs in.
@@ -327,6 +335,16 @@ impl Running {
         self.end_within(patience(), look).await
     }
 
+    /// Waits for its end, and returns the text and the mode of a file that it has left, too.
+    pub(crate) async fn end_and_file(self, name: &str) -> (Ended, Option<(String, u32)>) {
+        let (path, mut file) = (self.path(name), None);
+        let look = || {
+            let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
+            file = fs::read_to_string(&path).ok().zip(mode.ok());
+        };
+        (self.end_with(look).await, file)
+    }
+
     /// As [`end_with`](Running::end_with), for what takes long.
     pub(crate) async fn end_within(mut self, limit: Duration, look: impl FnOnce()) -> Ended {
         let mut status = None;
@@ -366,6 +384,20 @@ impl Ended {
     #[track_caller]
     pub(crate) fn expect(self, code: u8) -> Ended {
         assert_eq!(self.code, Some(i32::from(code)), "the exit code; {self:#?}");
+        self
+    }
+
+    /// Checks that its stdout has these words.
+    #[track_caller]
+    pub(crate) fn shows(self, words: &str) -> Ended {
+        assert!(self.stdout.contains(words), "stdout lacks `{words}`: {self:#?}");
+        self
+    }
+
+    /// Checks that its stderr has these words.
+    #[track_caller]
+    pub(crate) fn says(self, words: &str) -> Ended {
+        assert!(self.stderr.contains(words), "stderr lacks `{words}`: {self:#?}");
         self
     }
 

@@ -209,8 +209,7 @@ async fn files_that_cannot_be_used_are_a_matter_of_settings() {
         (vec!["--tls-server-name", "no name"], "no name", 78),
     ] {
         let words = [&["status", "job", "--nodes", "rediss://localhost:1"], &options[..]].concat();
-        let refused = Quorlock::new(words).end().await.expect(code);
-        assert!(refused.stderr.contains(word), "{word}: {refused:?}");
+        let refused = Quorlock::new(words).end().await.expect(code).says(word);
         assert!(!refused.stderr.contains("BEGIN"), "a key is shown: {refused:?}");
     }
 }

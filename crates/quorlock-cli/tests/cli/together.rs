@@ -67,8 +67,7 @@ async fn they_are_released_together_by_their_token() {
     let got = json(&held.stdout());
     assert_eq!(got["resource"], "a + b");
     let words = ["release", "a", "--also", "b", "--token", got["token"].as_str().unwrap()];
-    let released = Quorlock::new(words).on(&servers).end().await.expect(0);
-    assert!(released.stdout.contains("`a + b` was released"), "{}", released.stdout);
+    Quorlock::new(words).on(&servers).end().await.expect(0).shows("`a + b` was released");
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
@@ -79,6 +78,5 @@ async fn what_makes_no_sense_for_several_is_refused() {
     let also = (0..64).flat_map(|number| ["--also".to_owned(), number.to_string()]);
     let words = ["run", "--nodes", "redis://127.0.0.1:1", "x"].map(str::to_owned).into_iter().chain(also);
     let words: Vec<String> = words.chain(["--", "true"].map(str::to_owned)).collect();
-    let refused = Quorlock::new(&words).end().await.expect(64);
-    assert!(refused.stderr.contains("a lock of 65 resources"), "{}", refused.stderr);
+    Quorlock::new(&words).end().await.expect(64).says("a lock of 65 resources");
 }

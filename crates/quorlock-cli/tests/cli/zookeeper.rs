@@ -25,8 +25,7 @@ async fn every_verb_works_on_an_ensemble() {
     let ended = words(&["release", "--force", "jobs/a"]).end().await;
     assert!(ended.stdout.contains("jobs/a") || ended.stderr.contains("jobs/a"), "{ended:#?}");
     drop(held);
-    let ended = words(&["doctor"]).end().await;
-    assert!(ended.stdout.contains("ZooKeeper") && ended.stdout.contains("has one member"), "{ended:#?}");
+    words(&["doctor"]).end().await.shows("ZooKeeper").shows("has one member");
     // What the layout cannot have is refused by name.
     for (options, expected) in [
         (&["--shared"][..], "shared locks"),
@@ -74,10 +73,8 @@ async fn a_place_without_a_session_is_shown_and_force_releases_it() {
     let refused = run().await;
     assert_ne!(refused.code, Some(0), "{refused:#?}");
     assert!(refused.stderr.contains("release --force"), "{refused:#?}");
-    let status = words(&["status", "--json", "jobs/a"]).end().await.expect(0);
-    assert!(status.stdout.contains("\"remaining_ms\":null"), "{status:#?}");
-    let released = words(&["release", "--force", "--yes", "jobs/a"]).end().await.expect(0);
-    assert!(released.stderr.contains("which never expires"), "{released:#?}");
+    words(&["status", "--json", "jobs/a"]).end().await.expect(0).shows("\"remaining_ms\":null");
+    words(&["release", "--force", "--yes", "jobs/a"]).end().await.expect(0).says("which never expires");
     run().await.expect(0);
 }
 
@@ -88,8 +85,7 @@ async fn the_demonstration_runs_a_command_on_zookeeper() {
     }
     let words = ["demo", "--servers", "zookeeper", "--", "sh", "-c", "echo at $QUORLOCK_NODES"];
     let demo = Quorlock::new(words).env("QUORLOCK_ZOOKEEPER", &tool("zookeeper/lib").display().to_string());
-    let ended = demo.end().await.expect(0);
-    assert!(ended.stdout.contains("at zookeeper://"), "{ended:#?}");
+    demo.end().await.expect(0).shows("at zookeeper://");
 }
 
 /// `doctor` on a history that has just grown old enough, as it stays for later connections.
