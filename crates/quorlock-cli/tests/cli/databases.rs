@@ -96,10 +96,7 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         .unwrap_or_else(|error| panic!("{url}: {error}: {}", scrape(&metrics, "/metrics")));
 
         let status = quorlock(&["status", "job"], url).end().await.expect(0);
-        assert!(
-            status.stdout.contains("`job` is held by") && status.stdout.contains("nightly report"),
-            "{status:?}"
-        );
+        status.shows("`job` is held by").shows("nightly report");
         let shown = quorlock(&["status", "--json", "job"], url).end().await.expect(0);
         let shown = shown.json();
         assert_eq!(shown["nodes"].as_array().map(Vec::len), Some(1), "{url}: {shown}");

@@ -516,6 +516,14 @@ async fn a_hung_server_of_any_kind_is_told_from_one_that_is_down() {
 }
 
 #[tokio::test]
+async fn it_says_in_its_help_what_its_exit_codes_mean() {
+    let help = Quorlock::new(["doctor", "--help"]).end().await.expect(0);
+    for word in ["79     something makes locks unsafe", "69     no quorum", "--strict", "--json"] {
+        assert!(help.stdout.contains(word), "{word}: {help:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_user_without_any_right_is_given_all_by_one_line() {
     let Some(servers) = with(&[]).await else { return };
     set(&servers[0], &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "-@all", "+ping"]).await;

@@ -189,19 +189,6 @@ async fn bench_in_tables_and_in_json() {
 }
 
 #[tokio::test]
-async fn the_demonstration() {
-    if servers(0).await.is_none() {
-        return;
-    }
-    let ended = Quorlock::new(["demo"]).end().await.expect(0);
-    // Other tests check the nodes; the order of their answers varies.
-    let chapters = ended.stdout.lines().filter(|line| line.contains(" s  "));
-    // A busy machine takes more than ten seconds.
-    let chapters: Vec<&str> = chapters.map(str::trim_start).collect();
-    assert_snapshot!("demo", masked(&chapters.join("\n"), &[]));
-}
-
-#[tokio::test]
 async fn what_is_wrong_with_settings_and_arguments() {
     assert_snapshot!("no_nodes", seen(&Quorlock::new(["status", "job"]).end().await, &[]));
     assert_snapshot!("no_verb", seen(&Quorlock::new(["sing"]).end().await, &[]));
