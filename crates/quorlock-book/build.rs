@@ -4,12 +4,15 @@
 //! `tests/book/snippets/given.rs`.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs, io};
 
 #[expect(dead_code, unreachable_pub, reason = "the module belongs to the library, which uses all of it")]
 #[path = "src/block.rs"]
 mod block;
+#[expect(dead_code, unreachable_pub, reason = "the same")]
+#[path = "src/page.rs"]
+mod page;
 
 use block::{Block, blocks};
 
@@ -17,35 +20,17 @@ use block::{Block, blocks};
 const GIVEN: [&str; 6] = ["coordinator", "lock", "lease", "election", "nodes", "servers"];
 
 fn main() -> io::Result<()> {
-    let root = Path::new("../..");
-    let mut pages = vec![root.join("README.md")];
-    find(&root.join("docs"), &mut pages)?;
-    pages.sort();
     let (mut functions, mut list) = (String::new(), String::new());
-    for page in pages {
-        println!("cargo::rerun-if-changed={}", page.display());
-        let text = fs::read_to_string(&page)?;
-        let page = page.strip_prefix(root).unwrap_or(&page).display().to_string();
-        for block in blocks(&text).iter().filter(|block| block.language.split(',').next() == Some("rust")) {
-            add(&page, block, &mut functions, &mut list);
+    for page in page::pages()? {
+        let is_rust = |block: &&Block| block.language.split(',').next() == Some("rust");
+        for block in blocks(&page.text).iter().filter(is_rust) {
+            add(&page.path.display().to_string(), block, &mut functions, &mut list);
         }
     }
-    println!("cargo::rerun-if-changed=../../docs");
+    // With everything in the folder.
+    println!("cargo::rerun-if-changed=../../docs\ncargo::rerun-if-changed=../../README.md");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("snippets.rs");
     fs::write(out, format!("{functions}\npub(crate) const SNIPPETS: &[Snippet] = &[\n{list}];\n"))
-}
-
-fn find(folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
-    println!("cargo::rerun-if-changed={}", folder.display());
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            find(&path, pages)?;
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// Adds the function for `block`, and its entry in the list.

@@ -91,7 +91,8 @@ fn anchor(heading: &str) -> String {
 }
 
 /// Removes `.` and `..` without accessing the file system.
-fn normal(path: &Path) -> PathBuf {
+#[must_use]
+pub fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {
@@ -99,7 +100,8 @@ fn normal(path: &Path) -> PathBuf {
                 normal.pop();
             }
             Component::Normal(name) => normal.push(name),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            Component::RootDir => normal.push(part),
+            Component::CurDir | Component::Prefix(_) => {}
         }
     }
     normal

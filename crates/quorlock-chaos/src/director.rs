@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::environment::{Environment, node_name};
 use crate::error::Failure;
-use crate::fault::{Hinders, Target};
+use crate::fault::Target;
 use crate::inspector;
 use crate::layout::Layout;
 use crate::masters::{Databases, Etcd, Extras, Masters, Memory, Need, Processes, ZooKeeper};
@@ -109,7 +109,7 @@ impl Run<'_> {
 
     /// Starts the masters, or returns the reason why this machine cannot.
     async fn start_masters(&self, folder: &Path) -> io::Result<Result<Box<dyn Masters>, String>> {
-        let needs = |need| self.scenario.faults.iter().any(|rule| rule.fault.needs() == need);
+        let needs = |need| self.scenario.faults.iter().any(|rule| rule.fault.needs == need);
         let nodes = self.scenario.nodes;
         let databases = async |engine: io::Result<Engine>| {
             let extras = Extras { standby: needs(Need::Standby), small_disk: needs(Need::SmallDisk) };
@@ -166,7 +166,7 @@ impl Run<'_> {
         {
             return Some(format!("it counts offers: {reason}"));
         }
-        let mut needs = self.scenario.faults.iter().map(|rule| (rule.kind, rule.fault.needs()));
+        let mut needs = self.scenario.faults.iter().map(|rule| (rule.kind, rule.fault.needs));
         needs.find_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?)))
     }
 
@@ -362,7 +362,7 @@ impl Run<'_> {
     /// Returns for example `node-2 killed, restarted empty`.
     fn name(&self, event: &Event, memory: Memory) -> String {
         let Some(rule) = self.scenario.faults.get(event.rule) else { return String::new() };
-        let target = match rule.fault.target() {
+        let target = match rule.fault.target {
             Target::Node => node_name(event.hit.target),
             Target::Worker => worker_name(event.hit.target),
         };
@@ -393,7 +393,7 @@ impl Injector<'_> {
         let clock = SystemClock::default();
         let environment = self.environment;
         let name = self.run.name(event, environment.masters.memory());
-        let (nodes, workers) = match rule.fault.target() {
+        let (nodes, workers) = match rule.fault.target {
             Target::Node => (vec![event.hit.target], Vec::new()),
             Target::Worker => (Vec::new(), vec![event.hit.target]),
         };
@@ -403,9 +403,10 @@ impl Injector<'_> {
             *self.left_out.lock().await.entry(rule.kind.to_owned()).or_default() += 1;
             return;
         }
-        let (cut_off, unable) = match rule.fault.hinders() {
-            Hinders::Target => (nodes.clone(), workers.clone()),
-            Hinders::WayToNodes => ((0..self.run.scenario.nodes).collect(), Vec::new()),
+        let (cut_off, unable) = if rule.fault.cuts_off {
+            ((0..self.run.scenario.nodes).collect(), Vec::new())
+        } else {
+            (nodes.clone(), workers.clone())
         };
         let cut_off = cut_off.into_iter();
         let from = stamp();

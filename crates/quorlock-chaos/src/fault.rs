@@ -1,7 +1,5 @@
-//! The faults of nodes, network and workers. A new kind of fault is a constant in [`plain`], or a file in `fault/` if
-//! it has settings, and a line in [`KINDS`].
+//! The faults of nodes, network and workers. A new kind of fault is an entry of [`KINDS`].
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -13,76 +11,97 @@ use crate::environment::{Environment, Memory};
 use crate::masters::Need;
 use crate::span::{Span, duration};
 
-mod clock;
-mod kill;
-mod plain;
-mod promote;
-mod silence;
-mod slow;
+mod kinds;
 
-/// Every kind of fault by its name in scenarios.
-const KINDS: &[(&str, Make)] = &[
-    ("kill", |text| Ok(Box::new(kill::Kill::new(text)))),
-    ("freeze", |_| Ok(Box::new(plain::FREEZE))),
-    ("cut", |_| Ok(Box::new(plain::CUT))),
-    ("refuse", |_| Ok(Box::new(plain::REFUSE))),
-    ("slow", slow::Slow::make),
-    ("silence", |text| Ok(Box::new(silence::Silence::new(Target::Node, text)))),
-    ("flush", |_| Ok(Box::new(plain::FLUSH))),
-    ("delete-keys", |_| Ok(Box::new(plain::DELETE))),
-    ("crowd", |_| Ok(Box::new(plain::CROWD))),
-    ("memory", |_| Ok(Box::new(plain::MEMORY))),
-    ("clock-step", clock::Step::make),
-    ("clock-rate", clock::Rate::make),
-    ("stop-backends", |_| Ok(Box::new(plain::STOP_BACKENDS))),
-    ("promote", |text| Ok(Box::new(promote::Promote::new(text)))),
-    ("disk-full", |_| Ok(Box::new(plain::DISK_FULL))),
-    ("cut-off", |_| Ok(Box::new(plain::CUT_OFF))),
-    ("hang-disk", |_| Ok(Box::new(plain::HANG_DISK))),
-    ("isolate-worker", |text| Ok(Box::new(silence::Silence::new(Target::Worker, text)))),
-    ("stop-worker", |_| Ok(Box::new(plain::STOP_WORKER))),
-    ("kill-worker", |_| Ok(Box::new(plain::KILL_WORKER))),
-];
+use self::kinds::KINDS;
 
 /// Makes a fault from its settings.
 type Make = fn(&FaultRuleText) -> Made;
 /// A fault, or what is wrong with its settings.
-type Made = Result<Box<dyn Fault>, String>;
+type Made = Result<Fault, String>;
+/// What is done to a node or worker.
+type Act = Box<dyn for<'a> Fn(&'a Environment, Hit) -> Done<'a> + Send + Sync>;
+type Done<'a> = BoxFuture<'a, io::Result<()>>;
 
 /// A fault that can be injected and healed.
-pub(crate) trait Fault: fmt::Debug + Send + Sync {
-    /// Returns whether it is a fault of a node or of a worker.
-    fn target(&self) -> Target {
-        Target::Node
+pub(crate) struct Fault {
+    pub(crate) target: Target,
+    /// A worker runs on, but reaches no node: it is notified of losses in time, but its keys may remain on any node.
+    pub(crate) cuts_off: bool,
+    /// After it has healed, a node does not vote yet, or has lost keys that only a renewal restores.
+    pub(crate) quarantines: bool,
+    /// What the fault requires of the masters.
+    pub(crate) needs: Need,
+    describe: Box<dyn Fn(u64, Memory) -> String + Send + Sync>,
+    begin: Act,
+    heal: Act,
+}
+
+impl Fault {
+    /// A fault of a node that nothing has to undo.
+    fn node(
+        description: &str,
+        begin: impl for<'a> Fn(&'a Environment, Hit) -> Done<'a> + Send + Sync + 'static,
+    ) -> Fault {
+        let description = description.to_owned();
+        Fault {
+            target: Target::Node,
+            cuts_off: false,
+            quarantines: false,
+            needs: Need::Nothing,
+            describe: Box::new(move |_, _| description.clone()),
+            begin: Box::new(begin),
+            heal: Box::new(|_, _| immediately(|| ())),
+        }
+    }
+
+    /// The same of a worker.
+    fn worker(
+        description: &str,
+        begin: impl for<'a> Fn(&'a Environment, Hit) -> Done<'a> + Send + Sync + 'static,
+    ) -> Fault {
+        Fault { target: Target::Worker, ..Fault::node(description, begin) }
+    }
+
+    fn described_by(self, describe: impl Fn(u64, Memory) -> String + Send + Sync + 'static) -> Fault {
+        Fault { describe: Box::new(describe), ..self }
+    }
+
+    fn healed_by(
+        self,
+        heal: impl for<'a> Fn(&'a Environment, Hit) -> Done<'a> + Send + Sync + 'static,
+    ) -> Fault {
+        Fault { heal: Box::new(heal), ..self }
+    }
+
+    fn needs(self, needs: Need) -> Fault {
+        Fault { needs, ..self }
+    }
+
+    fn quarantined(self) -> Fault {
+        Fault { quarantines: true, ..self }
     }
 
     /// Describes what is done to the target: `killed, restarted empty`.
-    fn describe(&self, random: u64, servers: Memory) -> String;
-
-    /// Returns whether the target is fully usable only some time after the fault has healed.
-    fn aftermath(&self, random: u64) -> Aftermath {
-        let _ = random;
-        Aftermath::None
-    }
-
-    /// Returns who is impaired by the fault.
-    fn hinders(&self) -> Hinders {
-        Hinders::Target
-    }
-
-    /// Returns what the fault requires of the masters.
-    fn needs(&self) -> Need {
-        Need::Nothing
+    pub(crate) fn describe(&self, random: u64, servers: Memory) -> String {
+        (self.describe)(random, servers)
     }
 
     /// Injects the fault.
-    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
+    pub(crate) fn begin<'a>(&self, environment: &'a Environment, hit: Hit) -> Done<'a> {
+        (self.begin)(environment, hit)
+    }
 
     /// Heals the fault, if that requires an action.
-    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        let _ = (environment, hit);
-        Box::pin(async { Ok(()) })
+    pub(crate) fn heal<'a>(&self, environment: &'a Environment, hit: Hit) -> Done<'a> {
+        (self.heal)(environment, hit)
     }
+}
+
+/// An act that needs no waiting and cannot fail.
+fn immediately<'a>(act: impl FnOnce()) -> Done<'a> {
+    act();
+    Box::pin(async { Ok(()) })
 }
 
 /// One occurrence of a fault.
@@ -101,28 +120,10 @@ pub(crate) enum Target {
     Worker,
 }
 
-/// What a fault impairs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Hinders {
-    Target,
-    /// The worker runs on, but reaches no node: it is notified of losses in time, but its keys may remain
-    /// on any node.
-    WayToNodes,
-}
-
-/// What remains after a fault has healed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Aftermath {
-    None,
-    /// The node does not vote yet, or has lost keys that only a renewal restores.
-    Quarantine,
-}
-
 /// A kind of fault with its settings and times, as a scenario asks for it.
-#[derive(Debug)]
 pub(crate) struct FaultRule {
     pub(crate) kind: &'static str,
-    pub(crate) fault: Box<dyn Fault>,
+    pub(crate) fault: Fault,
     /// The time from one occurrence to the next.
     pub(crate) every: Span,
     /// The duration of each occurrence.

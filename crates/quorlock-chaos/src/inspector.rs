@@ -1,6 +1,6 @@
 //! Reads what the nodes store, without the library.
 
-use quorlock_history::{Stamp, What};
+use quorlock_history::What;
 
 use crate::environment::{Environment, node_name};
 use crate::record::stamp;
@@ -25,21 +25,14 @@ pub(crate) async fn inspect(environment: &Environment) -> Inspected {
         if !environment.sound_nodes().contains(&number) {
             continue;
         }
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(error) => {
-                inspected.failed.push(format!("{name} could not be searched for keys: {error}"));
-                continue;
-            }
-        };
+        let seen = seen.unwrap_or_else(|error| {
+            inspected.failed.push(format!("{name} could not be searched for keys: {error}"));
+            Vec::new()
+        });
         inspected.keys += seen.iter().filter(|what| matches!(what, What::Key { .. })).count();
         for what in seen {
-            record(environment, at, what);
+            environment.recorder.record_at(at, what);
         }
     }
     inspected
-}
-
-fn record(environment: &Environment, at: Stamp, what: What) {
-    environment.recorder.record_at(at, what);
 }

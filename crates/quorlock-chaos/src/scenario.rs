@@ -38,7 +38,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// One scenario.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Scenario {
     #[serde(skip)]
@@ -202,12 +202,12 @@ impl Scenario {
             return Err(wrong("leaders need an election; set `locks.elections`".to_owned()));
         }
         for rule in &scenario.faults {
-            let there = match rule.fault.target() {
+            let there = match rule.fault.target {
                 Target::Node => scenario.at_most(),
                 Target::Worker => scenario.load.workers,
             };
             if rule.aim == Aim::Home
-                && (rule.fault.target() != Target::Node || rule.hits != 1 || scenario.locks.count != 1)
+                && (rule.fault.target != Target::Node || rule.hits != 1 || scenario.locks.count != 1)
             {
                 return Err(wrong(format!(
                     "`{}` with `target = \"home\"` needs exactly one lock; set `locks.count = 1` and `hits = 1`",
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_invalid_scenario_is_refused_with_the_reason() {
-        let refused = |text: &str| Scenario::parse("odd", text).unwrap_err().to_string();
+        let refused = |text: &str| Scenario::parse("odd", text).err().unwrap().to_string();
         assert!(refused("summary = 'x'\nnodes = 0").contains("at least one node"));
         assert!(
             refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3")
@@ -347,7 +347,7 @@ mod tests {
         let one = "summary = 'x'\nlocks.count = 1\nload.nested = 0\n";
         assert!(refused(&format!("{one}{home} 'kill-worker'")).contains("exactly one lock"));
         assert!(Scenario::parse("fine", &format!("{one}{home} 'freeze'")).is_ok());
-        let unknown = Scenario::find("kill-master").unwrap_err().to_string();
+        let unknown = Scenario::find("kill-master").err().unwrap().to_string();
         assert!(unknown.contains("kill-masters"), "{unknown}");
     }
 }

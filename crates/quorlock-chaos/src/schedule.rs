@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorlock_servers::SeededRng;
 
-use crate::fault::{Aftermath, Aim, Hit, Target};
+use crate::fault::{Aim, Hit, Target};
 use crate::scenario::Scenario;
 
 /// One fault of one node or worker. Times count from the beginning of the schedule.
@@ -63,21 +63,18 @@ fn occurrence(
     earliest: Duration,
 ) -> Vec<Event> {
     let Some(rule) = scenario.faults.get(index) else { return Vec::new() };
-    let target = rule.fault.target();
+    let target = rule.fault.target;
     let (there, at_most) = match target {
         Target::Node => (scenario.nodes, scenario.at_most()),
         Target::Worker => (scenario.load.workers, scenario.load.workers),
     };
     let of_same = |event: &&Event| {
-        let other = scenario.faults.get(event.rule).map(|rule| rule.fault.target());
+        let other = scenario.faults.get(event.rule).map(|rule| rule.fault.target);
         event.settled > earliest && other == Some(target)
     };
     let others: Vec<&Event> = events.iter().filter(of_same).collect();
     let (lasts, random) = (rule.lasts.throw(rng), rng.next_u64());
-    let aftermath = match rule.fault.aftermath(random) {
-        Aftermath::None => Duration::ZERO,
-        Aftermath::Quarantine => scenario.quarantine() + RETURN,
-    };
+    let aftermath = if rule.fault.quarantines { scenario.quarantine() + RETURN } else { Duration::ZERO };
     let home = (rule.aim == Aim::Home).then(|| scenario.home());
     let is_aimed_at = |number: &usize| home.is_none_or(|home| home == *number);
     let mut moments: Vec<Duration> = others.iter().map(|event| event.settled).chain([earliest]).collect();
@@ -121,7 +118,7 @@ mod tests {
             let events = schedule(&scenario, 7, HOUR / 10);
             let of_nodes: Vec<&Event> = events
                 .iter()
-                .filter(|event| scenario.faults[event.rule].fault.target() == Target::Node)
+                .filter(|event| scenario.faults[event.rule].fault.target == Target::Node)
                 .collect();
             for event in &of_nodes {
                 let meanwhile = |other: &&&Event| other.from <= event.from && event.from < other.settled;
@@ -145,7 +142,7 @@ mod tests {
         let scenario = Scenario::find("everything").unwrap();
         let events = schedule(&scenario, 3, HOUR / 10);
         for (index, event) in events.iter().enumerate() {
-            let target = |event: &Event| (scenario.faults[event.rule].fault.target(), event.hit.target);
+            let target = |event: &Event| (scenario.faults[event.rule].fault.target, event.hit.target);
             let clash = events[..index]
                 .iter()
                 .find(|other| target(other) == target(event) && other.settled > event.from);

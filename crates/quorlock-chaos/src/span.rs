@@ -17,6 +17,12 @@ impl Span {
     pub(crate) fn throw(self, rng: &SeededRng) -> Duration {
         rng.between(self.least, self.most)
     }
+
+    /// Returns the duration that a random number decides on, in whole milliseconds from the least.
+    pub(crate) fn chosen(self, random: u64) -> Duration {
+        let width = u64::try_from(self.most.saturating_sub(self.least).as_millis()).unwrap_or_default();
+        self.least + Duration::from_millis(random % (width + 1))
+    }
 }
 
 impl std::str::FromStr for Span {

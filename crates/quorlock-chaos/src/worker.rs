@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    Coordinator, RestartGuard,
+    Coordinator, Fencing, RestartGuard,
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_history::Stamp;
@@ -59,6 +59,12 @@ pub(crate) struct Orders {
     pub(crate) load: Load,
     pub(crate) register: SocketAddr,
     pub(crate) record: PathBuf,
+}
+
+impl Orders {
+    fn fencing(&self) -> Fencing {
+        if self.fencing { Fencing::On } else { Fencing::Off }
+    }
 }
 
 /// The counts of a worker.

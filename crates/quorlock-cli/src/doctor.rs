@@ -4,8 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use quorlock::{
     Wait,
     doctor::{Finding, NodeReport, Report, Severity, Standing, Subject, Summary},
@@ -128,8 +127,8 @@ fn in_short(examination: &Report) -> String {
 }
 
 fn table(examination: &Report) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["node", "server", "up", "p50", "p99", "clock", "vote"]);
+    let headings = ["node", "server", "up", "p50", "p99", "clock", "vote"];
+    let mut table = width::table(headings, &[2, 3, 4, 5], None);
     for node in &examination.nodes {
         let software = node.software.as_ref();
         let trips = node.round_trips;
@@ -142,11 +141,6 @@ fn table(examination: &Report) -> Table {
             node.clock.map(|clock| ahead(clock.ahead_micros)).unwrap_or_default(),
             vote(&node.standing),
         ]));
-    }
-    for column in 2..=5 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
     }
     table
 }

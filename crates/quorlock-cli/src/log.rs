@@ -3,8 +3,6 @@
 use std::io;
 use std::time::SystemTime;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use humantime::{format_rfc3339_millis, format_rfc3339_seconds};
 use quorlock::{
     ConfigError, FencingToken, duration,
@@ -138,12 +136,7 @@ fn in_words(resource: &str, log: &HoldLog, silent: &[String], width: Option<usiz
 const HEADINGS: [&str; 7] = ["ACQUIRED", "HELD FOR", "HOLDER", "FENCING TOKEN", "TOKEN", "ENDED", "NODES"];
 
 fn table(holds: &[SeenHold], width: Option<usize>) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(HEADINGS);
-    if let Some(width) = width {
-        let width = u16::try_from(width).unwrap_or(u16::MAX);
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    }
+    let mut table = width::table(HEADINGS, &[1, 3, 6], width);
     for SeenHold { hold, nodes, .. } in holds {
         let acquired = format_rfc3339_seconds(SystemTime::UNIX_EPOCH + hold.acquired).to_string();
         let shared = if hold.mode == Mode::Shared { " (shared)" } else { "" };
@@ -157,13 +150,6 @@ fn table(holds: &[SeenHold], width: Option<usize>) -> String {
             nodes.to_string(),
         ]));
     }
-    for column in [1, 3, 6] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if let Some(width) = width {
-        keep_whole(&mut table, width, &[0, 1, 3, 4, 6]);
-    }
+    keep_whole(&mut table, width, &[0, 1, 3, 4, 6]);
     table.trim_fmt()
 }

@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
-use comfy_table::{ColumnConstraint, Table};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
 use rustix::termios::tcgetwinsize;
 
 /// Returns the columns of `stream`, if it is a terminal that reports them.
@@ -31,10 +32,27 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Returns a table without rows, some columns of which are on the right, in lines of at most `width` if given.
+pub(crate) fn table(headings: impl Into<Row>, right: &[usize], width: Option<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(headings);
+    for column in right {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    if let Some(width) = width {
+        let width = u16::try_from(width).unwrap_or(u16::MAX);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    table
+}
+
 /// Wraps or cuts other columns than these only, if they leave room: a broken address or number cannot be copied.
-pub(crate) fn keep_whole(table: &mut Table, width: usize, columns: &[usize]) {
+pub(crate) fn keep_whole(table: &mut Table, width: Option<usize>, columns: &[usize]) {
     const LEAST_FOR_WORDS: usize = 16;
     const BETWEEN: usize = 2;
+    let Some(width) = width else { return };
     let widths = table.column_max_content_widths();
     let taken: usize =
         columns.iter().filter_map(|column| widths.get(*column)).map(|width| usize::from(*width)).sum();

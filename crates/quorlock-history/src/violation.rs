@@ -302,11 +302,9 @@ impl fmt::Display for Flaw {
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Write { at, attempt, fencing_token, answer } = self;
-        let answer = match answer {
-            Answer::Accepted => "accepted",
-            Answer::Refused => "refused",
-        };
-        write!(f, "a write of {attempt} with fencing token {fencing_token} ({answer} at {at})")
+        write!(f, "a write of {attempt} with fencing token {fencing_token} (")?;
+        answer.serialize(&mut *f)?;
+        write!(f, " at {at})")
     }
 }
 
@@ -319,16 +317,6 @@ impl fmt::Display for KeySeen {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Check::Record => "record",
-            Check::Exclusion => "exclusion",
-            Check::Register => "register",
-            Check::Mutex => "mutex",
-            Check::Orphans => "orphans",
-            Check::Liveness => "liveness",
-            Check::Loss => "loss",
-            Check::Permits => "permits",
-            Check::Observers => "observers",
-        })
+        self.serialize(f)
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use quorlock_book::link::{anchors, links};
+use quorlock_book::link::{anchors, links, normal};
 use quorlock_book::page::{page, pages, root};
 use quorlock_book::render::build;
 use regex::Regex;
@@ -141,18 +141,6 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
-}
-
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        if part.as_os_str() == ".." {
-            normal.pop();
-        } else {
-            normal.push(part);
-        }
-    }
-    normal
 }
 
 #[test]

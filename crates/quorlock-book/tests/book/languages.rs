@@ -11,6 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use quorlock_testkit::{Servers, until, watched_group};
+use tempfile::TempDir;
 
 use crate::{skip, target};
 
@@ -66,12 +67,20 @@ fn start(folder: &Path, words: &[&str], file: &str, arguments: &[&str], nodes: &
         .ok()
 }
 
+/// Starts servers, and returns them with their addresses and a folder with the programs of the page.
+async fn world() -> Option<(Servers, String, TempDir)> {
+    let Ok(servers) = Servers::start(3).await else {
+        skip("no server starts");
+        return None;
+    };
+    let (nodes, folder) = (servers.urls().join(","), tempfile::tempdir().unwrap());
+    write(folder.path());
+    Some((servers, nodes, folder))
+}
+
 #[tokio::test]
 async fn a_lock_holds_between_programs_in_all_languages() {
-    let Ok(servers) = Servers::start(3).await else { return skip("no server starts") };
-    let nodes = servers.iter().map(quorlock_testkit::Server::url).collect::<Vec<_>>().join(",");
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path());
+    let Some((_servers, nodes, folder)) = world().await else { return };
     let counter = folder.path().join("counter");
     fs::write(&counter, "0").unwrap();
     let times = std::env::var("QUORLOCK_SECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(TIMES);
@@ -96,10 +105,7 @@ async fn a_lock_holds_between_programs_in_all_languages() {
 /// The counter is a pipe: a program that has the lock waits there for its count.
 #[tokio::test]
 async fn a_program_in_any_language_fails_if_its_lock_was_lost() {
-    let Ok(servers) = Servers::start(3).await else { return skip("no server starts") };
-    let nodes = servers.iter().map(quorlock_testkit::Server::url).collect::<Vec<_>>().join(",");
-    let folder = tempfile::tempdir().unwrap();
-    write(folder.path());
+    let Some((_servers, nodes, folder)) = world().await else { return };
     let mut clients = Vec::new();
     for (language, words, name) in CLIENTS {
         let counter = folder.path().join(format!("{language}.count"));

@@ -78,6 +78,19 @@ impl Project {
         (status.code(), output, ran.replace('\n', " "))
     }
 
+    /// Runs it, checks its exit code and which checks ran, and returns its output.
+    #[track_caller]
+    fn expect(&self, arguments: &str, code: i32, ran: &str) -> String {
+        let (found, output, checks) = self.runs(arguments);
+        assert_eq!((found, checks.as_str()), (Some(code), ran), "{arguments}: {output}");
+        output
+    }
+
+    #[track_caller]
+    fn records(&self, line: &str) {
+        assert!(self.record().contains(line), "{line}: {}", self.record());
+    }
+
     fn has(&self, file: &str) {
         fs::write(self.path().join(file), "").unwrap();
     }
@@ -90,8 +103,7 @@ impl Project {
 #[test]
 fn the_nightly_says_before_what_will_be_skipped_and_how_long_it_takes() {
     let project = Project::new();
-    let (code, plan, ran) = project.runs("--plan");
-    assert_eq!((code, ran.as_str()), (Some(0), ""), "{plan}");
+    let plan = project.expect("--plan", 0, "");
     let line = |text: &str| assert!(plan.lines().any(|line| line.contains(text)), "{text}: {plan}");
     line("skipped: no no-such-program");
     line("4 min  the fourth (no no-such-program, so no second half)");
@@ -118,38 +130,31 @@ fn a_nightly_that_is_stopped_goes_on_with_the_check_that_was_running() {
     project.does("timeout 60 sh -c 'while kill -0 $(cat pid); do sleep 0.01; done' 2>/dev/null");
 
     project.has("go");
-    let (code, output, ran) = project.runs("");
-    assert_eq!((code, ran.as_str()), (Some(0), "one two two four "), "{output}");
-    let record = project.record();
+    project.expect("", 0, "one two two four ");
     for line in [
         "| one | the first | ok, 0 min",
         "| three | the third | skipped: no no-such-program | |",
         "| five | the fifth | not run | |",
     ] {
-        assert!(record.contains(line), "{line}: {record}");
+        project.records(line);
     }
+    let record = project.record();
     assert!(record.contains("found 1") && !record.contains("noise"), "{record}");
     assert!(record.contains("no no-such-program, so no second half"), "{record}");
 
-    let (code, output, ran) = project.runs("");
-    assert_eq!((code, ran.as_str()), (Some(0), ""), "nothing is left to do: {output}");
-    let (code, output, ran) = project.runs("--again one");
-    assert_eq!((code, ran.as_str()), (Some(0), "one "), "{output}");
-    let (code, output, ran) = project.runs("--long five");
-    assert_eq!((code, ran.as_str()), (Some(0), "five "), "{output}");
+    // Nothing is left to do.
+    project.expect("", 0, "");
+    project.expect("--again one", 0, "one ");
+    project.expect("--long five", 0, "five ");
     project.commits();
-    let (code, output, ran) = project.runs("one");
-    assert_eq!((code, ran.as_str()), (Some(0), ""), "only the record was committed: {output}");
+    // Only the record was committed.
+    project.expect("one", 0, "");
     project.does("echo '# changed' >>scripts/lib.sh");
-    let (code, output, ran) = project.runs("one");
-    assert_eq!(
-        (code, ran.as_str()),
-        (Some(0), "one "),
-        "a change that is not committed starts again: {output}"
-    );
+    // A change that is not committed starts again.
+    project.expect("one", 0, "one ");
     project.commits();
-    let (code, output, ran) = project.runs("one");
-    assert_eq!((code, ran.as_str()), (Some(0), "one "), "so does another commit: {output}");
+    // So does another commit.
+    project.expect("one", 0, "one ");
 }
 
 #[test]
@@ -177,8 +182,7 @@ fn the_record_keeps_the_last_run_of_each_check_with_its_commit() {
 
     // What is missing later does not hide what was found.
     project.does("sed -i 's/^check one/needs no-such-program\\n&/' scripts/nightly.checks");
-    let (code, output, ran) = project.runs("one");
-    assert_eq!((code, ran.as_str()), (Some(0), ""), "{output}");
+    project.expect("one", 0, "");
     assert_eq!(project.record(), record);
 }
 
@@ -187,41 +191,26 @@ fn a_check_that_fails_or_is_not_over_in_time_makes_the_nightly_fail_until_it_suc
     let project = Project::new();
     project.has("go");
     project.has("bad");
-    let (code, output, ran) = project.runs("four one");
-    assert_eq!((code, ran.as_str()), (Some(1), "one four "), "{output}");
-    assert!(project.record().contains("| four | the fourth | FAILED, "), "{}", project.record());
-    assert!(project.record().contains("FAILED: a test"), "{}", project.record());
-    let (code, output, ran) = project.runs("four one");
-    assert_eq!((code, ran.as_str()), (Some(1), "four "), "what failed is repeated: {output}");
+    project.expect("four one", 1, "one four ");
+    project.records("| four | the fourth | FAILED, ");
+    project.records("FAILED: a test");
+    // What failed is repeated.
+    project.expect("four one", 1, "four ");
     project.does("rm bad");
-    let (code, output, ran) = project.runs("four one");
-    assert_eq!((code, ran.as_str()), (Some(0), "four "), "{output}");
+    project.expect("four one", 0, "four ");
     project.has("bad");
-    let (code, output, ran) = project.runs("--again four");
-    assert_eq!((code, ran.as_str()), (Some(1), "four "), "{output}");
-    let (code, output, ran) = project.runs("four");
-    assert_eq!((code, ran.as_str()), (Some(1), "four "), "an older success does not count: {output}");
+    project.expect("--again four", 1, "four ");
+    // An older success does not count.
+    project.expect("four", 1, "four ");
 
-    let (code, output, _) = project.runs("six");
-    assert_eq!(code, Some(1), "{output}");
-    assert!(
-        project.record().contains("| six | the sixth | FAILED: not over after 0.1s"),
-        "{}",
-        project.record()
-    );
-    let (code, output, _) = project.runs("seven");
-    assert_eq!(code, Some(0), "{output}");
-    assert!(
-        project.record().contains("| seven | the seventh | skipped: no such server here"),
-        "{}",
-        project.record()
-    );
-    let (code, output, _) = project.runs("eight");
-    assert_eq!(code, Some(0), "{output}");
-    assert!(project.record().contains("| eight | the eighth | ok, 1 skipped, "), "{}", project.record());
-    let (code, output, _) = project.runs("nine");
-    assert_eq!(code, Some(1), "{output}");
-    assert!(project.record().contains("| nine | the ninth | FAILED: no test ran, "), "{}", project.record());
+    assert_eq!(project.runs("six").0, Some(1));
+    project.records("| six | the sixth | FAILED: not over after 0.1s");
+    assert_eq!(project.runs("seven").0, Some(0));
+    project.records("| seven | the seventh | skipped: no such server here");
+    assert_eq!(project.runs("eight").0, Some(0));
+    project.records("| eight | the eighth | ok, 1 skipped, ");
+    assert_eq!(project.runs("nine").0, Some(1));
+    project.records("| nine | the ninth | FAILED: no test ran, ");
     project
         .does("source scripts/lib.sh && [ \"$(outcome echo test result: 0 passed)\" = '**no test ran**' ]");
 }

@@ -7,7 +7,7 @@ use std::{io, mem};
 use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 use quorlock::{
-    Fencing, Lost, Wait,
+    Lost, Wait,
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_history::{Stamp, Token, What};
@@ -60,7 +60,7 @@ impl Attempt {
         let permits = permits + more;
         let mut attempt = Attempt::new(worker, None, resource);
         let semaphore = worker.coordinator.semaphore(&attempt.resource, permits).label(&attempt.name);
-        attempt.wanted = Wanted::Permit(semaphore.fencing(attempt.fencing()));
+        attempt.wanted = Wanted::Permit(semaphore.fencing(worker.orders.fencing()));
         attempt.one_of = Some(permits);
         attempt
     }
@@ -74,16 +74,12 @@ impl Attempt {
         attempt
     }
 
-    fn fencing(&self) -> Fencing {
-        if self.worker.orders.fencing { Fencing::On } else { Fencing::Off }
-    }
-
     fn new(worker: &Arc<Worker>, number: Option<usize>, resource: String) -> Attempt {
         let count = worker.counts.attempts.add();
         // No spaces: the value of a key ends with the name, and the register splits its requests at spaces.
         let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
-        let fencing = if worker.orders.fencing { Fencing::On } else { Fencing::Off };
-        let wanted = Wanted::Lock(worker.coordinator.lock(&resource).label(&name).fencing(fencing));
+        let lock = worker.coordinator.lock(&resource).label(&name);
+        let wanted = Wanted::Lock(lock.fencing(worker.orders.fencing()));
         let worker = worker.clone();
         Attempt { worker, number, resource, name, wanted, shares: false, also: Vec::new(), one_of: None }
     }
@@ -103,7 +99,7 @@ impl Attempt {
         }
         let names = self.names().map(str::to_owned).collect::<Vec<_>>();
         let lock = self.worker.coordinator.lock_all(names).label(&self.name);
-        self.wanted = Wanted::Several(lock.fencing(self.fencing()));
+        self.wanted = Wanted::Several(lock.fencing(self.worker.orders.fencing()));
         self
     }
 

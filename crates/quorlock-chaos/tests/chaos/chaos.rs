@@ -8,25 +8,56 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use quorlock_testkit::until;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) fn chaos(arguments: &[&str], at: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
 }
 
-fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
+/// A folder of scenarios, in which the program runs.
+struct Bench(TempDir);
+
+impl Bench {
+    fn new() -> Bench {
+        Bench(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a scenario of this name.
+    fn scenario(&self, name: &str, text: &str) -> String {
+        let path = self.path(&format!("{name}.toml"));
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// Writes a scenario without faults.
+    fn calm(&self) -> String {
+        self.scenario("calm", "summary = 'nothing goes wrong'\nduration = '1s'\n[load]\nworkers = 2")
+    }
+
+    /// Runs the program, checks its exit code, and returns its output.
+    #[track_caller]
+    fn run(&self, arguments: &[&str], code: i32) -> String {
+        let run = chaos(arguments, self.0.path());
+        assert_eq!(run.status.code(), Some(code), "{arguments:?}: {}", text(&run));
+        text(&run)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
 }
 
 pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Writes a scenario of this name to `folder`.
-fn scenario(folder: &TempDir, name: &str, text: &str) -> String {
-    let path = folder.path().join(format!("{name}.toml"));
-    fs::write(&path, text).unwrap();
-    path.display().to_string()
 }
 
 const KILLS: &str = "
@@ -104,52 +135,47 @@ offers = 1
 
 #[test]
 fn killed_masters_keep_every_guarantee() {
-    let folder = folder();
-    let kills = scenario(&folder, "kills", KILLS);
-    let run = chaos(
-        &["--scenario", &kills, "--duration", "3s", "--seed", "7", "--keep", "kept", "--json", "out.json"],
-        folder.path(),
-    );
-    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
-    let output = text(&run);
+    let bench = Bench::new();
+    let kills = bench.scenario("kills", KILLS);
+    let words = ["--scenario", &kills, "--duration", "3s", "--seed", "7"];
+    let output = bench.run(&[&words[..], &["--keep", "kept", "--json", "out.json"]].concat(), 0);
     assert!(output.contains("every expectation held"), "{output}");
     assert!(output.contains("faults were injected: kill"), "{output}");
 
-    let kept = folder.path().join("kept/kills");
-    for file in
-        ["scenario.toml", "schedule.txt", "run.json", "history/director.jsonl", "history/worker-1.jsonl"]
-    {
+    let kept = bench.path("kept/kills");
+    for file in [
+        "scenario.toml",
+        "schedule.txt",
+        "run.json",
+        "history/director.jsonl",
+        "history/worker-1.jsonl",
+        "logs/node-1.log",
+    ] {
         assert!(kept.join(file).metadata().unwrap().len() > 0, "{file} is empty");
     }
-    let log = fs::read_to_string(kept.join("logs/node-1.log")).unwrap();
-    assert!(!log.is_empty(), "the log of the server is empty");
-    let outcomes: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
-    assert_eq!(outcomes[0]["passed"], true);
-    assert_eq!(outcomes[0]["broken_locks"], serde_json::json!({}));
-    assert!(outcomes[0]["seen"]["holds"].as_u64().unwrap() > 0);
+    let outcome = &bench.json("out.json")[0];
+    assert_eq!(outcome["passed"], true);
+    assert_eq!(outcome["broken_locks"], json!({}));
+    assert!(outcome["seen"]["holds"].as_u64().unwrap() > 0);
 
-    let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
-    assert_eq!(again.status.code(), Some(0), "{}", text(&again));
-    assert!(fs::read_to_string(folder.path().join("out.html")).unwrap().contains("kills"));
+    bench.run(&["check", "kept/kills", "--html", "out.html"], 0);
+    assert!(bench.read("out.html").contains("kills"));
 
     // As on a machine that is too slow for the schedule of one kind, in a run of the scenario's own duration.
     fs::write(kept.join("scenario.toml"), format!("duration = '1s'\n{KILLS}")).unwrap();
-    let mut metadata: serde_json::Value =
-        serde_json::from_slice(&fs::read(kept.join("run.json")).unwrap()).unwrap();
+    let mut metadata = bench.json("kept/kills/run.json");
     metadata["faults"].as_array_mut().unwrap().retain(|fault| fault["kind"] != "kill");
-    metadata["left_out"] = serde_json::json!({ "kill": 3 });
+    metadata["left_out"] = json!({ "kill": 3 });
     fs::write(kept.join("run.json"), metadata.to_string()).unwrap();
-    let again = chaos(&["check", "kept/kills"], folder.path());
-    let words = "FAILED  faults were injected: kill 0 (3 left out), stop-worker ";
-    assert!(again.status.code() == Some(1) && text(&again).contains(words), "{}", text(&again));
+    let again = bench.run(&["check", "kept/kills"], 1);
+    assert!(again.contains("FAILED  faults were injected: kill 0 (3 left out), stop-worker "), "{again}");
 }
 
 #[test]
 fn a_lock_is_offered_while_waiters_die_and_the_node_with_their_queue_hangs() {
-    let folder = folder();
-    let offers = scenario(&folder, "offers", OFFERS);
-    let run = chaos(&["--scenario", &offers, "--duration", "6s", "--seed", "5"], folder.path());
+    let bench = Bench::new();
+    let offers = bench.scenario("offers", OFFERS);
+    let run = chaos(&["--scenario", &offers, "--duration", "6s", "--seed", "5"], bench.0.path());
     let output = text(&run);
     // The built-in server makes no offers that could be counted.
     let (code, words) = if output.contains("skipped: offers") {
@@ -162,99 +188,74 @@ fn a_lock_is_offered_while_waiters_die_and_the_node_with_their_queue_hangs() {
 
 #[test]
 fn a_stopped_holder_that_drops_a_lapsed_lease_is_no_violation() {
-    let folder = folder();
-    let drops = scenario(&folder, "drops", DROPS);
-    let run = chaos(&["--scenario", &drops, "--duration", "4s", "--seed", "1"], folder.path());
-    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
-    assert!(text(&run).contains("faults were injected: stop-worker"), "{}", text(&run));
+    let bench = Bench::new();
+    let drops = bench.scenario("drops", DROPS);
+    let output = bench.run(&["--scenario", &drops, "--duration", "4s", "--seed", "1"], 0);
+    assert!(output.contains("faults were injected: stop-worker"), "{output}");
 }
 
 #[test]
 fn key_loss_on_a_quorum_is_detected() {
-    let folder = folder();
-    let unexpected = scenario(&folder, "flushes", FLUSHES);
+    let bench = Bench::new();
+    let unexpected = bench.scenario("flushes", FLUSHES);
     // Holders that have renewed hear of it (rule I-52), and do not always overlap with the next.
-    let run = chaos(&["--scenario", &unexpected, "--duration", "12s", "--seed", "3"], folder.path());
-    let output = text(&run);
-    assert_eq!(run.status.code(), Some(1), "{output}");
+    let output = bench.run(&["--scenario", &unexpected, "--duration", "12s", "--seed", "3"], 1);
     assert!(output.contains("NOT EXPECTED") && output.contains("was held twice"), "{output}");
     assert!(output.contains("--seed 3"), "no replay command: {output}");
-    let kept = folder.path().join("quorlock-chaos-failed/flushes-3");
+    let kept = bench.path("quorlock-chaos-failed/flushes-3");
     assert!(kept.join("schedule.txt").exists(), "the record of a failed run is not kept");
 
     let expected =
         format!("{FLUSHES}\n[expect]\nviolations = ['exclusion']\ntolerated = ['mutex', 'register', 'loss']");
     fs::write(kept.join("scenario.toml"), expected).unwrap();
-    let again = chaos(&["check", &kept.display().to_string()], folder.path());
-    assert_eq!(
-        again.status.code(),
-        Some(0),
-        "the same record, with the violation expected: {}",
-        text(&again)
-    );
+    // The same record, with the violation expected.
+    bench.run(&["check", &kept.display().to_string()], 0);
 }
 
 #[test]
 fn a_forged_record_is_detected() {
-    let folder = folder();
-    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
-    let run = chaos(&["--scenario", &calm, "--duration", "1s", "--keep", "kept"], folder.path());
-    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    let bench = Bench::new();
+    let calm = bench.calm();
+    bench.run(&["--scenario", &calm, "--keep", "kept"], 0);
 
     // An intruder holds a lock from the beginning to the end of the run.
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.path().join("kept/calm/run.json")).unwrap()).unwrap();
+    let metadata = bench.json("kept/calm/run.json");
     let (began, ended) = (metadata["began"].as_u64().unwrap(), metadata["ended"].as_u64().unwrap());
     let intruder = format!(
         "{{\"at\":{began},\"event\":\"invoked\",\"client\":\"worker-9\",\"resource\":\"lock-1\",\"attempt\":\"x\"}}\n\
          {{\"at\":{began},\"event\":\"acquired\",\"attempt\":\"x\",\"deadline\":{ended}}}\n"
     );
-    fs::write(folder.path().join("kept/calm/history/intruder.jsonl"), intruder).unwrap();
-    let again = chaos(&["check", "kept/calm", "--json", "out.json"], folder.path());
-    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
-    assert!(text(&again).contains("was held twice"), "{}", text(&again));
-    let outcomes: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
-    let broken = &outcomes[0]["broken_locks"];
-    assert!(
-        broken["exclusion"] == serde_json::json!(["lock-1"]) && broken["mutex"] == broken["exclusion"],
-        "{broken}"
-    );
+    fs::write(bench.path("kept/calm/history/intruder.jsonl"), intruder).unwrap();
+    let again = bench.run(&["check", "kept/calm", "--json", "out.json"], 1);
+    assert!(again.contains("was held twice"), "{again}");
+    let broken = &bench.json("out.json")[0]["broken_locks"];
+    let both = broken["exclusion"] == json!(["lock-1"]) && broken["mutex"] == broken["exclusion"];
+    assert!(both, "{broken}");
 }
 
 #[test]
 fn a_run_that_cannot_begin_says_why_and_keeps_its_logs_and_the_outcomes_before() {
-    let folder = folder();
-    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
-    let brief = scenario(&folder, "brief", "summary = 'x'\n[locks]\nttl = '3ms'\n[load]\nworkers = 1");
+    let bench = Bench::new();
+    let calm = bench.calm();
+    let brief = bench.scenario("brief", "summary = 'x'\n[locks]\nttl = '3ms'\n[load]\nworkers = 1");
     let arguments = ["--scenario", &calm, "--scenario", &brief, "--duration", "1s", "--seed", "9"];
-    let run = chaos(&[&arguments[..], &["--json", "out.json"]].concat(), folder.path());
-    let output = text(&run);
-    assert_eq!(run.status.code(), Some(125), "{output}");
+    let output = bench.run(&[&arguments[..], &["--json", "out.json"]].concat(), 125);
     let why = "a TTL of 3ms is too short";
     assert!(output.contains("worker-1 ended with exit status: 125") && output.contains(why), "{output}");
-    let log = fs::read_to_string(folder.path().join("quorlock-chaos-failed/brief-9/logs/worker-1.log"));
-    assert!(log.unwrap().contains(why) && output.contains("quorlock-chaos-failed/brief-9"), "{output}");
-    let outcomes: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
-    assert_eq!(outcomes[0]["scenario"], "calm");
+    let log = bench.read("quorlock-chaos-failed/brief-9/logs/worker-1.log");
+    assert!(log.contains(why) && output.contains("quorlock-chaos-failed/brief-9"), "{output}");
+    assert_eq!(bench.json("out.json")[0]["scenario"], "calm");
     assert!(output.contains("1 scenarios, "), "the table of what ran: {output}");
 }
 
 #[test]
 fn a_record_with_too_little_to_judge_is_not_passed() {
-    let folder = folder();
-    let text_of_calm = "summary = 'nothing goes wrong'\nduration = '1s'\n[load]\nworkers = 2";
-    let calm = scenario(&folder, "calm", text_of_calm);
-    let run = chaos(&["--scenario", &calm, "--keep", "kept"], folder.path());
-    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
-    assert!(text(&run).contains("every worker held locks: each at least "), "{}", text(&run));
-    let history = folder.path().join("kept/calm/history");
-    let judged = || {
-        let again = chaos(&["check", "kept/calm"], folder.path());
-        assert_eq!(again.status.code(), Some(1), "{}", text(&again));
-        text(&again)
-    };
+    let bench = Bench::new();
+    let calm = bench.calm();
+    let output = bench.run(&["--scenario", &calm, "--keep", "kept"], 0);
+    assert!(output.contains("every worker held locks: each at least "), "{output}");
+    let history = bench.path("kept/calm/history");
+    let judged = || bench.run(&["check", "kept/calm"], 1);
     let files = ["director.jsonl", "worker-1.jsonl", "worker-2.jsonl"].map(|name| history.join(name));
     let whole = files.each_ref().map(|path| fs::read_to_string(path).unwrap());
     // Rewrites the lines of all files.
@@ -295,12 +296,10 @@ const RESTARTS: &str = include_str!("../../scenarios/majority-restart.toml");
 
 #[test]
 fn masters_that_vote_immediately_after_a_restart_are_detected() {
-    let folder = folder();
+    let bench = Bench::new();
     let unguarded = RESTARTS.replace("[locks]", "[locks]\nrestart-guard = false");
-    let unguarded = scenario(&folder, "unguarded", &unguarded);
-    let run = chaos(&["--scenario", &unguarded, "--seed", "1"], folder.path());
-    let output = text(&run);
-    assert_eq!(run.status.code(), Some(1), "{output}");
+    let unguarded = bench.scenario("unguarded", &unguarded);
+    let output = bench.run(&["--scenario", &unguarded, "--seed", "1"], 1);
     let found = output.lines().find(|line| line.contains("FAILED  no violation: ")).unwrap_or_default();
     assert!(found.contains("exclusion: ") || found.contains("register: "), "{output}");
 }
@@ -308,11 +307,11 @@ fn masters_that_vote_immediately_after_a_restart_are_detected() {
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_cannot_be_printed_is_an_error_and_the_files_are_written() {
-    let folder = folder();
-    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
+    let bench = Bench::new();
+    let calm = bench.calm();
     let to = |arguments: &[&str], stdout: fs::File| {
         let mut run = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"));
-        run.args(arguments).current_dir(&folder).stdout(stdout).output().unwrap()
+        run.args(arguments).current_dir(&bench.0).stdout(stdout).output().unwrap()
     };
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     let run = ["--scenario", &calm, "--duration", "1s", "--keep", "kept", "--json", "out.json"];
@@ -321,7 +320,7 @@ fn output_that_cannot_be_printed_is_an_error_and_the_files_are_written() {
         assert_eq!(output.status.code(), Some(125), "{}", text(&output));
         assert!(text(&output).contains("quorlock-chaos: cannot print the "), "{}", text(&output));
     }
-    assert!(folder.path().join("out.json").exists() && folder.path().join("out.html").exists());
+    assert!(bench.path("out.json").exists() && bench.path("out.html").exists());
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = to(&["--list"], fs::File::from(std::os::fd::OwnedFd::from(writer)));
@@ -330,39 +329,31 @@ fn output_that_cannot_be_printed_is_an_error_and_the_files_are_written() {
 
 #[test]
 fn invalid_input_is_an_error_with_a_hint() {
-    let folder = folder();
-    let output = |arguments: &[&str]| {
-        let run = chaos(arguments, folder.path());
-        (run.status.code(), text(&run))
-    };
-    let (code, words) = output(&["--scenario", "kill-master"]);
-    assert_eq!(code, Some(64));
-    assert!(words.contains("kill-masters"), "{words}");
-    let (code, words) = output(&["--duration", "3s"]);
-    assert_eq!(code, Some(64));
-    assert!(words.contains("--list"), "{words}");
-    let odd = scenario(&folder, "odd", "summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'");
-    let (code, words) = output(&["--scenario", &odd]);
-    assert_eq!(code, Some(78));
-    assert!(words.contains("unknown fault `kil`"), "{words}");
-    let (code, words) = output(&["check", "nowhere"]);
-    assert_eq!(code, Some(78));
-    assert!(words.contains("run.json"), "{words}");
-    let (code, words) = output(&["--list"]);
-    assert_eq!(code, Some(0));
-    assert!(words.contains("kill-masters") && words.contains("violation-guard-off"), "{words}");
+    let bench = Bench::new();
+    let odd = bench.scenario("odd", "summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'");
+    for (arguments, code, hint) in [
+        (&["--scenario", "kill-master"][..], 64, "kill-masters"),
+        (&["--duration", "3s"], 64, "--list"),
+        (&["--scenario", &odd], 78, "unknown fault `kil`"),
+        (&["check", "nowhere"], 78, "run.json"),
+        (&["--list"], 0, "kill-masters"),
+        (&["--list"], 0, "violation-guard-off"),
+    ] {
+        let words = bench.run(arguments, code);
+        assert!(words.contains(hint), "{words}");
+    }
 }
 
 #[test]
 fn a_run_that_comes_to_nothing_leaves_the_files_of_an_earlier_one() {
-    let folder = folder();
-    let files = ["out.json", "out.html"].map(|name| folder.path().join(name));
+    let bench = Bench::new();
+    let files = ["out.json", "out.html"].map(|name| bench.path(name));
     for path in &files {
         fs::write(path, "earlier").unwrap();
     }
     let arguments =
         ["--scenario", "partition", "--compose", "nowhere", "--json", "out.json", "--html", "out.html"];
-    let ran = chaos(&arguments, folder.path());
+    let ran = chaos(&arguments, bench.0.path());
     assert_ne!(ran.status.code(), Some(0), "{}", text(&ran));
     assert!(text(&ran).contains("use the compose project"), "{}", text(&ran));
     for path in files {
@@ -372,18 +363,18 @@ fn a_run_that_comes_to_nothing_leaves_the_files_of_an_earlier_one() {
 
 #[test]
 fn without_a_real_server_the_built_in_one_is_used() {
-    let folder = folder();
+    let bench = Bench::new();
     let run = |scenario: &str| {
         let arguments = ["--scenario", scenario, "--duration", "1s", "--seed", "1"];
         let program = env!("CARGO_BIN_EXE_quorlock-chaos");
         Command::new(program)
             .args(arguments)
             .env("QUORLOCK_SERVER", "builtin")
-            .current_dir(&folder)
+            .current_dir(&bench.0)
             .output()
             .unwrap()
     };
-    let kills = scenario(&folder, "kills", &KILLS.replace("stop-worker", "kill-worker"));
+    let kills = bench.scenario("kills", &KILLS.replace("stop-worker", "kill-worker"));
     let killed = run(&kills);
     assert!(text(&killed).contains("built-in server (child processes"), "{}", text(&killed));
     assert!(!text(&killed).contains("with its data"), "the built-in server keeps no data: {}", text(&killed));
@@ -398,10 +389,10 @@ fn no_process_is_left_after_an_interrupt_or_a_hangup() {
     use nix::sys::signal::{Signal, kill};
 
     for signal in [Signal::SIGINT, Signal::SIGHUP] {
-        let (folder, temporary) = (folder(), folder());
+        let (bench, temporary) = (Bench::new(), tempfile::tempdir().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"));
         command.args(["--scenario", "kill-masters", "--duration", "60s"]).env("TMPDIR", temporary.path());
-        let (mut run, pid) = started(&mut command, &folder);
+        let (mut run, pid) = started(&mut command, &bench);
         let children = || children_of(pid);
         // Five servers and four workers.
         wait_for("all child processes", || children().len() >= 9);
@@ -419,12 +410,12 @@ fn no_process_is_left_after_an_interrupt_or_a_hangup() {
 fn a_run_that_ignores_hangups_outlives_its_terminal() {
     use nix::sys::signal::{Signal, kill};
 
-    let folder = folder();
-    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
+    let bench = Bench::new();
+    let calm = bench.calm();
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_quorlock-chaos")]);
     command.args(["--scenario", &calm, "--duration", "1s", "--quiet"]);
-    let (mut run, pid) = started(&mut command, &folder);
+    let (mut run, pid) = started(&mut command, &bench);
     // Five servers and two workers.
     wait_for("all child processes", || children_of(pid).len() >= 7);
     kill(pid, Signal::SIGHUP).unwrap();
@@ -434,13 +425,13 @@ fn a_run_that_ignores_hangups_outlives_its_terminal() {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_worker_that_a_fault_has_stopped_is_left_after_a_kill() {
-    let folder = folder();
+    let bench = Bench::new();
     let stops =
         "summary = 'x'\n[load]\nworkers = 2\n[[fault]]\nkind = 'stop-worker'\nevery = '1s'\nlasts = '60s'";
-    let stops = scenario(&folder, "stops", stops);
+    let stops = bench.scenario("stops", stops);
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"));
     command.args(["--scenario", &stops, "--duration", "120s"]);
-    let (mut run, pid) = started(&mut command, &folder);
+    let (mut run, pid) = started(&mut command, &bench);
     wait_for("a stopped worker", || children_of(pid).iter().any(|child| state(child) == "T"));
     let at_first = children_of(pid);
     run.kill().unwrap();
@@ -452,10 +443,10 @@ fn no_worker_that_a_fault_has_stopped_is_left_after_a_kill() {
 
 /// Starts a run, without its output.
 #[cfg(target_os = "linux")]
-fn started(command: &mut Command, folder: &TempDir) -> (std::process::Child, nix::unistd::Pid) {
+fn started(command: &mut Command, bench: &Bench) -> (std::process::Child, nix::unistd::Pid) {
     use std::process::Stdio;
 
-    let run = command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let run = command.current_dir(&bench.0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = nix::unistd::Pid::from_raw(run.id().try_into().unwrap());
     (run, pid)
 }

@@ -19,85 +19,81 @@ pub(crate) struct Scenario {
     /// In one turn: it takes minutes.
     pub(crate) once: bool,
     /// Returns a figure for each column.
-    pub(crate) measure: fn(Arc<Running>) -> BoxFuture<'static, Vec<f64>>,
+    pub(crate) measure: Measure,
+}
+
+type Measure = fn(Arc<Running>) -> BoxFuture<'static, Vec<f64>>;
+
+const fn scenario(
+    name: &'static str,
+    columns: &'static [&'static str],
+    fits: fn(&Subject) -> bool,
+    measure: Measure,
+) -> Scenario {
+    Scenario { name, columns, fits, once: false, measure }
 }
 
 pub(crate) static SCENARIOS: [Scenario; 7] = [
-    Scenario {
-        name: "cycle",
-        columns: &["p50 (ms)", "p99 (ms)", "longest (ms)"],
-        fits: Subject::is_near,
-        once: false,
-        measure: |subject| cycle(subject).boxed(),
-    },
-    Scenario {
-        name: "tasks",
-        columns: &["cycles/s, 64 tasks"],
-        fits: Subject::is_near,
-        once: false,
-        measure: |subject| tasks(subject).boxed(),
-    },
-    Scenario {
-        name: "handover",
-        columns: &["p50 (ms)", "p99 (ms)"],
-        fits: |subject| subject.is_near() && !subject.by_hand,
-        once: false,
-        measure: |subject| handover(subject).boxed(),
-    },
-    Scenario {
-        name: "contended",
-        columns: &[
-            "grants/s, 2 processes",
-            "32",
-            "fairness, 32",
-            "longest wait, 2 (ms)",
-            "longest wait, 32 (ms)",
-        ],
-        fits: |subject| subject.is_near() && !subject.by_hand,
-        once: false,
-        measure: |subject| children::contended(subject).boxed(),
-    },
-    Scenario {
-        name: "passed-on",
-        columns: &[
+    scenario("cycle", &["p50 (ms)", "p99 (ms)", "longest (ms)"], Subject::is_near, |subject| {
+        cycle(subject).boxed()
+    }),
+    scenario("tasks", &["cycles/s, 64 tasks"], Subject::is_near, |subject| tasks(subject).boxed()),
+    scenario(
+        "handover",
+        &["p50 (ms)", "p99 (ms)"],
+        |subject| subject.is_near() && !subject.by_hand,
+        |subject| handover(subject).boxed(),
+    ),
+    scenario(
+        "contended",
+        &["grants/s, 2 processes", "32", "fairness, 32", "longest wait, 2 (ms)", "longest wait, 32 (ms)"],
+        |subject| subject.is_near() && !subject.by_hand,
+        |subject| children::contended(subject).boxed(),
+    ),
+    scenario(
+        "passed-on",
+        &[
             "grants/s, 64 in a row",
             "longest wait of a process (ms)",
             "grants/s, 16 in a row",
             "longest wait of a process (ms)",
         ],
-        fits: |subject| subject.is_near() && subject.is_ours_on_five(),
-        once: false,
-        measure: |subject| children::passed_on(subject).boxed(),
+        |subject| subject.is_near() && subject.is_ours_on_five(),
+        |subject| children::passed_on(subject).boxed(),
+    ),
+    Scenario {
+        once: true,
+        ..scenario(
+            "beside",
+            &[
+                "a writer (ms)",
+                "at most",
+                "a reader (ms)",
+                "at most",
+                "a caller of two locks (ms)",
+                "at most",
+                "a client that polls (ms)",
+                "at most",
+            ],
+            Subject::is_ours_on_five,
+            |subject| children::beside(subject).boxed(),
+        )
     },
     Scenario {
-        name: "beside",
-        columns: &[
-            "a writer (ms)",
-            "at most",
-            "a reader (ms)",
-            "at most",
-            "a caller of two locks (ms)",
-            "at most",
-            "a client that polls (ms)",
-            "at most",
-        ],
-        fits: Subject::is_ours_on_five,
         once: true,
-        measure: |subject| children::beside(subject).boxed(),
-    },
-    Scenario {
-        name: "held",
-        columns: &[
-            "bytes a lease",
-            "% of a core, 10,000 in bursts",
-            "% of a core, one after another",
-            "bytes, watched",
-            "bytes a waiting task",
-            "% of a core, 10,000 waiting",
-        ],
-        fits: |subject| subject.is_near() && !subject.by_hand,
-        once: true,
-        measure: |subject| children::held(subject).boxed(),
+        ..scenario(
+            "held",
+            &[
+                "bytes a lease",
+                "% of a core, 10,000 in bursts",
+                "% of a core, one after another",
+                "bytes, watched",
+                "bytes a waiting task",
+                "% of a core, 10,000 waiting",
+            ],
+            |subject| subject.is_near() && !subject.by_hand,
+            |subject| children::held(subject).boxed(),
+        )
     },
 ];
 

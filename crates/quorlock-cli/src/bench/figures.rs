@@ -4,8 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use hdrhistogram::Histogram;
 use quorlock::{
     duration,
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::report::{json_line, row};
 use crate::values::Switch;
+use crate::width;
 
 /// All results.
 pub(super) struct Figures {
@@ -196,12 +196,5 @@ impl Latency {
 
 /// Names on the left, figures on the right.
 fn table(header: [&str; 5]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(header);
-    for column in 1..5 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    width::table(header, &[1, 2, 3, 4], None)
 }

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Row, Table};
+use comfy_table::Row;
 use humantime::format_rfc3339_seconds;
 use quorlock::{FencingToken, duration, lock::QueueListing, votes::Holder};
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use crate::report::{left_in_millis, millis, row};
 use crate::status::{Finding, Look, add_depth};
 use crate::time_left;
-use crate::width::keep_whole;
+use crate::width::{self, keep_whole};
 
 /// A lock that is held or retained.
 pub(crate) struct Entry {
@@ -134,12 +133,10 @@ impl Entry {
 
 /// Returns a table of the locks, in lines of at most `width` characters if given.
 pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>, width: Option<usize>) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(HEADINGS);
-    for entry in entries {
-        table.add_row(entry.row());
-    }
-    arranged(table, width)
+    let mut table = width::table(HEADINGS, &[3, 4, 5], width);
+    table.add_rows(entries.into_iter().map(Entry::row));
+    keep_whole(&mut table, width, &[2, 3, 4, 5]);
+    table.trim_fmt()
 }
 
 /// Returns a table of the locks in lines of at most `width` characters, one for each lock. What has no room is cut, and
@@ -152,10 +149,11 @@ pub(crate) fn lines<'a>(entries: impl IntoIterator<Item = &'a Entry>, width: usi
         row.max_height(1);
         row
     };
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_truncation_indicator("…").set_header(shown(HEADINGS.map(str::to_owned)));
-    table.add_rows(entries.into_iter().map(|entry| shown(entry.row())));
-    arranged(table, Some(width)).lines().map(str::to_owned).collect()
+    let right: &[usize] = if is_narrow { &[2, 3, 4] } else { &[3, 4, 5] };
+    let mut table = width::table(shown(HEADINGS.map(str::to_owned)), right, Some(width));
+    table.set_truncation_indicator("…").add_rows(entries.into_iter().map(|entry| shown(entry.row())));
+    keep_whole(&mut table, Some(width), if is_narrow { right } else { &[2, 3, 4, 5] });
+    table.trim_fmt().lines().map(str::to_owned).collect()
 }
 
 const HEADINGS: [&str; 6] = ["lock", "holder", "since (UTC)", "remaining", "waiting", "longest wait"];
@@ -163,22 +161,6 @@ const SINCE: usize = 2;
 
 /// The least width that has room for it beside names of the usual length.
 const ROOM_FOR_SINCE: usize = 80;
-
-/// Lays the table out. Only lock and holder are broken or cut, as long as there is room.
-fn arranged(mut table: Table, width: Option<usize>) -> String {
-    let columns: Vec<usize> = (2..table.column_count()).collect();
-    for column in columns.iter().rev().take(3) {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if let Some(width) = width {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
-        keep_whole(&mut table, width, &columns);
-    }
-    table.trim_fmt()
-}
 
 #[cfg(test)]
 mod tests {

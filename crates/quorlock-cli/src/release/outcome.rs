@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use quorlock::{
     Token,
     node::{Expiry, Holding},
@@ -14,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::exit;
 use crate::report::{json_line, row};
+use crate::width;
 
 /// The outcome of a release.
 pub(super) struct Outcome {
@@ -88,8 +87,7 @@ impl Outcome {
     }
 
     pub(super) fn in_words(&self, resource: &str) -> String {
-        let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["node", "result"]);
+        let mut table = width::table(["node", "result"], &[], None);
         for node in &self.nodes {
             table.add_row(row([node.name.to_string(), node.state.in_words()]));
         }

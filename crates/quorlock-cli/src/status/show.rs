@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use quorlock::{
     FencingToken, Token, duration,
     lock::{QueueListing, QueuedWaiter},
@@ -16,24 +14,13 @@ use serde_json::{Value, json};
 use super::finding::{Finding, is_answer};
 use crate::report::{left_in_millis, millis, row};
 use crate::time_left;
-use crate::width::{keep_whole, wrapped};
+use crate::width::{self, keep_whole, wrapped};
 
 /// Returns a table with a row per node, in lines of at most `width` if given. The reasons of silent nodes follow
 /// it, since a sentence would make the table too wide.
 pub(super) fn table(report: &VoteReport, width: Option<usize>) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header([
-        "node",
-        "state",
-        "holder",
-        "remaining",
-        "fencing token",
-        "round trip",
-    ]);
-    if let Some(width) = width {
-        let width = u16::try_from(width).unwrap_or(u16::MAX);
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    }
+    let headings = ["node", "state", "holder", "remaining", "fencing token", "round trip"];
+    let mut table = width::table(headings, &[3, 4, 5], width);
     let mut silent: Vec<(String, Vec<&str>)> = Vec::new();
     for vote in report.votes() {
         let name = vote.node.strip_prefix("redis://").unwrap_or(&vote.node);
@@ -56,14 +43,7 @@ pub(super) fn table(report: &VoteReport, width: Option<usize>) -> String {
         let fencing_token = vote.fencing_token.map(|number| number.to_string()).unwrap_or_default();
         table.add_row(row([name.to_owned(), state, holder, remaining, fencing_token, round_trip(vote)]));
     }
-    for column in [3, 4, 5] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if let Some(width) = width {
-        keep_whole(&mut table, width, &[0, 3, 4, 5]);
-    }
+    keep_whole(&mut table, width, &[0, 3, 4, 5]);
     let mut shown = table.trim_fmt();
     for (why, nodes) in silent {
         let line = printable(&format!("{}: {why}", nodes.join(", "))).to_string();

@@ -2,9 +2,8 @@
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Resp, Servers, until};
-use serde_json::Value;
 
-use crate::support::{Quorlock, keys, servers};
+use crate::support::{Quorlock, keys, kill_all, servers};
 
 fn bench(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["bench"], options].concat()).on(servers)
@@ -30,7 +29,7 @@ async fn it_measures_and_leaves_nothing_behind() {
     for prefix in ["", "app:"] {
         let words = ["--duration", "100ms", "--tasks", "4", "--json", "--key-prefix", prefix];
         let ended = bench(&servers, &words).end().await.expect(0);
-        let value: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let value = ended.json();
         assert_eq!(value["nodes"].as_array().map(Vec::len), Some(3));
         assert_eq!(value["nodes"][0]["round_trip_us"]["count"], 100);
         for (load, tasks) in [(&value["loads"][0], 1), (&value["loads"][1], 4)] {
@@ -59,8 +58,7 @@ async fn interrupted_it_leaves_nothing_behind_either() {
     let Some(servers) = servers(3).await else { return };
     let running = bench(&servers, &["--duration", "1h"]).start();
     until("locks", async || !keys(&servers[..1]).await.is_empty()).await;
-    running.signal(Signal::SIGINT);
-    let ended = running.end().await.expect(130);
+    let ended = running.ends_by(Signal::SIGINT).await.expect(130);
     assert_eq!(ended.stdout, "", "no figures of half a run");
     left_clean(&servers).await;
 }
@@ -70,6 +68,6 @@ async fn without_a_quorum_it_is_69_and_without_time_64() {
     let Some(servers) = servers(3).await else { return };
     bench(&servers, &["--duration", "0s"]).end().await.expect(64);
     bench(&servers, &["--tasks", "0"]).end().await.expect(64);
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    kill_all(&servers[..2]);
     bench(&servers, &["--duration", "50ms"]).end().await.expect(69);
 }

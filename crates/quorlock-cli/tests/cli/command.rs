@@ -4,7 +4,9 @@ use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::until;
 
-use crate::support::{Quorlock, is_gone, keys, run, servers, started};
+use crate::support::{
+    Quorlock, STAYS, UNTIL_ENOUGH, freeze, is_gone, keys, kill_all, pause, run, servers, started, thaw,
+};
 
 #[tokio::test]
 async fn a_lock_within_itself_is_named_as_such() {
@@ -59,8 +61,7 @@ async fn it_gets_a_fencing_token_that_grows_and_never_that_of_an_outer_lock() {
 #[tokio::test]
 async fn without_fencing_only_the_lock_is_stored() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &["--fencing", "off"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
+    let _running = run(&servers, &["--fencing", "off"], STAYS).prints(1).await;
     for server in servers.iter() {
         // The third node may answer after the other two have decided.
         until("the lock, and nothing else", async || {
@@ -97,8 +98,7 @@ async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
 #[tokio::test]
 async fn nothing_stays_at_the_servers() {
     let Some(servers) = servers(5).await else { return };
-    let running = run(&servers, &[], "echo started; read line").start();
-    running.lines(1).await;
+    let running = run(&servers, &[], "echo started; read line").prints(1).await;
     running.end().await;
     assert_eq!(keys(&servers).await, [""; 0]);
 }
@@ -116,10 +116,8 @@ async fn signals_are_passed_on_and_its_own_code_counts() {
     ] {
         let script =
             format!("trap 'echo got {name}; exit 3' {name}; echo started; while :; do sleep 0.05; done");
-        let running = run(&servers, &[], &script).start();
-        running.lines(1).await;
-        running.signal(signal);
-        let ended = running.end().await.expect(3);
+        let running = run(&servers, &[], &script).prints(1).await;
+        let ended = running.ends_by(signal).await.expect(3);
         assert!(ended.stdout.ends_with(&format!("got {name}\n")), "{ended:?}");
     }
     assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
@@ -129,8 +127,7 @@ async fn signals_are_passed_on_and_its_own_code_counts() {
 async fn r5_a_request_that_comes_by_two_ways_is_one() {
     let Some(servers) = servers(3).await else { return };
     let script = "trap 'echo asked' TERM; echo started; while [ ! -e enough ]; do sleep 0.05; done; exit 3";
-    let running = run(&servers, &[], script).start();
-    running.lines(1).await;
+    let running = run(&servers, &[], script).prints(1).await;
     let clock = SystemClock::default();
     let first = clock.now();
     running.signal(Signal::SIGTERM);
@@ -138,8 +135,7 @@ async fn r5_a_request_that_comes_by_two_ways_is_one() {
     // As `timeout` does, and a service manager.
     running.signal(Signal::SIGTERM);
     let in_time = clock.now().since(first) < std::time::Duration::from_millis(500);
-    std::fs::write(running.path("enough"), "").unwrap();
-    let ended = running.end().await;
+    let ended = running.enough().await;
     // Otherwise it rightly counts as another request.
     if in_time {
         let ended = ended.expect(3);
@@ -151,27 +147,16 @@ async fn r5_a_request_that_comes_by_two_ways_is_one() {
 async fn r5_one_that_does_not_listen_is_killed_when_asked_twice() {
     let Some(servers) = servers(3).await else { return };
     let script = "trap 'echo asked' TERM; echo started; while :; do sleep 0.05; done";
-    let mut running = run(&servers, &[], script).start();
-    running.lines(1).await;
+    let running = run(&servers, &[], script).prints(1).await;
     running.signal(Signal::SIGTERM);
     running.lines(2).await;
-    // The same request within a second counts as one that came by two ways.
-    until("its end", async || {
-        let alive = !running.has_ended();
-        if alive {
-            running.signal(Signal::SIGTERM);
-        }
-        !alive
-    })
-    .await;
-    running.end().await.expect(137);
+    running.ends_by_many(Signal::SIGTERM).await.expect(137);
 }
 
 #[tokio::test]
 async fn it_does_not_outlive_a_quorlock_that_is_killed() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], "echo $$; exec sleep 1000").start();
-    let pid = running.lines(1).await.remove(0);
+    let (running, pid) = started(&servers, &[]).await;
     assert!(!is_gone(&pid), "the command runs");
     running.signal(Signal::SIGKILL);
     until("the end of the command", async || is_gone(&pid)).await;
@@ -180,19 +165,15 @@ async fn it_does_not_outlive_a_quorlock_that_is_killed() {
 #[tokio::test]
 async fn its_lock_survives_two_masters_of_five() {
     let Some(servers) = servers(5).await else { return };
-    let options = ["-t", "5s"];
-    let running = run(&servers, &options, "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
-    running.lines(1).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    let clock = SystemClock::default();
-    let enough = clock.now() + std::time::Duration::from_secs(10);
-    until("two TTLs", async || clock.now() >= enough).await;
+    let running = run(&servers, &["-t", "5s"], UNTIL_ENOUGH).prints(1).await;
+    kill_all(&servers[..2]);
+    // Two TTLs.
+    pause(std::time::Duration::from_secs(10)).await;
     assert_eq!(keys(&servers[2..]).await, ["job"; 3], "the other three hold the lock");
     // On a busy machine a round may come back without a quorum.
     let refused = async || run(&servers, &["-n"], "echo ran").end().await.code == Some(75);
     until("a refusal", refused).await;
-    std::fs::write(running.path("enough"), "").unwrap();
-    running.end().await.expect(0);
+    running.enough().await.expect(0);
     assert_eq!(keys(&servers[2..]).await, [""; 0], "a lock was left behind");
 }
 
@@ -201,17 +182,13 @@ async fn a_signal_is_forwarded_while_no_node_answers() {
     let Some(servers) = servers(3).await else { return };
     // Long enough that the lock outlives a pause of the machine between the renewal and the signal.
     let (running, pid) = started(&servers, &["-t", "12s", "-vv"]).await;
-    for server in servers.iter() {
-        server.freeze().unwrap();
-    }
+    freeze(&servers);
     until("a renewal in vain", async || running.stderr().contains("renewal not confirmed")).await;
     running.signal(Signal::SIGTERM);
     // Its own end, and not that of its lock, which would be 76.
     running.end().await.expect(143);
     assert!(is_gone(&pid));
-    for server in servers.iter() {
-        server.thaw().unwrap();
-    }
+    thaw(&servers);
     until("clean servers", async || keys(&servers).await.is_empty()).await;
 }
 

@@ -18,7 +18,7 @@ use quorlock_testkit::{Servers, eventually, patience, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{run, servers};
+use crate::support::{self, freeze, run, servers, skips, thaw};
 
 /// So short that the test has many samples after a few seconds.
 const CONFIGURATION: &str = "
@@ -114,19 +114,14 @@ async fn failure(servers: &Servers) {
         pause(2000).await;
         servers[2].restart_empty().await.unwrap();
         pause(2500).await;
-        for server in servers.iter().take(2) {
-            server.freeze().unwrap();
-        }
+        freeze(&servers[..2]);
         pause(2000).await;
-        for server in servers.iter().take(2) {
-            server.thaw().unwrap();
-        }
+        thaw(&servers[..2]);
     }
 }
 
 async fn pause(millis: u64) {
-    let clock = SystemClock::default();
-    clock.sleep_until(clock.now() + Duration::from_millis(millis)).await;
+    support::pause(Duration::from_millis(millis)).await;
 }
 
 /// A program that uses the library, and the folder of a textfile collector, on one port.
@@ -206,10 +201,8 @@ impl Prometheus {
         let process = match spawned {
             Ok(process) => process,
             Err(error) => {
-                // Not by `eprintln`, which the harness captures while a test passes.
-                let word =
-                    "skipped: no prometheus is here; install Debian's package, or name it in PROMETHEUS";
-                drop(writeln!(std::io::stderr(), "{word} ({error})"));
+                let word = "no prometheus is here; install Debian's package, or name it in PROMETHEUS";
+                skips(format_args!("{word} ({error})"));
                 return None;
             }
         };

@@ -1,28 +1,14 @@
 //! `quorlock` on databases: the demonstration, status, doctor and metrics.
 
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use quorlock_testkit::{Database, Engine, eventually, patience};
-use serde_json::Value;
 
 use crate::metrics::{address, scrape};
-use crate::support::Quorlock;
-
-/// Returns the engine, or `None`, with a message, if it is not installed.
-fn engine(found: std::io::Result<Engine>) -> Option<Engine> {
-    match found {
-        Ok(engine) => Some(engine),
-        Err(reason) => {
-            // Not by `eprintln`, which the harness captures while a test passes.
-            drop(writeln!(std::io::stderr(), "skipped: {reason}"));
-            None
-        }
-    }
-}
+use crate::support::{Quorlock, STAYS, found};
 
 fn engines() -> impl Iterator<Item = Engine> {
-    [Engine::postgres(), Engine::mariadb()].into_iter().filter_map(engine)
+    [Engine::postgres(), Engine::mariadb()].into_iter().filter_map(found)
 }
 
 /// Starts one new node of each kind of database that is installed.
@@ -38,17 +24,15 @@ async fn nodes() -> (Vec<Database>, tempfile::TempDir, Vec<String>) {
 }
 
 fn quorlock(words: &[&str], url: &str) -> Quorlock {
-    Quorlock::new(words).env("QUORLOCK_NODES", url).env("QUORLOCK_RESTART_GUARD", "off")
+    Quorlock::new(words).at(url)
 }
 
 #[tokio::test]
 async fn the_story_ends_with_databases() {
-    for (word, name, found) in
+    for (word, name, engine) in
         [("postgres", "PostgreSQL", Engine::postgres()), ("mariadb", "MariaDB", Engine::mariadb())]
     {
-        if engine(found).is_none() {
-            continue;
-        }
+        let Some(_) = found(engine) else { continue };
         let ended = Quorlock::new(["demo", "--servers", word]).end().await.expect(0);
         for expected in [
             &format!("5 servers are up: {name} "),
@@ -65,10 +49,8 @@ async fn the_story_ends_with_databases() {
 
 #[tokio::test]
 async fn a_command_gets_databases_that_end_with_it() {
-    for (word, found) in [("postgres", Engine::postgres()), ("mariadb", Engine::mariadb())] {
-        if engine(found).is_none() {
-            continue;
-        }
+    for (word, engine) in [("postgres", Engine::postgres()), ("mariadb", Engine::mariadb())] {
+        let Some(_) = found(engine) else { continue };
         let script = "quorlock run job -- sh -c 'echo \"$QUORLOCK_NODES $QUORLOCK_FENCE\"'; exit 7";
         let ended =
             Quorlock::new(["demo", "--servers", word, "--", "sh", "-c", script]).end().await.expect(7);
@@ -91,8 +73,7 @@ async fn a_database_is_listed_before_its_first_lock_and_not_while_it_hangs() {
     }
     for database in &databases {
         database.freeze().unwrap();
-        let hung = quorlock(&["list"], &database.url()).end().await.expect(69);
-        assert!(hung.stderr.contains("could not be listed"), "{hung:?}");
+        quorlock(&["list"], &database.url()).end().await.expect(69).says("could not be listed");
         database.thaw().unwrap();
     }
 }
@@ -102,9 +83,7 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
     let (_databases, _folder, urls) = nodes().await;
     for url in &urls {
         let words = ["-v", "run", "--metrics", "0", "--label", "nightly report", "job", "--", "sh", "-c"];
-        let words = [&words[..], &["echo started; exec sleep 1000"]].concat();
-        let running = quorlock(&words, url).start();
-        running.lines(1).await;
+        let running = quorlock(&[&words[..], &[STAYS]].concat(), url).prints(1).await;
 
         let metrics = address(&running).await;
         let (held, up) = ("quorlock_held{resource=\"job\"} 1", "quorlock_node_up{");
@@ -117,12 +96,9 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         .unwrap_or_else(|error| panic!("{url}: {error}: {}", scrape(&metrics, "/metrics")));
 
         let status = quorlock(&["status", "job"], url).end().await.expect(0);
-        assert!(
-            status.stdout.contains("`job` is held by") && status.stdout.contains("nightly report"),
-            "{status:?}"
-        );
+        status.shows("`job` is held by").shows("nightly report");
         let shown = quorlock(&["status", "--json", "job"], url).end().await.expect(0);
-        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        let shown = shown.json();
         assert_eq!(shown["nodes"].as_array().map(Vec::len), Some(1), "{url}: {shown}");
 
         let waiter = quorlock(&["run", "-w", "forever", "job", "--", "true"], url).start();
@@ -141,7 +117,7 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         drop(waiter);
 
         let examined = quorlock(&["doctor", "--json"], url).end().await;
-        let report: Value = serde_json::from_str(&examined.stdout).unwrap();
+        let report = examined.json();
         assert_eq!(report["nodes"][0]["vote"], "yes", "{url}: {examined:?}");
         let waits = quorlock(&["run", "--wait", "0", "job", "--", "true"], url).end().await.expect(75);
         assert!(waits.stderr.contains("nightly report"), "it says who holds it: {waits:?}");

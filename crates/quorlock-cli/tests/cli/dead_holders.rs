@@ -4,38 +4,27 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Servers, scaled, until};
 
 use crate::guarding::guardian;
-use crate::support::{Quorlock, Running, is_gone, run, servers};
+use crate::support::{Quorlock, Running, STAYS, has_waiter, is_gone, pause, run, send, servers, with_mounts};
 
 /// Far less than the TTL, on a busy machine.
 fn soon() -> Duration {
     scaled(Duration::from_secs(3)).min(Duration::from_secs(20))
 }
 
-async fn pause_for(time: Duration) {
-    let clock = SystemClock::default();
-    clock.sleep_until(clock.now() + time).await;
-}
-
 fn kill_all<'a>(pids: impl IntoIterator<Item = &'a String>) {
-    for pid in pids {
-        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
-    }
+    pids.into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
 }
 
 /// Starts a command that waits for the lock, and returns it once it does.
 async fn waiter(servers: &Servers) -> Running {
-    let waiting = run(servers, &["-w", "forever", "--label", "the next"], "echo ran").start();
-    let is_queued = async || {
-        let ended = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
-        ended.stdout.contains("the next")
-    };
-    until("a waiter", is_queued).await;
+    let waiting = run(servers, &["-w", "forever"], "echo ran").start();
+    has_waiter(servers, "job").await;
     waiting
 }
 
@@ -50,23 +39,21 @@ async fn gets_it_soon(waiting: Running) {
 #[tokio::test]
 async fn hold_and_run_and_all_their_processes_leave_the_lock_to_the_next() {
     let Some(servers) = servers(3).await else { return };
-    let holder = Quorlock::new(["hold", "job"]).on(&servers).start();
-    holder.lines(4).await;
+    let holder = Quorlock::new(["hold", "job"]).on(&servers).prints(4).await;
     let waiting = waiter(&servers).await;
     holder.signal(Signal::SIGKILL);
     gets_it_soon(waiting).await;
     // The guardian kills the command.
-    let holder = run(&servers, &[], "echo $$; exec sleep 1000").start();
-    holder.lines(1).await;
+    let holder = run(&servers, &[], STAYS).prints(1).await;
     let waiting = waiter(&servers).await;
     holder.signal(Signal::SIGKILL);
     gets_it_soon(waiting).await;
     // All of them.
-    let holder = run(&servers, &["--permits", "1"], "echo $$; exec sleep 1000").start();
+    let holder = run(&servers, &["--permits", "1"], STAYS).start();
     let mut pids = holder.lines(1).await;
     pids.extend([guardian(&holder).await, holder.pid()]);
     let waiting = run(&servers, &["--permits", "1", "-w", "forever"], "echo ran").start();
-    pause_for(Duration::from_millis(300)).await;
+    pause(Duration::from_millis(300)).await;
     kill_all(pids.iter().rev());
     gets_it_soon(waiting).await;
 }
@@ -83,7 +70,7 @@ async fn what_the_command_started_keeps_the_lock_to_its_end() {
     // kernel sends SIGHUP to a group with a stopped process.
     holder.signal(Signal::SIGSTOP);
     kill_all(&pids);
-    pause_for(Duration::from_millis(500)).await;
+    pause(Duration::from_millis(500)).await;
     assert!(!is_gone(&child[0]), "the child was killed");
     assert!(!waiting.has_ended(), "the lock was given away while the child runs");
     kill_all(&child);
@@ -104,8 +91,7 @@ fn marks(place: &str, name: &str) -> usize {
 async fn what_a_dead_holder_has_left_on_this_host_is_gone_with_the_next_that_did_not_wait() {
     let Some(servers) = servers(3).await else { return };
     let name = format!("left/{}", std::process::id());
-    let holder = Quorlock::new(["hold", &name]).on(&servers).start();
-    holder.lines(4).await;
+    let holder = Quorlock::new(["hold", &name]).on(&servers).prints(4).await;
     holder.signal(Signal::SIGKILL);
     assert!(holder.end().await.signal.is_some());
     assert_eq!(marks("/dev/shm", &name), 1);
@@ -133,22 +119,6 @@ async fn the_next_holder_of_a_permit_removes_what_a_dead_one_has_left() {
     assert_eq!(marks("/dev/shm", &permit), 0);
 }
 
-/// Returns the words of `unshare` by which `script` changes /dev/shm for a program, or `None`, with a message, if that is not
-/// permitted.
-#[cfg(target_os = "linux")]
-async fn with_memory(script: &str) -> Option<Vec<String>> {
-    let script = format!("{script} && exec \"$0\" \"$@\"");
-    let words = ["--mount", "--map-root-user", "sh", "-c", &script].map(str::to_owned).to_vec();
-    let tried: Vec<&str> = words.iter().map(String::as_str).collect();
-    let is_root = geteuid().is_root();
-    if is_root && Quorlock::new(["--version"]).through_all("unshare", &tried).end().await.code == Some(0) {
-        return Some(words);
-    }
-    let skipped = b"skipped: this user may not make mounts of its own\n";
-    drop(std::io::Write::write_all(&mut std::io::stderr(), skipped));
-    None
-}
-
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn where_no_file_can_be_written_to_memory_a_holder_and_a_waiter_find_each_other_elsewhere() {
@@ -159,20 +129,15 @@ async fn where_no_file_can_be_written_to_memory_a_holder_and_a_waiter_find_each_
         ("full", "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"),
         ("another's", "mount -t tmpfs none /dev/shm && mkdir -m 777 /dev/shm/quorlock-0"),
     ] {
-        let Some(words) = with_memory(script).await else { return };
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let name = format!("elsewhere/{what}/{}", std::process::id());
-        let holder = Quorlock::new(["hold", &name]).on(&servers).through_all("unshare", &words).start();
-        holder.lines(4).await;
+        let hold = Quorlock::new(["hold", &name]).on(&servers);
+        let Some(hold) = with_mounts(hold, script).await else { return };
+        let holder = hold.prints(4).await;
         assert_eq!((marks("/dev/shm", &name), marks("/tmp", &name)), (0, 1), "{what}");
         // One that can use it, and so looks there first.
         let waiting =
             Quorlock::new(["run", "-w", "forever", &name, "--", "echo", "ran"]).on(&servers).start();
-        let is_queued = async || {
-            let status = Quorlock::new(["status", "--json", &name]).on(&servers).end().await;
-            status.stdout.contains("\"waiters\":[{")
-        };
-        until("a waiter", is_queued).await;
+        has_waiter(&servers, &name).await;
         holder.signal(Signal::SIGKILL);
         gets_it_soon(waiting).await;
         assert_eq!(marks("/tmp", &name), 0, "{what}");

@@ -101,8 +101,7 @@ async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code
     }
     // A program may use the library, which waits for new servers.
     let other = Quorlock::new(["demo", "--", "env", "true"]).env("QUORLOCK_SERVER", "builtin");
-    let ended = other.end().await.expect(0);
-    assert!(ended.stderr.contains("waits 30 s for its first lock"), "{ended:?}");
+    other.end().await.expect(0).says("waits 30 s for its first lock");
     let ended = Quorlock::new(["demo", "--", "no-such-program"]).end().await.expect(127);
     assert!(ended.stderr.contains("no-such-program was not found"), "{ended:?}");
 }
@@ -111,10 +110,8 @@ async fn a_command_of_ones_own_finds_servers_and_program_and_gives_its_exit_code
 async fn a_command_that_is_asked_to_end_still_has_its_servers() {
     let script =
         "sleep 1000 & trap 'kill $!; quorlock run job -- echo cleaned up; exit 5' TERM; echo ready; wait";
-    let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).start();
-    demo.lines(1).await;
-    demo.signal(Signal::SIGTERM);
-    assert_eq!(demo.end().await.expect(5).stdout, "ready\ncleaned up\n");
+    let demo = Quorlock::new(["demo", "--", "sh", "-c", script]).prints(1).await;
+    assert_eq!(demo.ends_by(Signal::SIGTERM).await.expect(5).stdout, "ready\ncleaned up\n");
 }
 
 #[tokio::test]
@@ -171,8 +168,7 @@ async fn it_stops_and_continues_with_its_command() {
         let lines = demo.stdout().lines().count();
         demo.lines(lines + 3).await;
     }
-    demo.signal(Signal::SIGTERM);
-    demo.end().await.expect(143);
+    demo.ends_by(Signal::SIGTERM).await.expect(143);
 }
 
 #[tokio::test]
@@ -186,8 +182,7 @@ async fn the_prompt_of_a_demo_shell_says_so() {
 
 #[tokio::test]
 async fn the_exports_of_kept_servers_can_be_sourced_from_a_file() {
-    let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_SERVER", "builtin").start();
-    demo.lines(3).await;
+    let demo = Quorlock::new(["demo", "--keep"]).env("QUORLOCK_SERVER", "builtin").prints(3).await;
     let script = format!(". {}; exec \"$0\" run job -- echo locked", demo.path("stdout").display());
     let ended = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_quorlock")]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "locked\n", "{ended:?}");
@@ -202,8 +197,7 @@ async fn servers_that_are_kept_can_be_used_by_others_until_a_signal_comes() {
         other = other.env(name, value);
     }
     assert_eq!(other.end().await.expect(0).stdout, "locked\n");
-    demo.signal(Signal::SIGTERM);
-    demo.end().await.expect(0);
+    demo.ends_by(Signal::SIGTERM).await.expect(0);
 }
 
 #[tokio::test]
@@ -218,7 +212,7 @@ async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothi
     until("what the settings mean", async || demo.stderr().contains(expected)).await;
     // The settings of the demonstration have the guard off, which is not safe elsewhere.
     let examined = doctor.end().await.expect(79);
-    let report: serde_json::Value = serde_json::from_str(&examined.stdout).unwrap();
+    let report = examined.json();
     let findings = report["findings"].as_array().unwrap().iter();
     let mut found: Vec<&str> = findings.map(|finding| finding["finding"].as_str().unwrap()).collect();
     found.sort_unstable();
@@ -226,6 +220,5 @@ async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothi
     assert_eq!(found, ["loopback", "not-persistent", "restarted"], "{examined:?}");
     let votes = report["nodes"].as_array().unwrap().iter().filter(|node| node["vote"] == "yes");
     assert_eq!(votes.count(), 5, "{examined:?}");
-    demo.signal(Signal::SIGTERM);
-    demo.end().await.expect(0);
+    demo.ends_by(Signal::SIGTERM).await.expect(0);
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Quorlock, run, servers};
+use crate::support::{Quorlock, each, freeze, run, servers, thaw};
 #[cfg(feature = "tls")]
 use crate::tls::World;
 
@@ -61,10 +61,7 @@ impl Far {
         }
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
         let words = [&["run", "-n", name], &options[..], &["--", "sh", "-c", "echo started; cat"]].concat();
-        let quorlock =
-            Quorlock::new(words).env("QUORLOCK_NODES", &nodes).env("QUORLOCK_RESTART_GUARD", "off");
-        let mut running = quorlock.stdin_open().start();
-        running.lines(1).await;
+        let mut running = Quorlock::new(words).at(&nodes).stdin_open().prints(1).await;
         let mut exchanges: Vec<_> = counted.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         running.close_stdin();
         running.end().await.expect(0);
@@ -81,8 +78,7 @@ impl Far {
             let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
             let name = format!("{round_trip} ms away");
             let run = Quorlock::new([&["run", "-n", &name], &options[..], &["--", "true"]].concat());
-            let run = run.env("QUORLOCK_NODES", &self.urls.join(",")).env("QUORLOCK_RESTART_GUARD", "off");
-            run.end().await.expect(0);
+            run.at(&self.urls.join(",")).end().await.expect(0);
         }
     }
 }
@@ -136,9 +132,7 @@ async fn a_cold_run_has_its_lock_after_four_round_trips() {
 #[tokio::test]
 async fn a_cold_run_without_a_password_has_its_lock_after_three_round_trips() {
     let Some(servers) = servers(5).await else { return };
-    for server in servers.iter() {
-        server.command(&["CONFIG", "SET", "requirepass", ""]).await.unwrap();
-    }
+    each(&servers, &["CONFIG", "SET", "requirepass", ""]).await;
     let mut far = Far::plain(&servers).await;
     for url in &mut far.urls {
         *url = format!("redis://{}", url.rsplit_once('@').unwrap().1);
@@ -213,8 +207,7 @@ async fn of_a_herd_that_does_not_wait_one_has_the_lock_and_all_others_hear_that_
     let count = 12;
     assert_eq!(tally(&herd(&servers, "free", count).await), [(0, 1), (75, count - 1)]);
 
-    let mut holder = Quorlock::new(["hold", "--json", "held"]).on(&servers).stdin_open().start();
-    holder.lines(1).await;
+    let mut holder = Quorlock::new(["hold", "--json", "held"]).on(&servers).stdin_open().prints(1).await;
     assert_eq!(tally(&herd(&servers, "held", count).await), [(75, count)]);
     holder.close_stdin();
     holder.end().await.expect(0);
@@ -232,7 +225,7 @@ fn tally(codes: &[i32]) -> Vec<(i32, usize)> {
 #[tokio::test]
 async fn hung_nodes_do_not_delay_the_start() {
     let Some(servers) = servers(5).await else { return };
-    servers.iter().take(2).for_each(|server| server.freeze().unwrap());
+    freeze(&servers[..2]);
     run(&servers, &["-n"], "true").end().await.expect(0);
-    servers.iter().take(2).for_each(|server| server.thaw().unwrap());
+    thaw(&servers[..2]);
 }

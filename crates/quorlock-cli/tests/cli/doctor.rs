@@ -15,6 +15,7 @@ use quorlock_testkit::{
     ClosedPort, Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, outward, patience, until,
 };
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::{Ended, Quorlock, servers};
 
@@ -22,22 +23,31 @@ fn doctor(urls: &[String], options: &[&str]) -> Quorlock {
     Quorlock::new([&["doctor"], options].concat()).env("QUORLOCK_NODES", &urls.join(","))
 }
 
+fn findings(ended: &Ended) -> Vec<Value> {
+    ended.json()["findings"].as_array().unwrap().clone()
+}
+
+/// Returns a part of a finding.
+fn text(finding: &Value, part: &str) -> String {
+    finding[part].as_str().unwrap_or_default().to_owned()
+}
+
 /// Returns the codes of the findings.
 fn found(ended: &Ended) -> BTreeSet<String> {
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let codes = report["findings"].as_array().unwrap().iter();
-    codes.map(|finding| finding["finding"].as_str().unwrap().to_owned()).collect()
+    findings(ended).iter().map(|finding| text(finding, "finding")).collect()
 }
 
 /// Returns the findings about the node whose address contains `name`, with severities.
 fn found_of(ended: &Ended, name: &str) -> BTreeSet<(String, String)> {
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let findings = report["findings"].as_array().unwrap().iter();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    findings
-        .filter(|finding| text(&finding["node"]).contains(name))
-        .map(|finding| (text(&finding["finding"]), text(&finding["severity"])))
-        .collect()
+    let mut all = findings(ended);
+    all.retain(|finding| text(finding, "node").contains(name));
+    all.iter().map(|finding| (text(finding, "finding"), text(finding, "severity"))).collect()
+}
+
+/// Returns the finding with this code.
+fn finding(ended: &Ended, code: &str) -> Value {
+    let found = findings(ended).into_iter().find(|finding| finding["finding"] == code);
+    found.unwrap_or_else(|| panic!("no finding `{code}`: {ended:#?}"))
 }
 
 /// Starts one server with these options; returns `None`, with a message, if none is installed.
@@ -172,7 +182,7 @@ async fn round_trips_are_numbers_for_programs_and_null_where_nothing_answers() {
     let closed = closed_port.address().unwrap();
     let urls = [servers[0].url(), format!("redis://{closed}")];
     let ended = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let [answers, silent] = [0, 1].map(|node| {
         ["round_trip_p50_us", "round_trip_p99_us"].map(|name| report["nodes"][node][name].clone())
     });
@@ -226,8 +236,7 @@ async fn five_sound_servers_are_called_safe_once_they_are_old_enough() {
     }
     let servers = Servers::setup().durable().start(5).await.unwrap();
     let urls = servers.urls();
-    let young = doctor(&urls, &[]).end().await.expect(69);
-    assert!(young.stdout.contains("does not vote for another"), "{young:?}");
+    doctor(&urls, &[]).end().await.expect(69).shows("does not vote for another");
 
     // A second is the longest TTL here, so they are old enough in two or three.
     let examined = || doctor(&urls, &["--max-ttl", "1s", "--strict"]).end();
@@ -270,11 +279,11 @@ async fn clients_with_another_key_prefix_are_named() {
         job.env("QUORLOCK_NODES", &urls.join(",")).end().await.expect(69);
     }
     let examined = doctor(&urls, &["--json", "--key-prefix", "ours:"]).end().await;
-    let report: Value = serde_json::from_str(&examined.stdout).unwrap();
-    let findings = report["findings"].as_array().unwrap();
-    let findings: Vec<_> = findings.iter().filter(|it| it["finding"] == "other-prefixes").collect();
-    let evidence = findings[0]["evidence"].as_str().unwrap();
-    assert_eq!((findings.len(), &findings[0]["severity"]), (1, &"note".into()), "{findings:?}");
+    let mut all = findings(&examined);
+    all.retain(|finding| finding["finding"] == "other-prefixes");
+    let [finding] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(finding["severity"], "note");
+    let evidence = text(finding, "evidence");
     assert!(evidence.contains("with no key prefix, the key prefix `{theirs}` in"), "{evidence}");
     assert!(!evidence.contains("ours:"), "{evidence}");
 }
@@ -416,6 +425,19 @@ async fn a_finding_is_logged_once_per_connection_with_its_cure() {
 /// A Sentinel, which needs its own configuration file and stores no keys.
 struct Sentinel(Child);
 
+impl Sentinel {
+    /// Starts one with these settings; returns its port, too. `None` if no server is installed.
+    fn start(folder: &TempDir, settings: &str) -> Option<(Sentinel, u16)> {
+        let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return None };
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let file = folder.path().join(format!("sentinel-{port}.conf"));
+        std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{settings}\n")).unwrap();
+        let mut command = Command::new(path);
+        command.arg(&file).arg("--sentinel").current_dir(folder);
+        Some((Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()), port))
+    }
+}
+
 impl Drop for Sentinel {
     fn drop(&mut self) {
         drop(self.0.kill());
@@ -425,14 +447,8 @@ impl Drop for Sentinel {
 
 #[tokio::test]
 async fn a_sentinel_differs_from_its_master() {
-    let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let file = folder.path().join("sentinel.conf");
-    std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\nprotected-mode no\n")).unwrap();
-    let mut command = Command::new(path);
-    command.arg(&file).arg("--sentinel").current_dir(folder.path());
-    let _sentinel = Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let Some((_sentinel, port)) = Sentinel::start(&folder, "protected-mode no") else { return };
     let urls = [format!("redis://127.0.0.1:{port}")];
     let examined = || doctor(&urls, &["--json"]).end();
     until("the Sentinel to be recognised", async || found(&examined().await).contains("sentinel")).await;
@@ -444,20 +460,11 @@ fn service_at(ports: &[u16]) -> [String; 1] {
     [format!("redis+sentinel://{}/orders", hosts.join(","))]
 }
 
-/// Returns evidence and cure of the finding with this code.
-fn finding(ended: &Ended, word: &str) -> (String, String) {
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let all = report["findings"].as_array().unwrap();
-    let found = all.iter().find(|finding| finding["finding"] == word);
-    let found = found.unwrap_or_else(|| panic!("no finding `{word}` in {all:#?}"));
-    (found["evidence"].as_str().unwrap().to_owned(), found["cure"].as_str().unwrap().to_owned())
-}
-
 #[tokio::test]
 async fn a_service_whose_sentinels_are_dead_is_unreachable() {
     // Nothing listens at the first ports of a machine.
     let ended = doctor(&service_at(&[1, 2, 3]), &["--json"]).end().await;
-    let (evidence, _) = finding(&ended, "unreachable");
+    let evidence = text(&finding(&ended, "unreachable"), "evidence");
     let named =
         "the Sentinels at redis://127.0.0.1:1, redis://127.0.0.1:2, redis://127.0.0.1:3: unreachable: ";
     assert!(evidence.contains(named), "{evidence}");
@@ -466,30 +473,23 @@ async fn a_service_whose_sentinels_are_dead_is_unreachable() {
 
 #[tokio::test]
 async fn a_service_whose_sentinels_refuse_the_password_lacks_a_login() {
-    let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let ports =
-        [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port());
-    let sentinels = ports.map(|port| {
-        let file = folder.path().join(format!("sentinel-{port}.conf"));
-        let words = format!("port {port}\nbind 127.0.0.1\nrequirepass Qq7Zz9\n");
-        std::fs::write(&file, words).unwrap();
-        let mut command = Command::new(&path);
-        command.arg(&file).arg("--sentinel").current_dir(folder.path());
-        Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    });
+    let started = [(); 3].map(|()| Sentinel::start(&folder, "requirepass Qq7Zz9"));
+    let (_sentinels, ports): (Vec<_>, Vec<_>) = started.into_iter().flatten().unzip();
+    if ports.is_empty() {
+        return;
+    }
     for (password, refusal) in [("", "it requires a password"), ("wrong", "it rejects the password")] {
         let [url] = service_at(&ports);
         let urls = [format!("{url}?sentinel_password={password}")];
         let examined = || doctor(&urls, &["--json"]).end();
         until("the Sentinels to refuse", async || found(&examined().await).contains("login")).await;
         let ended = examined().await;
-        let (evidence, cure) = finding(&ended, "login");
+        let [evidence, cure] = ["evidence", "cure"].map(|part| text(&finding(&ended, "login"), part));
         assert!(evidence.contains("the Sentinels at") && evidence.contains(refusal), "{evidence}");
         assert!(cure.contains("sentinel_password"), "the servers' password is another: {cure}");
         assert!(!found(&ended).contains("failed"), "{ended:?}");
     }
-    drop(sentinels);
 }
 
 #[tokio::test]
@@ -529,12 +529,11 @@ async fn a_user_without_any_right_is_given_all_by_one_line() {
     set(&servers[0], &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "-@all", "+ping"]).await;
     let cures = async || {
         let ended = doctor(&[servers[0].url_as("ann:pw")], &["--json", "--restart-guard", "off"]).end().await;
-        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-        let findings = report["findings"].as_array().unwrap().clone();
-        let barred = |found: &Value| found["finding"] == "missing-right" && found["severity"] == "warning";
-        findings.into_iter().filter(barred).map(|found| found["cure"].as_str().unwrap().to_owned()).collect()
+        let mut all = findings(&ended);
+        all.retain(|found| found["finding"] == "missing-right" && found["severity"] == "warning");
+        all.iter().map(|found| text(found, "cure")).collect::<Vec<_>>()
     };
-    let first: Vec<String> = cures().await;
+    let first = cures().await;
     assert!(first.len() == 1 && first[0].contains("`CONFIG REWRITE`"), "{first:?}");
     let (_, line) = first[0].split_once('`').unwrap();
     let line: Vec<&str> = line.split_once('`').unwrap().0.split(' ').collect();
@@ -547,10 +546,8 @@ async fn a_user_without_any_right_is_given_all_by_one_line() {
 async fn a_command_that_is_not_there_is_cured_at_the_server_and_not_by_a_right() {
     let Some(servers) = with(&["--rename-command", "SETRANGE", ""]).await else { return };
     let ended = doctor(&servers.urls(), &["--json", "--restart-guard", "off"]).end().await.expect(69);
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let findings = report["findings"].as_array().unwrap();
-    let missing = findings.iter().find(|finding| finding["finding"] == "missing-right").unwrap();
-    let text = |part: &str| missing[part].as_str().unwrap().to_owned();
+    let missing = finding(&ended, "missing-right");
+    let text = |part: &str| text(&missing, part);
     assert!(text("evidence").starts_with("does not know the command setrange"), "{missing}");
     assert!(text("cure").contains("do not rename") && !text("cure").contains("ACL SETUSER"), "{missing}");
 }

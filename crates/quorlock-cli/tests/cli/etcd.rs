@@ -1,20 +1,11 @@
 //! Locks in a cluster of etcd, which the tests start; skipped if etcd is not installed.
 
-use std::path::Path;
-
 use quorlock_testkit::{EtcdCluster, EtcdPrograms, until};
 
-use crate::support::Quorlock;
+use crate::support::{Quorlock, each_verb_finds_it, found, tool};
 
-fn programs() -> Option<EtcdPrograms> {
-    let cached = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/etcd");
-    match EtcdPrograms::at(&cached).or_else(|_| EtcdPrograms::find()) {
-        Ok(programs) => Some(programs),
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            None
-        }
-    }
+pub(crate) fn programs() -> Option<EtcdPrograms> {
+    found(EtcdPrograms::at(&tool("etcd")).or_else(|_| EtcdPrograms::find()))
 }
 
 async fn cluster(members: usize) -> Option<EtcdCluster> {
@@ -23,24 +14,16 @@ async fn cluster(members: usize) -> Option<EtcdCluster> {
 
 /// The cluster is new, so it cannot have forgotten a lock.
 fn quorlock(cluster: &EtcdCluster, words: &[&str]) -> Quorlock {
-    Quorlock::new(words).env("QUORLOCK_NODES", &cluster.url()).env("QUORLOCK_RESTART_GUARD", "off")
+    Quorlock::new(words).at(&cluster.url())
 }
 
 #[tokio::test]
 async fn every_verb_works_there_beside_etcdctl() {
     let Some(cluster) = cluster(3).await else { return };
     let words = |words: &[&str]| quorlock(&cluster, words);
-    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
-    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
     let ended = words(&["run", "-vv", "jobs/a", "--", "true"]).end().await.expect(0);
     assert!(ended.stderr.contains(" acquired") && !ended.stderr.contains("frame"), "{ended:#?}");
-    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
-    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
-    until("a holder", is_held).await;
-    let ended = words(&["run", "--wait", "0", "jobs/a", "--", "true"]).end().await.expect(75);
-    assert!(ended.stderr.contains("import"), "{ended:#?}");
-    let ended = words(&["list", "jobs/"]).end().await.expect(0);
-    assert!(ended.stdout.contains("jobs/a") && ended.stdout.contains("import"), "{ended:#?}");
+    let held = each_verb_finds_it(words).await;
     let foreign = cluster.ctl(&["get", "--prefix", "jobs/a/", "-w", "fields"]).unwrap();
     assert!(String::from_utf8_lossy(&foreign.stdout).contains("import"), "{foreign:?}");
     drop(held);
@@ -61,16 +44,12 @@ async fn what_the_layout_cannot_have_is_refused_by_name() {
     for (options, words) in
         [(&["--shared"][..], "shared locks"), (&["--permits", "2"], "keeps no semaphores")]
     {
-        let ended = quorlock(&cluster, &[&["run"], options, &["job", "--", "true"]].concat()).end().await;
-        assert!(ended.stderr.contains(words), "{words}: {ended:#?}");
+        quorlock(&cluster, &[&["run"], options, &["job", "--", "true"]].concat()).end().await.says(words);
     }
-    let ended = quorlock(&cluster, &["run", "--ttl", "1s", "job", "--", "true"]).end().await;
-    assert!(ended.stderr.contains("2s"), "{ended:#?}");
-    let ended = quorlock(&cluster, &["doctor"]).end().await;
-    assert!(ended.stdout.contains("has one member"), "{ended:#?}");
+    quorlock(&cluster, &["run", "--ttl", "1s", "job", "--", "true"]).end().await.says("2s");
+    quorlock(&cluster, &["doctor"]).end().await.shows("has one member");
     let two = format!("{},redis://127.0.0.1:1", cluster.url());
-    let ended = quorlock(&cluster, &["run", "job", "--", "true"]).env("QUORLOCK_NODES", &two).end().await;
-    assert!(ended.stderr.contains("node"), "{ended:#?}");
+    quorlock(&cluster, &["run", "job", "--", "true"]).env("QUORLOCK_NODES", &two).end().await.says("node");
 }
 
 #[tokio::test]
@@ -123,7 +102,7 @@ async fn doctor_tries_a_lock_with_the_documented_rights_and_names_those_that_lac
     ctl(&["auth", "enable"]);
     let of = |user: &str, words: &[&str]| {
         let url = cluster.url().replace("://", &format!("://{user}:pass@"));
-        Quorlock::new(words).env("QUORLOCK_NODES", &url).env("QUORLOCK_RESTART_GUARD", "off")
+        Quorlock::new(words).at(&url)
     };
     of("jobs", &["run", "jobs/a", "--", "true"]).end().await.expect(0);
     let ended = of("jobs", &["doctor"]).end().await;

@@ -7,7 +7,7 @@ use std::path::Path;
 use quorlock_testkit::{Servers, until};
 use tempfile::TempDir;
 
-use crate::support::{Ended, Quorlock, keys, run, servers};
+use crate::support::{Ended, Quorlock, STAYS, keys, kill_all, run, servers};
 
 #[tokio::test]
 async fn the_code_of_the_command_is_passed_on() {
@@ -31,10 +31,8 @@ async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
 #[tokio::test]
 async fn a_held_lock_is_75_or_the_code_asked_for() {
     let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 100").start();
-    holder.lines(1).await;
-    let refused = run(&servers, &["-n"], "echo ran").end().await.expect(75);
-    assert!(refused.stderr.contains("held by") && refused.stderr.contains("the first"), "{refused:?}");
+    let _holder = run(&servers, &["--label", "the first"], STAYS).prints(1).await;
+    let refused = run(&servers, &["-n"], "echo ran").end().await.expect(75).says("held by").says("the first");
     assert_eq!(refused.stdout, "", "the command ran without the lock");
     run(&servers, &["-w", "50ms"], "echo ran").end().await.expect(75);
     run(&servers, &["-n", "-E", "9"], "echo ran").end().await.expect(9);
@@ -47,9 +45,8 @@ async fn a_held_lock_is_75_or_the_code_asked_for() {
 #[tokio::test]
 async fn without_a_quorum_it_is_69() {
     let Some(servers) = servers(3).await else { return };
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    let refused = run(&servers, &["-n"], "echo ran").end().await.expect(69);
-    assert!(refused.stderr.contains("of 3 granted, 2 needed"), "{refused:?}");
+    kill_all(&servers[..2]);
+    run(&servers, &["-n"], "echo ran").end().await.expect(69).says("of 3 granted, 2 needed");
     assert_eq!(keys(&servers[2..]).await, [""; 0], "the vote that was granted is taken back");
 }
 
@@ -95,15 +92,12 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
     let start = |command: &str| Quorlock::new(["run", "job", "--", command]).on(&servers);
     start("there-is-no-such-command").end().await.expect(127);
     start("./there-is-no-such-file").end().await.expect(127);
-    let line = start("echo several words").end().await.expect(127);
-    assert!(line.stderr.contains("`sh -c`"), "{line:?}");
-    let empty = start("").end().await.expect(127);
-    assert!(empty.stderr.contains("is a variable unset?"), "{empty:?}");
+    let _line = start("echo several words").end().await.expect(127).says("`sh -c`");
+    start("").end().await.expect(127).says("is a variable unset?");
     for verb in ["run", "elect"] {
         let shell = |line: &str| Quorlock::new([verb, "job", "-c", line]).on(&servers);
         for line in ["", " \n"] {
-            let empty = shell(line).end().await.expect(127);
-            assert!(empty.stderr.contains("is a variable unset?"), "{empty:?}");
+            shell(line).end().await.expect(127).says("is a variable unset?");
         }
         let none = shell("true").env("SHELL", "/no/such/shell").end().await.expect(127);
         assert!(none.stderr.contains("/no/such/shell, which the variable SHELL names,"), "{none:?}");
@@ -194,8 +188,7 @@ async fn a_user_with_too_few_rights_is_refused_alike_whether_the_lock_is_free_or
     }
     let tries = || run(&servers, &["-w", "1s"], "echo ran").env("QUORLOCK_NODES", &urls.join(","));
     let free = tries().end().await.expect(69);
-    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &[], STAYS).prints(1).await;
     let held = tries().end().await.expect(69);
     for ended in [free, held] {
         assert!(ended.stderr.contains("its companions, which begin with it"), "{ended:?}");

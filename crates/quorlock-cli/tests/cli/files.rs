@@ -6,11 +6,9 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
-use quorlock_testkit::{Server, Servers};
 
-use crate::support::{Quorlock, servers, servers_with_password};
-
-const NODES: &str = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+use crate::settings::NOWHERE;
+use crate::support::{Quorlock, bare, servers, servers_with_password};
 
 fn job(words: &[&str]) -> Quorlock {
     let words = [&["run", "-n"], words, &["job", "--", "true"]].concat();
@@ -25,19 +23,15 @@ fn set_mode(path: impl AsRef<Path>, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-fn bare(servers: &Servers) -> String {
-    servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
-}
-
 #[tokio::test]
 async fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
     for (words, name, nodes) in [
         (&["--config", "pipe"][..], "", ""),
-        (&["--config", "pipe"], "", NODES),
+        (&["--config", "pipe"], "", NOWHERE),
         (&[], "QUORLOCK_CONFIG", ""),
-        (&[], "QUORLOCK_CONFIG", NODES),
-        (&["--password-file", "pipe"], "", NODES),
-        (&[], "QUORLOCK_PASSWORD_FILE", NODES),
+        (&[], "QUORLOCK_CONFIG", NOWHERE),
+        (&["--password-file", "pipe"], "", NOWHERE),
+        (&[], "QUORLOCK_PASSWORD_FILE", NOWHERE),
         #[cfg(feature = "tls")]
         (&["--tls-ca", "pipe"], "", "rediss://127.0.0.1:1"),
         #[cfg(feature = "tls")]
@@ -50,11 +44,10 @@ async fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
         assert!(refused.stderr.contains("regular file"), "{words:?} {name}: {refused:?}");
     }
     // At a default place, with `--nodes` and without.
-    for nodes in [NODES, ""] {
+    for nodes in [NOWHERE, ""] {
         let job = job(&[]).env("QUORLOCK_NODES", nodes);
         pipe(job.path("quorlock.toml"));
-        let refused = job.end().await.expect(78);
-        assert!(refused.stderr.contains("regular file"), "{refused:?}");
+        job.end().await.expect(78).says("regular file");
     }
 }
 
@@ -93,8 +86,7 @@ async fn a_file_that_a_variable_names_must_be_ours_and_one_that_a_flag_names_nee
 
     let writable = by_variable();
     set_mode(writable.path("shared.toml"), 0o666);
-    let refused = writable.end().await.expect(78);
-    assert!(refused.stderr.contains("is writable by all users"), "{refused:?}");
+    let refused = writable.end().await.expect(78).says("is writable by all users");
     assert!(refused.stderr.contains("--config shared.toml"), "the way out is named: {refused:?}");
 
     let by_flag = job(&["--config", "shared.toml"]).env("QUORLOCK_PASSWORD", password);
@@ -105,8 +97,7 @@ async fn a_file_that_a_variable_names_must_be_ours_and_one_that_a_flag_names_nee
     if geteuid().is_root() {
         let theirs = by_variable();
         chown(theirs.path("shared.toml"), Some(1), None).unwrap();
-        let refused = theirs.end().await.expect(78);
-        assert!(refused.stderr.contains("belongs to"), "{refused:?}");
+        theirs.end().await.expect(78).says("belongs to");
     }
 }
 
@@ -130,7 +121,7 @@ async fn init_follows_no_link_and_replaces_no_other_thing() {
     fs::write(&precious, "kept").unwrap();
     for force in [&[][..], &["--force"]] {
         for what in ["a link", "a link to nowhere", "a pipe"] {
-            let init = Quorlock::new([&["init", "--nodes", NODES], force].concat());
+            let init = Quorlock::new([&["init", "--nodes", NOWHERE], force].concat());
             let place = init.path("quorlock.toml");
             match what {
                 "a link" => symlink(&precious, &place).unwrap(),

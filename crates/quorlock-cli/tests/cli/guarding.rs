@@ -3,12 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::until;
 
-use crate::support::{Running, is_gone, run, servers};
+use crate::support::{Running, UNTIL_ENOUGH, children, is_gone, pause, run, send, servers, state};
 
 /// A command that ignores signals, and has started a process that does as well.
 const STUBBORN: &str =
@@ -16,23 +15,17 @@ const STUBBORN: &str =
 
 /// Returns the guardian of the command of `running`.
 pub(crate) async fn guardian(running: &Running) -> String {
-    guardian_but(running, None).await
+    guardian_but(running, "").await
 }
 
 /// Returns the guardian that replaced `former`, which may not have been reaped.
-async fn guardian_but(running: &Running, former: Option<&str>) -> String {
+async fn guardian_but(running: &Running, former: &str) -> String {
     let mut found = None;
     until("the guardian", async || {
-        let children = format!("/proc/{pid}/task/{pid}/children", pid = running.pid());
-        let children = fs::read_to_string(children).unwrap_or_default();
-        let is_guardian = |pid: &&str| {
+        let is_guardian = |pid: &String| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "lock-guardian\n")
         };
-        found = children
-            .split_whitespace()
-            .filter(|pid| Some(*pid) != former)
-            .find(is_guardian)
-            .map(str::to_owned);
+        found = children(&running.pid()).into_iter().filter(|pid| pid != former).find(is_guardian);
         found.is_some()
     })
     .await;
@@ -70,30 +63,24 @@ async fn r3_a_stopped_quorlock_leaves_no_process_to_the_next_holder() {
     let next = run(&servers, &["-w", "forever"], &look).end().await.expect(0);
     assert!(!running.has_ended(), "it stands still");
     assert_eq!(next.stdout, "alone\n", "two worked at the same time; {next:?}");
-    running.signal(Signal::SIGCONT);
-    let ended = running.end().await.expect(76);
-    assert!(ended.stderr.contains("stopping the command"), "{ended:?}");
+    running.ends_by(Signal::SIGCONT).await.expect(76).says("stopping the command");
 }
 
 #[tokio::test]
 async fn a_pause_that_leaves_time_to_renew_does_not_end_the_command() {
     let Some(servers) = servers(3).await else { return };
-    let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done";
-    let running = run(&servers, &["-t", "12s", "-vv"], script).start();
-    running.lines(1).await;
+    let running = run(&servers, &["-t", "12s", "-vv"], UNTIL_ENOUGH).prints(1).await;
     let renewed = || running.stderr().matches("renewed").count();
     until("a renewal", async || renewed() > 0).await;
-    let clock = SystemClock::default();
     // The guardian, which is not stopped, learns of it within a second.
-    clock.sleep_until(clock.now() + Duration::from_millis(1500)).await;
+    pause(Duration::from_millis(1500)).await;
     running.signal(Signal::SIGSTOP);
     // Two and a half seconds are left then: less than the four that the command has to end.
-    clock.sleep_until(clock.now() + Duration::from_secs(8)).await;
+    pause(Duration::from_secs(8)).await;
     let before = renewed();
     running.signal(Signal::SIGCONT);
     until("the renewal that was due", async || renewed() > before).await;
-    fs::write(running.path("enough"), "").unwrap();
-    let ended = running.end().await.expect(0);
+    let ended = running.enough().await.expect(0);
     assert!(!ended.stderr.contains("stopping"), "{ended:?}");
 }
 
@@ -103,9 +90,9 @@ async fn a_guardian_that_is_killed_is_replaced() {
     let running = run(&servers, &[], STUBBORN).start();
     let mut pids = running.lines(2).await;
     let first = guardian(&running).await;
-    kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
+    send(&first, Signal::SIGKILL);
     until("the end of the first", async || is_gone(&first)).await;
-    pids.push(guardian_but(&running, Some(&first)).await);
+    pids.push(guardian_but(&running, &first).await);
     // It is started before it joins the group, which makes the next signal safe.
     until("a guardian in the group", async || group_of(&pids[2]) == pids[1]).await;
     running.signal(Signal::SIGKILL);
@@ -127,8 +114,7 @@ print(os.getpid())
 signal.pause()'";
     let running = run(&servers, &[], script).start();
     let pid = running.lines(1).await.remove(0);
-    running.signal(Signal::SIGTERM);
-    running.end().await.expect(143);
+    running.ends_by(Signal::SIGTERM).await.expect(143);
     assert!(is_gone(&pid));
 }
 
@@ -140,14 +126,8 @@ async fn a_guardian_is_not_stopped_with_its_group() {
     let guardian = guardian(&running).await;
     let group = Pid::from_raw(pids[1].parse().unwrap());
     nix::sys::signal::killpg(group, Signal::SIGSTOP).unwrap();
-    let state = |pid: &str| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
-    };
-    until("the guardian alone goes on", async || {
-        state(&guardian) == Some('S') && pids.iter().all(|pid| state(pid) == Some('T'))
-    })
-    .await;
+    let alone = async || state(&guardian) == 'S' && pids.iter().all(|pid| state(pid) == 'T');
+    until("the guardian alone goes on", alone).await;
     pids.push(guardian);
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;

@@ -2,9 +2,8 @@
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, until};
-use serde_json::Value;
 
-use crate::support::{Quorlock, Running, keys, run, servers};
+use crate::support::{Quorlock, Running, events, keys, kill_all, run, servers};
 
 fn hold(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["hold"], options, &["job"]].concat()).on(servers)
@@ -28,8 +27,7 @@ async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back()
             // Still held after more than its TTL: another client waits that long in vain.
             run(&servers, &["-w", "4s", "-t", "3s"], "echo ran").end().await.expect(75);
         }
-        holder.signal(signal);
-        holder.end().await.expect(0);
+        holder.ends_by(signal).await.expect(0);
         assert_eq!(keys(&servers).await, [""; 0]);
     }
 }
@@ -51,15 +49,13 @@ async fn a_release_from_elsewhere_ends_it_with_76() {
     let holder = hold(&servers, &["-t", "3s"]).start();
     let token = line_with(&holder, "token").await;
     Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
-    let ended = holder.end().await.expect(76);
-    assert!(ended.stderr.contains("`quorlock release` released it from elsewhere"), "{ended:?}");
+    holder.end().await.expect(76).says("`quorlock release` released it from elsewhere");
 }
 
 #[tokio::test]
 async fn a_script_that_goes_away_takes_its_lock_with_it() {
     let Some(servers) = servers(3).await else { return };
-    let mut holder = hold(&servers, &[]).stdin_open().start();
-    holder.lines(4).await;
+    let mut holder = hold(&servers, &[]).stdin_open().prints(4).await;
     // Two of three are a quorum: each may be the last to store it.
     until("the lock", async || keys(&servers[..1]).await == ["job"]).await;
     holder.close_stdin();
@@ -72,33 +68,25 @@ async fn dev_null_and_files_do_not_end_it_by_default() {
     let Some(servers) = servers(3).await else { return };
     // /dev/null is what service managers give, and a file is at its end at some time.
     for holder in [hold(&servers, &[]), hold(&servers, &[]).stdin("an answer\n")] {
-        let holder = holder.start();
-        holder.lines(4).await;
+        let holder = holder.prints(4).await;
         run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
-        holder.signal(Signal::SIGTERM);
-        holder.end().await.expect(0);
+        holder.ends_by(Signal::SIGTERM).await.expect(0);
     }
     // It must wait for the lock: a free lock may be acquired before the end of stdin is noticed.
-    let other = hold(&servers, &[]).start();
-    other.lines(4).await;
+    let other = hold(&servers, &[]).prints(4).await;
     hold(&servers, &["--until-eof", "always"]).start().end().await.expect(129);
-    other.signal(Signal::SIGTERM);
-    other.end().await.expect(0);
-    let mut deaf = hold(&servers, &["--until-eof", "never"]).stdin_open().start();
-    deaf.lines(4).await;
+    other.ends_by(Signal::SIGTERM).await.expect(0);
+    let mut deaf = hold(&servers, &["--until-eof", "never"]).stdin_open().prints(4).await;
     deaf.close_stdin();
     run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
-    deaf.signal(Signal::SIGTERM);
-    deaf.end().await.expect(0);
+    deaf.ends_by(Signal::SIGTERM).await.expect(0);
 }
 
 #[tokio::test]
 async fn a_waiter_whose_stdin_ends_gets_no_lock_later() {
     let Some(servers) = servers(3).await else { return };
-    let holder = hold(&servers, &[]).start();
-    holder.lines(4).await;
-    let mut waiter = hold(&servers, &["-w", "forever", "-vv"]).stdin_open().start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
+    let _holder = hold(&servers, &[]).prints(4).await;
+    let mut waiter = hold(&servers, &["-w", "forever", "-vv"]).stdin_open().waits().await;
     waiter.close_stdin();
     let ended = waiter.end().await.expect(129);
     assert_eq!(ended.stdout, "");
@@ -107,11 +95,10 @@ async fn a_waiter_whose_stdin_ends_gets_no_lock_later() {
 #[tokio::test]
 async fn a_lock_that_is_lost_ends_it_with_76() {
     let Some(servers) = servers(3).await else { return };
-    let holder = hold(&servers, &["-t", "3s", "--json"]).start();
-    holder.lines(1).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let holder = hold(&servers, &["-t", "3s", "--json"]).prints(1).await;
+    kill_all(&servers[..2]);
     let ended = holder.end().await.expect(76);
-    let events: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = ended.events();
     let names: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(names, ["acquired", "lost"], "{ended:?}");
     assert_eq!(events[1]["reason"], "not_renewed");
@@ -120,17 +107,14 @@ async fn a_lock_that_is_lost_ends_it_with_76() {
 #[tokio::test]
 async fn a_longest_hold_ends_it_with_76() {
     let Some(servers) = servers(3).await else { return };
-    let ended = hold(&servers, &["--max-hold", "300ms"]).end().await.expect(76);
-    assert!(ended.stderr.contains("max_hold"), "{ended:?}");
+    hold(&servers, &["--max-hold", "300ms"]).end().await.expect(76).says("max_hold");
 }
 
 #[tokio::test]
 async fn a_held_lock_is_75_and_names_the_holder() {
     let Some(servers) = servers(3).await else { return };
-    let holder = hold(&servers, &["--label", "the first"]).start();
-    holder.lines(4).await;
-    let refused = hold(&servers, &["-n"]).end().await.expect(75);
-    assert!(refused.stderr.contains("the first"), "{refused:?}");
+    let _holder = hold(&servers, &["--label", "the first"]).prints(4).await;
+    let refused = hold(&servers, &["-n"]).end().await.expect(75).says("the first");
     assert_eq!(refused.stdout, "");
     hold(&servers, &["-n", "-E", "9"]).end().await.expect(9);
 }
@@ -142,8 +126,7 @@ async fn a_blocked_stdout_does_not_stop_renewals() {
     let holder = hold(&servers, &["-t", "3s"]).start_with_full_stdout();
     until("the lock", async || keys(&servers).await.len() >= 2).await;
     run(&servers, &["-w", "4s", "-t", "3s"], "echo ran").end().await.expect(75);
-    holder.signal(Signal::SIGTERM);
-    holder.end().await.expect(0);
+    holder.ends_by(Signal::SIGTERM).await.expect(0);
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
@@ -151,11 +134,10 @@ async fn a_blocked_stdout_does_not_stop_renewals() {
 #[tokio::test]
 async fn a_program_checks_renews_and_releases_by_lines() {
     let Some(servers) = servers(3).await else { return };
-    let mut holder = hold(&servers, &["--json", "-t", "30s"]).stdin_open().start();
-    holder.lines(1).await;
+    let mut holder = hold(&servers, &["--json", "-t", "30s"]).stdin_open().prints(1).await;
     holder.write_stdin("check\nrenew\nmore\n");
     let lines = holder.lines(4).await;
-    let events: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = events(&lines.join("\n"));
     assert_eq!(events[1]["event"], "checked");
     assert_eq!(events[1]["held"], true);
     assert_eq!(events[2]["event"], "renewed");

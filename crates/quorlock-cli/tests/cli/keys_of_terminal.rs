@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, until};
 
 use crate::pty::OnTerminal;
-use crate::support::{Quorlock, is_gone, keys, run, servers};
+use crate::support::{Quorlock, STAYS, is_gone, keys, run, servers};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -51,8 +51,7 @@ async fn ctrl_c_ends_the_script_whose_command_it_ends() {
 #[tokio::test]
 async fn ctrl_c_ends_the_script_that_waits_for_the_lock() {
     let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &[], STAYS).prints(1).await;
     for shell in ["sh", "bash"] {
         let waits = in_a_loop(&servers, shell, "-w forever job -- true");
         waits.shows("waiting").await;
@@ -74,10 +73,8 @@ async fn a_command_that_survives_ctrl_c_has_its_own_code_and_the_script_goes_on(
 #[tokio::test]
 async fn sigint_from_a_program_is_an_exit_code() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
-    running.signal(Signal::SIGINT);
-    running.end().await.expect(130);
+    let running = run(&servers, &[], STAYS).prints(1).await;
+    running.ends_by(Signal::SIGINT).await.expect(130);
     // Sent to the command alone, which has the terminal: the group of the script is not told.
     let mut terminal = in_a_loop(&servers, "sh", "job -- sh -c 'echo pid:$$:; kill -INT $$'");
     assert_eq!(terminal.end().await, Some(0), "{}", terminal.screen());

@@ -1,12 +1,13 @@
 //! Processes that outlive the command: the lock is kept for them.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Servers, until};
 
 use crate::loss::TTL;
-use crate::support::{Quorlock, Running, is_gone, keys, run, servers};
+use crate::support::{
+    NAMESPACES, Quorlock, freeze, has_namespaces, is_gone, keys, kill_all, run, send, servers, thaw,
+};
 
 /// Prints its process id, ignores signals, and runs until the file `enough` exists.
 const WORKS: &str = "sh -c 'trap \"\" TERM INT; echo $$; while [ ! -e enough ]; do sleep 0.05; done'";
@@ -28,10 +29,6 @@ async fn is_free(servers: &Servers) {
     run(servers, &["-w", "10s"], "echo ran").end().await.expect(0);
 }
 
-fn enough(running: &Running) {
-    std::fs::write(running.path("enough"), "").unwrap();
-}
-
 #[tokio::test]
 async fn r1_a_lock_is_kept_while_what_was_started_finishes_its_work_after_its_parent_was_ended() {
     let Some(servers) = servers(3).await else { return };
@@ -43,8 +40,7 @@ async fn r1_a_lock_is_kept_while_what_was_started_finishes_its_work_after_its_pa
     // For longer than its TTL: the lock is renewed.
     run(&servers, &["-w", "4s"], "echo ran").end().await.expect(75);
     assert!(!is_gone(&pids[1]), "it was to finish its work");
-    enough(&running);
-    running.end().await.expect(143);
+    running.enough().await.expect(143);
     assert!(is_gone(&pids[1]));
     is_free(&servers).await;
 }
@@ -56,8 +52,7 @@ async fn r1_a_lock_is_kept_for_what_runs_in_the_background_and_the_code_is_the_c
     let pids = running.lines(2).await;
     gone(&pids[0]).await;
     is_held(&servers).await;
-    enough(&running);
-    running.end().await.expect(3);
+    running.enough().await.expect(3);
     assert!(is_gone(&pids[1]));
     is_free(&servers).await;
 }
@@ -65,18 +60,10 @@ async fn r1_a_lock_is_kept_for_what_runs_in_the_background_and_the_code_is_the_c
 #[tokio::test]
 async fn a_second_request_kills_what_lingers() {
     let Some(servers) = servers(3).await else { return };
-    let mut running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
+    let running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
     let pids = running.lines(2).await;
     gone(&pids[0]).await;
-    until("its end", async || {
-        let alive = !running.has_ended();
-        if alive {
-            running.signal(Signal::SIGTERM);
-        }
-        !alive
-    })
-    .await;
-    running.end().await.expect(3);
+    running.ends_by_many(Signal::SIGTERM).await.expect(3);
     assert!(is_gone(&pids[1]));
     is_free(&servers).await;
 }
@@ -87,18 +74,14 @@ async fn i18_what_lingers_is_gone_before_its_lock_is_over() {
     let running = run(&servers, &["-t", "5s"], &format!("echo $$; {WORKS} & exit 0")).start();
     let pids = running.lines(2).await;
     gone(&pids[0]).await;
-    for server in servers.iter().take(3) {
-        server.freeze().unwrap();
-    }
+    freeze(&servers[..3]);
     let clock = SystemClock::default();
     let validity_ends = clock.now() + TTL.mul_f64(0.99);
     gone(&pids[1]).await;
     let end = clock.now();
     let ended = running.end().await.expect(76);
     assert!(end < validity_ends, "it ran {:?} without the lock; {ended:?}", end.since(validity_ends));
-    for server in servers.iter().take(3) {
-        server.thaw().unwrap();
-    }
+    thaw(&servers[..3]);
 }
 
 #[tokio::test]
@@ -129,7 +112,7 @@ async fn a_daemon_that_is_waited_for_is_asked_to_end_and_killed_as_the_rest() {
                   : > left; wait' & while [ ! -e left ]; do sleep 0.05; done";
     let running = run(&servers, waits, family).start();
     let pids = running.lines(2).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    kill_all(&servers[..2]);
     running.end().await.expect(76);
     assert!(pids.iter().all(|pid| is_gone(pid)), "a daemon has outlived its lock");
 }
@@ -149,24 +132,19 @@ async fn one_that_kills_its_own_group_ends_and_its_lock_with_it() {
 #[tokio::test]
 async fn the_first_process_of_a_container_reaps_what_it_inherits() {
     let Some(servers) = servers(3).await else { return };
-    let namespaces = ["--pid", "--fork", "--mount-proc", "--kill-child"];
-    let tried = std::process::Command::new("unshare").args(namespaces).arg("true").output();
-    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
-        use std::io::Write as _;
-        drop(writeln!(std::io::stderr(), "skipped: no process namespace can be made here: {tried:?}"));
+    if !has_namespaces() {
         return;
     }
     // Each is adopted by process 1 when the shell that started it has ended.
     let script = "for turn in 1 2 3 4 5; do (: & :); done; \
                   while grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do sleep 0.05; done; echo reaped";
-    let words: Vec<&str> = namespaces.into_iter().chain(["sh", "-c"]).collect();
     let start = format!("exec \"$0\" run job -- sh -c \"{script}\"");
-    let words: Vec<&str> = words.into_iter().chain([start.as_str()]).collect();
+    let words = [&NAMESPACES[..], &["sh", "-c", &start]].concat();
     let ended = Quorlock::new([""; 0]).on(&servers).through("unshare", &words).end().await.expect(0);
     assert_eq!(ended.stdout, "reaped\n");
 }
 
 async fn end_of(pid: &str) {
-    kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+    send(pid, Signal::SIGKILL);
     gone(pid).await;
 }

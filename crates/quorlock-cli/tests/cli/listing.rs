@@ -4,12 +4,13 @@ use nix::sys::signal::Signal;
 use quorlock_testkit::{Server, Servers, eventually, patience, until};
 use serde_json::Value;
 
-use crate::support::{Ended, Quorlock, Running, run, servers};
+use crate::support::{
+    Ended, Quorlock, Running, each, freeze, has_waiter, json, kill_all, run, servers, status, thaw,
+};
 
 async fn hold(servers: &Servers, options: &[&str], name: &str) -> Running {
     let words = [&["hold", "--until-eof", "never"], options, &[name]].concat();
-    let holder = Quorlock::new(words).on(servers).start();
-    holder.lines(4).await;
+    let holder = Quorlock::new(words).on(servers).prints(4).await;
     // A quorum has it; the others may get it a moment later.
     until("the lock at each node", async || {
         let prefix: &[&str] = if options.contains(&"--key-prefix") { options } else { &[] };
@@ -25,12 +26,8 @@ async fn list(servers: &Servers, words: &[&str]) -> Ended {
     Quorlock::new([&["list"], words].concat()).on(servers).end().await
 }
 
-fn listed(ended: &Ended) -> Vec<Value> {
-    ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
-}
-
 fn names(ended: &Ended) -> Vec<String> {
-    listed(ended).iter().map(|lock| lock["resource"].as_str().unwrap().to_owned()).collect()
+    ended.events().iter().map(|lock| lock["resource"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
@@ -54,7 +51,7 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
     until("a waiter", async || list(&servers, &[]).await.stdout.contains("  1 ")).await;
     let all = list(&servers, &["--json"]).await.expect(0);
     assert_eq!(names(&all), ["cron/a*[", "cron/b", "other"], "{all:?}");
-    let lock = &listed(&all)[1];
+    let lock = &all.events()[1];
     assert!(lock["holder"].as_str().unwrap().ends_with(" the first"), "{lock}");
     assert_eq!((&lock["state"], &lock["waiters"]), (&"held".into(), &1.into()), "{lock}");
     assert!(lock["since"].as_str().unwrap().starts_with("20"), "{lock}");
@@ -63,8 +60,7 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
     assert_eq!(names(&list(&servers, &["--json", "cron/"]).await.expect(0)), ["cron/a*[", "cron/b"]);
     assert_eq!(names(&list(&servers, &["--json", "cron/a*["]).await.expect(0)), ["cron/a*["]);
     assert_eq!(names(&list(&servers, &["--json", "--limit", "1"]).await.expect(0)), ["cron/a*["]);
-    let cut = list(&servers, &["--limit", "2"]).await.expect(0);
-    assert!(cut.stdout.contains("the first 2 locks; there are more"), "{}", cut.stdout);
+    list(&servers, &["--limit", "2"]).await.expect(0).shows("the first 2 locks; there are more");
     let table = list(&servers, &["cron/"]).await.expect(0);
     assert!(
         table.stdout.contains("cron/b") && table.stdout.ends_with("\n2 locks are held\n"),
@@ -75,7 +71,7 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
 
     let top = Quorlock::new(["top", "--json", "--iterations", "2", "--interval", "100ms"]).on(&servers);
     let top = top.end().await.expect(0);
-    for picture in listed(&top) {
+    for picture in top.events() {
         let locks = picture["locks"].as_array().unwrap();
         assert_eq!(locks[0]["resource"], "cron/b", "the longest wait comes first: {picture}");
         assert_eq!(locks.len(), 3, "{picture}");
@@ -88,18 +84,12 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
 async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_comes_later() {
     let Some(servers) = servers(3).await else { return };
     let fill = "for n = 1, 1500 do redis.call('SET', 'a/' .. n, 'token', 'PX', 600000) end";
-    for server in servers.iter() {
-        server.command(&["EVAL", fill, "0"]).await.unwrap();
-    }
+    each(&servers, &["EVAL", fill, "0"]).await;
     let _holders = [hold(&servers, &[], "y").await, hold(&servers, &[], "z").await];
     let _waiter = Quorlock::new(["run", "-w", "forever", "y", "--", "true"]).on(&servers).start();
-    until("a waiter", async || {
-        let seen = Quorlock::new(["status", "--json", "y"]).on(&servers).end().await;
-        seen.stdout.contains("\"waiters\":[{")
-    })
-    .await;
+    has_waiter(&servers, "y").await;
     let top = Quorlock::new(["top", "--json", "--interval", "100ms"]).on(&servers).start();
-    let first: Value = serde_json::from_str(&top.lines(1).await[0]).unwrap();
+    let first = json(&top.lines(1).await[0]);
     assert_eq!((&first["locks"][0]["resource"], &first["locks"][0]["waiters"]), (&"y".into(), &1.into()));
     assert_eq!(first["locks"].as_array().unwrap().len(), 1000);
     let _another = Quorlock::new(["run", "-w", "forever", "z", "--", "true"]).on(&servers).start();
@@ -136,12 +126,9 @@ async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
 #[tokio::test]
 async fn a_key_without_an_expiry_is_shown_to_stay_for_ever() {
     let Some(servers) = servers(3).await else { return };
-    for server in servers.iter() {
-        server.command(&["SET", "job", "token of another program"]).await.unwrap();
-    }
-    let listed = listed(&list(&servers, &["--json"]).await.expect(0));
-    let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
-    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    each(&servers, &["SET", "job", "token of another program"]).await;
+    let listed = list(&servers, &["--json"]).await.expect(0).events();
+    let status = status(&servers, "job").await;
     for left in [&listed[0]["remaining_ms"], &status["holder"]["remaining_ms"]] {
         assert!(left.is_null(), "{listed:?} {status}");
     }
@@ -159,40 +146,32 @@ async fn who_has_stopped_waiting_is_not_counted() {
     let Some(servers) = servers(3).await else { return };
     let _holder = hold(&servers, &[], "held").await;
     let waiter = Quorlock::new(["run", "held", "--", "true"]).on(&servers).start();
-    let waiters = async || listed(&list(&servers, &["--json"]).await)[0]["waiters"].as_u64();
+    let waiters = async || list(&servers, &["--json"]).await.events()[0]["waiters"].as_u64();
     until("a waiter", async || waiters().await == Some(1)).await;
-    waiter.signal(Signal::SIGTERM);
-    waiter.end().await.expect(143);
+    waiter.ends_by(Signal::SIGTERM).await.expect(143);
     assert_eq!(waiters().await, Some(0), "it was interrupted");
 }
 
 #[tokio::test]
 async fn a_user_without_the_right_to_scan_is_told_so() {
     let Some(servers) = servers(1).await else { return };
-    for server in servers.iter() {
-        server
-            .command(&["ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-scan"])
-            .await
-            .unwrap();
-    }
+    each(&servers, &["ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-scan"]).await;
     let url = format!("redis://{}", servers[0].address());
     let list =
         Quorlock::new(["list", "--username", "ann", "--nodes", &url]).env("QUORLOCK_PASSWORD", "secret");
-    let refused = list.end().await.expect(69);
-    assert!(refused.stderr.contains("+scan"), "{}", refused.stderr);
+    list.end().await.expect(69).says("+scan");
 }
 
 #[tokio::test]
 async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
     let Some(servers) = servers(3).await else { return };
     let _holder = hold(&servers, &[], "job").await;
-    servers.iter().take(1).for_each(Server::kill);
+    kill_all(&servers[..1]);
     let most = list(&servers, &["--json"]).await.expect(0);
     assert_eq!(names(&most), ["job"]);
     assert!(most.stderr.contains("could not be listed"), "{}", most.stderr);
     servers.iter().skip(1).take(1).for_each(Server::kill);
-    let few = list(&servers, &["--json"]).await.expect(69);
-    assert!(few.stderr.contains("held locks may be missing"), "{}", few.stderr);
+    list(&servers, &["--json"]).await.expect(69).says("held locks may be missing");
     let table = list(&servers, &[]).await.expect(69).stdout;
     assert!(
         !table.contains("no lock is held") && table.contains("1 of 3 nodes could be listed, 2 needed"),
@@ -214,9 +193,7 @@ async fn while_too_many_nodes_hang_no_lock_is_called_free() {
             .unwrap_or_else(|error| panic!("{error}: {}", top.stdout().lines().last().unwrap_or_default()));
     };
     seen("\"current\":true,\"unknown\":0,\"locks\":[{\"resource\":\"job\"").await;
-    for server in servers.iter().take(2) {
-        server.freeze().unwrap();
-    }
+    freeze(&servers[..2]);
     for options in [&[][..], &["--limit", "5", "j"]] {
         let hung = list(&servers, options).await.expect(69);
         assert!(hung.stdout.starts_with("unknown whether a lock is held"), "{hung:?}");
@@ -225,8 +202,6 @@ async fn while_too_many_nodes_hang_no_lock_is_called_free() {
     let hung = list(&servers, &["--json"]).await.expect(69);
     assert_eq!(hung.stdout, "{\"resource\":\"job\",\"state\":\"unknown\"}\n", "{hung:?}");
     seen("\"current\":false,\"unknown\":1,\"locks\":[]").await;
-    for server in servers.iter().take(2) {
-        server.thaw().unwrap();
-    }
+    thaw(&servers[..2]);
     seen("\"current\":true,\"unknown\":0").await;
 }

@@ -10,23 +10,20 @@ async fn log(servers: &Servers, words: &[&str]) -> Ended {
 }
 
 async fn logged(servers: &Servers, name: &str) -> Vec<Value> {
-    let ended = log(servers, &["--json", name]).await.expect(0);
-    ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    log(servers, &["--json", name]).await.expect(0).events()
 }
 
 #[tokio::test]
 async fn it_shows_who_held_the_lock_and_how_that_ended() {
     let Some(servers) = servers(3).await else { return };
-    let none = log(&servers, &["job"]).await.expect(0);
-    assert!(none.stdout.contains("no hold of `job` is logged"), "{none:?}");
+    log(&servers, &["job"]).await.expect(0).shows("no hold of `job` is logged");
     let run = |words: &[&str]| Quorlock::new([&["run"], words].concat()).on(&servers);
     run(&["job", "--", "true"]).end().await.expect(0);
     assert!(logged(&servers, "job").await.is_empty(), "it is off by default");
 
     run(&["--log", "9", "--label", "the first", "job", "--", "true"]).end().await.expect(0);
     run(&["job", "--", "true"]).env("QUORLOCK_LOG", "9").end().await.expect(0);
-    let stopped = run(&["--log", "9", "--max-hold", "300ms", "job", "--", "sleep", "60"]).end().await;
-    assert_eq!(stopped.code, Some(76), "{stopped:?}");
+    run(&["--log", "9", "--max-hold", "300ms", "job", "--", "sleep", "60"]).end().await.expect(76);
     until("three holds on each node", async || {
         let holds = logged(&servers, "job").await;
         holds.len() == 3 && holds.iter().all(|hold| hold["nodes"] == 3)
@@ -56,13 +53,9 @@ async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
     .await;
     servers[0].kill();
     let seen = log(&servers, &["job"]).await.expect(0);
-    assert!(
-        seen.stdout.contains("1 hold of `job`") && seen.stdout.contains("2 of 3 nodes answered"),
-        "{seen:?}"
-    );
+    seen.shows("1 hold of `job`").shows("2 of 3 nodes answered");
     servers[1].kill();
-    let seen = log(&servers, &["job"]).await.expect(69);
-    assert!(seen.stdout.contains("1 of 3 nodes answered, 2 are needed"), "{seen:?}");
+    log(&servers, &["job"]).await.expect(69).shows("1 of 3 nodes answered, 2 are needed");
     let of_another = log(&servers, &["another job"]).await.expect(69);
     assert!(
         of_another.stdout.starts_with("unknown whether holds of `another job` are logged\n1 of 3 nodes"),
@@ -74,14 +67,12 @@ async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
 async fn nodes_that_keep_no_log_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let node = format!("sqlite://{}/locks.db", folder.path().display());
-    let ended = Quorlock::new(["log", "--nodes", &node, "job"]).end().await;
-    assert_eq!(ended.code, Some(78), "{ended:?}");
+    let ended = Quorlock::new(["log", "--nodes", &node, "job"]).end().await.expect(78);
     assert!(ended.stderr.contains("does not support a log of the holds of a lock"), "{ended:?}");
 }
 
 #[tokio::test]
 async fn a_log_that_is_too_long_is_refused_by_its_option() {
-    let ended = Quorlock::new(["log", "--nodes", "redis://a", "--log", "9999", "job"]).end().await;
-    assert_eq!(ended.code, Some(64), "{ended:?}");
-    assert!(ended.stderr.contains("--log") && ended.stderr.contains("200"), "{ended:?}");
+    let words = ["log", "--nodes", "redis://a", "--log", "9999", "job"];
+    Quorlock::new(words).end().await.expect(64).says("--log").says("200");
 }

@@ -16,8 +16,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use quorlock_testkit::{Server, patience, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tempfile::TempDir;
 
-use crate::support::{Quorlock, Running, keys, run, servers};
+use crate::support::{Quorlock, Running, STAYS, UNTIL_ENOUGH, each, keys, kill_all, run, servers};
 
 /// Returns the address at which it logs that metrics are served.
 pub(crate) async fn address(running: &Running) -> String {
@@ -54,11 +55,28 @@ fn sample(text: &str, series: &str) -> String {
     line.unwrap_or_else(|| panic!("{series} is not in {text}"))
 }
 
+/// A file for metrics, in a folder of its own.
+struct Textfile {
+    folder: TempDir,
+    path: String,
+}
+
+impl Textfile {
+    fn new() -> Textfile {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.prom").display().to_string();
+        Textfile { folder, path }
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.path).unwrap()
+    }
+}
+
 #[tokio::test]
 async fn a_run_is_scraped_while_its_command_runs() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &["-v", "--metrics", "0"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
+    let running = run(&servers, &["-v", "--metrics", "0"], STAYS).prints(1).await;
     let address = address(&running).await;
     assert!(address.starts_with("127.0.0.1:"), "{address} is seen by others");
     let text = scrape(&address, "/metrics");
@@ -80,8 +98,7 @@ async fn a_run_is_scraped_while_its_command_runs() {
 #[tokio::test]
 async fn a_hold_is_scraped_as_well() {
     let Some(servers) = servers(3).await else { return };
-    let holder = Quorlock::new(["hold", "-v", "--metrics", "0", "job"]).on(&servers).start();
-    holder.lines(4).await;
+    let holder = Quorlock::new(["hold", "-v", "--metrics", "0", "job"]).on(&servers).prints(4).await;
     let text = scrape(&address(&holder).await, "/metrics");
     assert_eq!(sample(&text, "quorlock_held"), "1");
     let waited: f64 = sample(&text, "quorlock_run_waited_seconds").parse().unwrap();
@@ -110,8 +127,8 @@ async fn silent_connections_do_not_keep_it_alive() {
         &["-v", "--metrics", "127.0.0.1:0"],
         "echo started; until [ -e go ]; do sleep 0.05; done",
     )
-    .start();
-    running.lines(1).await;
+    .prints(1)
+    .await;
     let address = address(&running).await;
     let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&address).unwrap()).collect();
     std::fs::write(running.path("go"), "").unwrap();
@@ -143,8 +160,7 @@ async fn a_probe_is_answered_beside_any_number_of_half_open_connections() {
     // Each is a file of this process.
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
-    let running = run(&servers, &["-v", "--metrics", "0"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
+    let running = run(&servers, &["-v", "--metrics", "0"], STAYS).prints(1).await;
     let address = address(&running).await;
     let mut silent = Vec::new();
     for count in [100, 900] {
@@ -166,11 +182,9 @@ async fn a_probe_is_answered_beside_any_number_of_half_open_connections() {
 #[tokio::test]
 async fn a_short_job_leaves_its_metrics_in_a_file() {
     let Some(servers) = servers(3).await else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("job.prom");
-    let path_text = path.to_str().unwrap();
-    run(&servers, &["--metrics-file", path_text], "exit 3").end().await.expect(3);
-    let text = std::fs::read_to_string(&path).unwrap();
+    let file = Textfile::new();
+    run(&servers, &["--metrics-file", &file.path], "exit 3").end().await.expect(3);
+    let text = file.text();
     for (series, value) in [
         ("quorlock_run_command_exit_code", "3"),
         ("quorlock_run_command_stopped", "0"),
@@ -184,20 +198,18 @@ async fn a_short_job_leaves_its_metrics_in_a_file() {
     }
     let ended: f64 = sample(&text, "quorlock_run_end_timestamp_seconds").parse().unwrap();
     assert!(ended >= sample(&text, "quorlock_run_start_timestamp_seconds").parse().unwrap());
-    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o444, 0o444, "the collector may read it");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+    let mode = symlink_metadata(&file.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o444, 0o444, "the collector may read it");
+    assert_eq!(std::fs::read_dir(&file.folder).unwrap().count(), 1, "nothing else is left there");
 }
 
 #[tokio::test]
 async fn a_job_that_never_ran_says_so_in_its_file() {
     let Some(servers) = servers(3).await else { return };
-    for server in servers.iter() {
-        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("job.prom");
-    run(&servers, &["-n", "--metrics-file", path.to_str().unwrap()], "echo ran").end().await.expect(75);
-    let text = std::fs::read_to_string(&path).unwrap();
+    each(&servers, &["SET", "job", "another client", "PX", "60000"]).await;
+    let file = Textfile::new();
+    run(&servers, &["-n", "--metrics-file", &file.path], "echo ran").end().await.expect(75);
+    let text = file.text();
     assert_eq!(sample(&text, "quorlock_run_exit_code"), "75");
     assert_eq!(sample(&text, "quorlock_acquisitions_total{outcome=\"contended\"}"), "1");
     assert!(!text.contains("quorlock_run_command_exit_code"), "there was no command");
@@ -206,14 +218,12 @@ async fn a_job_that_never_ran_says_so_in_its_file() {
 #[tokio::test]
 async fn a_lost_lock_differs_from_a_failed_command() {
     let Some(servers) = servers(3).await else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("job.prom");
-    let options = ["-t", "3s", "--metrics-file", path.to_str().unwrap()];
-    let running = run(&servers, &options, "echo started; exec sleep 1000").start();
-    running.lines(1).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let file = Textfile::new();
+    let options = ["-t", "3s", "--metrics-file", &file.path];
+    let running = run(&servers, &options, STAYS).prints(1).await;
+    kill_all(&servers[..2]);
     running.end().await.expect(76);
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = file.text();
     assert_eq!(sample(&text, "quorlock_run_command_stopped"), "1");
     assert_eq!(sample(&text, "quorlock_run_exit_code"), "76");
     assert_eq!(lost(&text), [("expired", 1)], "it was given back in time, and lost all the same");
@@ -222,38 +232,27 @@ async fn a_lost_lock_differs_from_a_failed_command() {
 #[tokio::test]
 async fn a_lost_lock_is_counted_once() {
     let Some(servers) = servers(3).await else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("job.prom");
-    let options = |more: [&'static str; 2]| [more[0], more[1], "--metrics-file", path.to_str().unwrap()];
+    let file = Textfile::new();
+    let options = |more: [&'static str; 2]| [more[0], more[1], "--metrics-file", &file.path];
     run(&servers, &options(["--max-hold", "600ms"]), "exec sleep 1000").end().await.expect(76);
-    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("max_hold", 1)]);
+    assert_eq!(lost(&file.text()), [("max_hold", 1)]);
     run(&servers, &options(["-t", "5s"]), "exit 3").end().await.expect(3);
-    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [], "it was not");
+    assert_eq!(lost(&file.text()), [], "it was not");
     // The library sees this loss itself.
-    let running = run(&servers, &options(["-t", "3s"]), "echo started; exec sleep 1000").start();
-    running.lines(1).await;
-    for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
-    }
+    let running = run(&servers, &options(["-t", "3s"]), STAYS).prints(1).await;
+    each(&servers[..2], &["SET", "job", "another client", "PX", "60000"]).await;
     running.end().await.expect(76);
-    assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("quorum_lost", 1)]);
+    assert_eq!(lost(&file.text()), [("quorum_lost", 1)]);
 }
 
 #[tokio::test]
 async fn a_lock_that_the_release_finds_lost_is_counted_and_the_run_failed() {
     let Some(servers) = servers(3).await else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (path, gate) = (folder.path().join("job.prom"), folder.path().join("gate"));
-    let options = ["--metrics-file", path.to_str().unwrap()];
-    let script = format!("echo started; until test -e {}; do sleep 0.05; done", gate.display());
-    let running = run(&servers, &options, &script).start();
-    running.lines(1).await;
-    for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
-    }
-    std::fs::write(gate, "").unwrap();
-    running.end().await.expect(76);
-    let text = std::fs::read_to_string(&path).unwrap();
+    let file = Textfile::new();
+    let running = run(&servers, &["--metrics-file", &file.path], UNTIL_ENOUGH).prints(1).await;
+    each(&servers[..2], &["SET", "job", "another client", "PX", "60000"]).await;
+    running.enough().await.expect(76);
+    let text = file.text();
     assert_eq!(lost(&text), [("quorum_lost", 1)]);
     assert_eq!(sample(&text, "quorlock_run_command_stopped"), "0");
     assert!(text.contains("quorlock_run_last_failure_timestamp_seconds"), "{text}");
@@ -289,8 +288,7 @@ async fn what_is_no_regular_file_is_not_replaced_by_one() {
         let option = ["--metrics-file", path.to_str().unwrap()];
         let ended = run(&servers, &option, "echo ran").end().await.expect(78);
         assert!(ended.stdout.is_empty() && ended.stderr.contains(what), "{ended:?}");
-        let examined = Quorlock::new([&["doctor"], &option[..]].concat()).on(&servers).end().await.expect(78);
-        assert!(examined.stderr.contains(what), "{examined:?}");
+        Quorlock::new([&["doctor"], &option[..]].concat()).on(&servers).end().await.expect(78).says(what);
         assert_eq!(symlink_metadata(path).unwrap().ino(), before.ino(), "it was replaced");
     }
 }
@@ -317,27 +315,22 @@ async fn metrics_settings_work_elsewhere_and_are_not_inherited() {
 #[tokio::test]
 async fn the_file_is_written_while_the_command_runs() {
     let Some(servers) = servers(3).await else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("job.prom");
-    let script = "echo started; exec sleep 1000";
-    let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).start();
-    running.lines(1).await;
+    let file = Textfile::new();
+    let running = run(&servers, &["--metrics-file", &file.path], STAYS).prints(1).await;
     until("the file to say that it is held", async || {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let text = std::fs::read_to_string(&file.path).unwrap_or_default();
         text.contains("quorlock_held{resource=\"job\"} 1")
     })
     .await;
-    running.signal(nix::sys::signal::Signal::SIGTERM);
-    running.end().await.expect(143);
+    running.ends_by(nix::sys::signal::Signal::SIGTERM).await.expect(143);
 }
 
 #[tokio::test]
 async fn the_file_keeps_the_last_success_and_failure_over_runs_that_were_refused() {
     let Some(servers) = servers(3).await else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("job.prom");
-    let options = ["-n", "--metrics-file", path.to_str().unwrap()];
-    let read = || std::fs::read_to_string(&path).unwrap();
+    let file = Textfile::new();
+    let options = ["-n", "--metrics-file", &file.path];
+    let read = || file.text();
     let of = |text: &str, what: &str| sample(text, &format!("quorlock_run_last_{what}_timestamp_seconds"));
     run(&servers, &options, "exit 3").end().await.expect(3);
     let failed = of(&read(), "failure");
@@ -346,8 +339,7 @@ async fn the_file_keeps_the_last_success_and_failure_over_runs_that_were_refused
     let succeeded = of(&read(), "success");
     assert_eq!(of(&read(), "failure"), failed);
 
-    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let holder = run(&servers, &[], STAYS).prints(1).await;
     run(&servers, &options, "true").end().await.expect(75);
     let refused = read();
     assert_eq!((of(&refused, "success"), of(&refused, "failure")), (succeeded.clone(), failed.clone()));
@@ -355,7 +347,7 @@ async fn the_file_keeps_the_last_success_and_failure_over_runs_that_were_refused
     drop(holder);
 
     // Another lock in the same file is another job, and a node that is away is a failure.
-    let other = Quorlock::new(["run", "other", "--metrics-file", path.to_str().unwrap(), "--", "true"]);
+    let other = Quorlock::new(["run", "other", "--metrics-file", &file.path, "--", "true"]);
     let nowhere = "redis://127.0.0.1:1";
     other.on(&servers).env("QUORLOCK_NODES", nowhere).env("QUORLOCK_WAIT", "0s").end().await.expect(69);
     assert!(!read().contains("quorlock_run_last_success"), "{}", read());
@@ -370,11 +362,10 @@ async fn the_file_keeps_the_last_success_and_failure_over_runs_that_were_refused
 async fn doctor_writes_what_it_finds() {
     let Some(servers) = servers(3).await else { return };
     servers[0].kill();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("doctor.prom");
-    let words = ["doctor", "--restart-guard", "on", "--metrics-file", path.to_str().unwrap()];
+    let file = Textfile::new();
+    let words = ["doctor", "--restart-guard", "on", "--metrics-file", &file.path];
     Quorlock::new(words).on(&servers).end().await.expect(69);
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = file.text();
     let (dead, young) = (servers[0].bare_url(), servers[1].bare_url());
     for line in [
         format!("quorlock_doctor_finding{{severity=\"warning\",finding=\"unreachable\",node=\"{dead}\"}} 1"),
@@ -387,6 +378,5 @@ async fn doctor_writes_what_it_finds() {
     }
     assert!(!text.contains("quorlock_node_up"), "its connections are no client's: {text}");
     let nowhere = ["doctor", "--metrics-file", "/nowhere/at/all/doctor.prom"];
-    let refused = Quorlock::new(nowhere).on(&servers).end().await.expect(78);
-    assert!(refused.stderr.contains("/nowhere/at/all/doctor.prom"), "{refused:?}");
+    Quorlock::new(nowhere).on(&servers).end().await.expect(78).says("/nowhere/at/all/doctor.prom");
 }

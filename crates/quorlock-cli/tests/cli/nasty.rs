@@ -7,7 +7,7 @@ use std::thread;
 use quorlock::protocol::log_key;
 use serde_json::Value;
 
-use crate::support::{Ended, Quorlock, Running, servers};
+use crate::support::{Ended, Quorlock, Running, events, servers};
 
 /// What must not be shown as it is, and how it is shown to people and in JSON.
 const NASTY: [(&str, &str, &str); 12] = [
@@ -66,8 +66,10 @@ fn in_json(ended: &Ended, name: &str, whose: &str) {
     for (_, _, escaped) in NASTY {
         assert!(output.contains(escaped), "{whose} does not show {escaped}: {output}");
     }
-    let values: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect(whose)).collect();
-    assert!(values.iter().any(|value| has(value, name)), "{whose} does not say which is meant: {output}");
+    assert!(
+        events(&output).iter().any(|value| has(value, name)),
+        "{whose} does not say which is meant: {output}"
+    );
 }
 
 fn has(value: &Value, name: &str) -> bool {
@@ -80,9 +82,7 @@ fn has(value: &Value, name: &str) -> bool {
 }
 
 async fn hold(servers: &quorlock_testkit::Servers, words: &[&str]) -> Running {
-    let holder = Quorlock::new([&["hold", "--until-eof", "never"], words].concat()).on(servers).start();
-    holder.lines(1).await;
-    holder
+    Quorlock::new([&["hold", "--until-eof", "never"], words].concat()).on(servers).prints(1).await
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +16,7 @@ use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::metrics::{address, scrape};
-use crate::support::{Quorlock, run, servers};
+use crate::support::{Quorlock, run, servers, skips};
 
 /// The values of each label.
 type Labels = BTreeMap<String, BTreeSet<String>>;
@@ -127,8 +126,7 @@ async fn emitted() -> Option<Emitted> {
     let path = folder.path().join("job.prom");
     let script = "echo started; until [ -e go ]; do sleep 0.05; done";
     let options = ["-v", "--metrics", "0", "--metrics-file", path.to_str().unwrap()];
-    let running = run(&servers, &options, script).start();
-    running.lines(1).await;
+    let running = run(&servers, &options, script).prints(1).await;
     let mut emitted = Emitted::default();
     emitted.add(&scrape(&address(&running).await, "/metrics"));
     fs::write(running.path("go"), "").unwrap();
@@ -278,10 +276,8 @@ fn prometheus_itself_finds_the_alerts_right() {
         match Command::new(&promtool).args([verb, "rules"]).arg(&file).output() {
             Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
             Err(error) => {
-                // Not by `eprintln`, which the harness captures while a test passes.
-                let word = "skipped: no promtool is here; install Debian's package prometheus, or name it in PROMTOOL";
-                drop(writeln!(std::io::stderr(), "{word} ({error})"));
-                return;
+                let word = "no promtool is here; install Debian's package prometheus, or name it in PROMTOOL";
+                return skips(format_args!("{word} ({error})"));
             }
         }
     }

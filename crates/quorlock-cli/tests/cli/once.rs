@@ -8,7 +8,9 @@ use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Servers, until};
 use serde_json::Value;
 
-use crate::support::{Ended, Quorlock, Running, run, servers};
+use crate::support::{
+    Ended, Quorlock, Running, STAYS, UNTIL_ENOUGH, each, events_among, json, kill_all, run, servers, status,
+};
 
 const HOSTS: usize = 10;
 const SLOTS: usize = 10;
@@ -57,16 +59,11 @@ async fn a_run_that_has_lost_its_lock_when_it_ends_says_so_and_leaves_the_slot_f
     let Some(servers) = servers(3).await else { return };
     for slot in [&["--once-per", "1h"][..], &[]] {
         let options = [slot, &["--json"]].concat();
-        let mut running = run(&servers, &options, "echo started; cat").stdin_open().start();
-        running.lines(1).await;
-        for server in servers.iter().take(2) {
-            server.command(&["DEL", "job"]).await.unwrap();
-        }
+        let mut running = run(&servers, &options, "echo started; cat").stdin_open().prints(1).await;
+        each(&servers[..2], &["DEL", "job"]).await;
         running.close_stdin();
         let ended = running.end().await.expect(76);
-        let events = ended.stderr.lines().filter(|line| line.starts_with('{'));
-        let events: Vec<Value> = events.map(|line| serde_json::from_str(line).unwrap()).collect();
-        let [_, lost] = &events[..] else { panic!("{ended:?}") };
+        let [_, lost] = &events_among(&ended.stderr)[..] else { panic!("{ended:?}") };
         assert_eq!(
             (&lost["event"], &lost["reason"], &lost["signal"]),
             (&"lost".into(), &"forgotten_by_nodes".into(), &Value::Null),
@@ -87,9 +84,7 @@ async fn a_slot_of_the_calendar_has_one_run_and_ends_with_its_day() {
     let now = || SystemClock::default().wall().as_secs() * 1000;
     let slot_end = (now() / (400 * day) + 1) * 400 * day;
     let ends = async |resource: &str| {
-        let status = Quorlock::new(["status", "--json", resource]).on(&servers).end().await.expect(0);
-        let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
-        now() + status["holder"]["remaining_ms"].as_u64().unwrap()
+        now() + status(&servers, resource).await["holder"]["remaining_ms"].as_u64().unwrap()
     };
     let hosts = slot(&servers, &slot_length, &log).await;
     let late = hosts.iter().filter(|host| host.code == Some(75)).count();
@@ -104,8 +99,7 @@ async fn a_slot_of_the_calendar_has_one_run_and_ends_with_its_day() {
     }
     run(&servers, &["--once-per", "0s"], "true").end().await.expect(64);
     for no_days in ["1month", "1year", "36h"] {
-        let refused = run(&servers, &["--once-per", no_days], "echo ran").end().await.expect(64);
-        assert!(refused.stderr.contains("must be whole days"), "{refused:?}");
+        run(&servers, &["--once-per", no_days], "echo ran").end().await.expect(64).says("must be whole days");
     }
     run(&servers, &["--once-per", "1h", "--at-least", "1h"], "true").end().await.expect(64);
 }
@@ -152,14 +146,11 @@ async fn a_latecomer_sees_when_and_where_the_job_ran() {
         explains(&late.stderr);
     }
     let late = run(&servers, &["--json", "-n"], "echo ran").end().await.expect(75);
-    let event: serde_json::Value = serde_json::from_str(late.stderr.trim()).unwrap();
+    let event = json(&late.stderr);
     assert_eq!((&event["event"], &event["retained"]), (&"held".into(), &true.into()));
 
-    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
-    explains(&status.stdout);
-    let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
-    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
-    assert_eq!(status["state"], "retained");
+    explains(&Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0).stdout);
+    assert_eq!(status(&servers, "job").await["state"], "retained");
 
     let freed = Quorlock::new(["release", "--force", "--yes", "job"]).on(&servers).end().await.expect(0);
     assert!(freed.stderr.contains("no process holds it"), "{}", freed.stderr);
@@ -171,13 +162,9 @@ async fn a_latecomer_sees_when_and_where_the_job_ran() {
 #[tokio::test]
 async fn r12_waiters_exit_when_the_run_has_ended() {
     let Some(servers) = servers(3).await else { return };
-    let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done";
-    let holder = run(&servers, &["--at-least", "1h"], script).start();
-    holder.lines(1).await;
-    let waiter = run(&servers, &["--at-least", "1h", "-w", "forever", "-vv"], "echo ran").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
-    fs::write(holder.path("enough"), "").unwrap();
-    holder.end().await.expect(0);
+    let holder = run(&servers, &["--at-least", "1h"], UNTIL_ENOUGH).prints(1).await;
+    let waiter = run(&servers, &["--at-least", "1h", "-w", "forever", "-vv"], "echo ran").waits().await;
+    holder.enough().await.expect(0);
     let late = waiter.end().await.expect(75);
     assert_eq!(late.stdout, "");
 }
@@ -191,8 +178,7 @@ async fn r12_a_run_longer_than_its_slot_is_the_only_one_of_those_that_waited_thr
     let slot = ["--at-least", "3s", "-w", "forever", "-v"];
     let script =
         format!("echo started; echo ran >> {}; while [ ! -e enough ]; do sleep 0.05; done", log.display());
-    let holder = run(&servers, &slot, &script).start();
-    holder.lines(1).await;
+    let holder = run(&servers, &slot, &script).prints(1).await;
     let since = clock.now();
     let script = format!("echo again >> {}", log.display());
     let waits = async |waiter: &Running| {
@@ -208,8 +194,7 @@ async fn r12_a_run_longer_than_its_slot_is_the_only_one_of_those_that_waited_thr
     until("the end of the slot", over).await;
     let next = run(&servers, &slot, &script).start();
     waits(&next).await;
-    fs::write(holder.path("enough"), "").unwrap();
-    holder.end().await.expect(0);
+    holder.enough().await.expect(0);
     for waiter in waiters {
         waiter.end().await.expect(75);
     }
@@ -221,10 +206,8 @@ async fn r12_a_run_longer_than_its_slot_is_the_only_one_of_those_that_waited_thr
 async fn a_host_that_crashes_leaves_the_slot_to_another() {
     let Some(servers) = servers(3).await else { return };
     let options = ["--at-least", "1h", "-t", "2s"];
-    let crashes = run(&servers, &options, "echo started; exec sleep 1000").start();
-    crashes.lines(1).await;
-    let waiter = run(&servers, &[&options[..], &["-w", "forever", "-vv"]].concat(), "echo ran").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
+    let crashes = run(&servers, &options, STAYS).prints(1).await;
+    let waiter = run(&servers, &[&options[..], &["-w", "forever", "-vv"]].concat(), "echo ran").waits().await;
     crashes.signal(Signal::SIGKILL);
     assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");
 }
@@ -246,12 +229,9 @@ async fn when_the_slot_is_over_the_job_runs_again() {
 async fn a_run_that_ends_without_a_quorum_says_that_it_may_be_run_again() {
     let Some(servers) = servers(3).await else { return };
     let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done; exit 7";
-    let running = run(&servers, &["--at-least", "1h", "-t", "9s"], script).start();
-    running.lines(1).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    fs::write(running.path("enough"), "").unwrap();
-    let ended = running.end().await.expect(7);
-    assert!(ended.stderr.contains("other hosts may run it again in this slot"), "{}", ended.stderr);
+    let running = run(&servers, &["--at-least", "1h", "-t", "9s"], script).prints(1).await;
+    kill_all(&servers[..2]);
+    running.enough().await.expect(7).says("other hosts may run it again in this slot");
 }
 
 #[tokio::test]
@@ -271,8 +251,7 @@ async fn what_cannot_stay_taken_is_refused() {
         (zookeeper, &["--at-least", "1h"], "does not support the transfer of a lock to another token"),
     ] {
         let words = [&["run"], options, &["--nodes"], nodes, &["job", "--", "echo", "ran"]].concat();
-        let refused = Quorlock::new(words).end().await.expect(64);
-        assert!(refused.stderr.contains("cannot stay taken after the work"), "{refused:?}");
+        let refused = Quorlock::new(words).end().await.expect(64).says("cannot stay taken after the work");
         assert!(refused.stderr.contains(reason) && refused.stdout.is_empty(), "{refused:?}");
     }
 }

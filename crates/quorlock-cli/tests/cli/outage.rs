@@ -1,6 +1,6 @@
 //! In an outage of all nodes each verb says so, within its wait: never that another client holds the lock.
 
-use quorlock_testkit::{Server, until};
+use quorlock_testkit::Server;
 
 use crate::support::{Quorlock, Running, servers};
 
@@ -50,10 +50,8 @@ async fn each_verb(fail: fn(&Server), others: bool) {
     let start = |words: &[&str]| Quorlock::new(words).on(&servers);
     let mut running: Vec<Running> = Vec::new();
     for name in ["job", "permits"].into_iter().filter(|_| others) {
-        let holder = start(&["hold", name]).start();
-        holder.lines(1).await;
-        let waiter = start(&["run", "-w", "forever", "-vv", name, "--", "true"]).start();
-        until("the wait", async || waiter.stderr().contains("not acquired")).await;
+        let holder = start(&["hold", name]).prints(1).await;
+        let waiter = start(&["run", "-w", "forever", "-vv", name, "--", "true"]).waits().await;
         running.extend([holder, waiter]);
     }
     servers.iter().for_each(fail);

@@ -1,13 +1,12 @@
 //! What the Debian package contains besides the program: its list of files, its units and its settings.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 use toml::{Table, Value};
 
-use crate::support::{Quorlock, servers};
+use crate::support::{Quorlock, servers, skips};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging");
 /// What `scripts/release` puts there before it calls `cargo deb`.
@@ -84,8 +83,7 @@ fn systemd_accepts_the_units() {
         let unit = unit.unwrap().path();
         let Ok(ended) = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output()
         else {
-            drop(writeln!(std::io::stderr(), "skipped: systemd-analyze is not installed"));
-            return;
+            return skips("systemd-analyze is not installed");
         };
         // It also reports other units of this machine.
         let stderr = String::from_utf8_lossy(&ended.stderr);

@@ -1,8 +1,6 @@
 //! `run --permits`: at most N at the same time.
 
-use std::fs;
-
-use quorlock_testkit::{Servers, until};
+use quorlock_testkit::Servers;
 
 use crate::support::{Quorlock, Running, keys, run, servers};
 
@@ -12,8 +10,7 @@ const UNTIL_ENOUGH: &str = "echo $QUORLOCK_PERMIT; while [ ! -e enough ]; do sle
 async fn both(servers: &Servers) -> Vec<Running> {
     let mut holders = Vec::new();
     for _ in 0..2 {
-        let holder = run(servers, &["--permits", "2", "--label", "export"], UNTIL_ENOUGH).start();
-        holder.lines(1).await;
+        let holder = run(servers, &["--permits", "2", "--label", "export"], UNTIL_ENOUGH).prints(1).await;
         holders.push(holder);
     }
     holders
@@ -21,8 +18,7 @@ async fn both(servers: &Servers) -> Vec<Running> {
 
 async fn end(holders: Vec<Running>) {
     for holder in holders {
-        fs::write(holder.path("enough"), "").unwrap();
-        holder.end().await.expect(0);
+        holder.enough().await.expect(0);
     }
 }
 
@@ -39,8 +35,7 @@ async fn two_run_and_the_third_waits_or_is_refused() {
     assert!(refused.stderr.contains(" export"), "by whom: {}", refused.stderr);
     run(&servers, &["--permits", "2", "-n", "-E", "9"], "echo ran").end().await.expect(9);
 
-    let waiter = run(&servers, &["--permits", "2", "-w", "forever", "-vv"], "echo ran").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
+    let waiter = run(&servers, &["--permits", "2", "-w", "forever", "-vv"], "echo ran").waits().await;
     assert_eq!(waiter.stdout(), "", "three hold two permits");
     end(vec![holders.remove(0)]).await;
     assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");
@@ -59,8 +54,7 @@ async fn another_number_of_permits_is_refused_with_both_numbers() {
     }
     end(holders).await;
     for number in ["0", "65"] {
-        let refused = run(&servers, &["--permits", number], "echo ran").end().await.expect(64);
-        assert!(refused.stderr.contains("between 1 and 64"), "{}", refused.stderr);
+        run(&servers, &["--permits", number], "echo ran").end().await.expect(64).says("between 1 and 64");
     }
 }
 
@@ -86,8 +80,7 @@ async fn status_shows_each_permit_and_release_asks_for_one_of_them() {
 async fn status_shows_a_plain_lock_and_the_permits_of_the_same_name() {
     let Some(servers) = servers(3).await else { return };
     let holders = both(&servers).await;
-    let plain = run(&servers, &["--label", "alone"], UNTIL_ENOUGH).start();
-    plain.lines(1).await;
+    let plain = run(&servers, &["--label", "alone"], UNTIL_ENOUGH).prints(1).await;
     let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
     for held in ["`job` is held by", "`job#0` is held by", "`job#1` is held by", "neither excludes the other"]
     {
@@ -106,8 +99,6 @@ async fn at_least_allows_one_run_per_permit_and_slot() {
     for _ in 0..2 {
         assert_eq!(run(&servers, &options, "echo ran").end().await.expect(0).stdout, "ran\n");
     }
-    let late = run(&servers, &options, "echo ran").end().await.expect(75);
-    assert!(late.stderr.contains(" ran at 20") && late.stderr.contains("(exit 0)"), "{}", late.stderr);
-    let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
-    assert!(status.stdout.contains("`job#1` stays taken"), "{}", status.stdout);
+    run(&servers, &options, "echo ran").end().await.expect(75).says(" ran at 20").says("(exit 0)");
+    Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0).shows("`job#1` stays taken");
 }

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, until};
 
-use crate::support::{Running, is_gone, keys, run, servers};
+use crate::support::{Running, freeze, is_gone, keys, run, send, servers, state, thaw};
 
 /// Prints lines while it runs. One process, and no shell: a shell that is stopped while it starts another program
 /// (`vfork`) is not reported as stopped.
@@ -13,11 +13,7 @@ while True: print("tick"); time.sleep(0.02)'"#;
 
 /// Waits until a process is stopped, or is not.
 pub(crate) async fn await_stopped(pid: &str, still: bool) {
-    let state = || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
-    };
-    until("a process that stands still", async || (state() == 'T') == still).await;
+    until("a process that stands still", async || (state(pid) == 'T') == still).await;
 }
 
 async fn free(servers: &Servers) {
@@ -34,8 +30,7 @@ async fn ticking(servers: &Servers, options: &[&str]) -> (Running, String) {
 async fn a_stopped_waiter_waits_on_when_continued() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _) = ticking(&servers, &[]).await;
-    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").waits().await;
     waiter.signal(Signal::SIGTSTP);
     await_stopped(&waiter.pid(), true).await;
     waiter.signal(Signal::SIGCONT);
@@ -48,8 +43,7 @@ async fn a_stopped_waiter_waits_on_when_continued() {
 async fn a_waiter_heeds_no_signal_that_does_not_ask_to_end() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _) = ticking(&servers, &[]).await;
-    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").waits().await;
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT] {
         waiter.signal(signal);
     }
@@ -68,8 +62,7 @@ async fn a_command_stopped_past_its_lock_does_not_continue() {
     let before = running.stdout();
     // Another client may hold the lock from here on.
     free(&servers).await;
-    running.signal(Signal::SIGCONT);
-    let ended = running.end().await.expect(76);
+    let ended = running.ends_by(Signal::SIGCONT).await.expect(76);
     assert!(is_gone(&pid));
     assert_eq!(ended.stdout, before, "it went on without its lock");
 }
@@ -81,17 +74,12 @@ async fn a_signal_while_the_lock_is_given_back_changes_nothing() {
         let script = "echo $$; while [ ! -e enough ]; do sleep 0.02; done; exit 3";
         let running = run(&servers, &[], script).start();
         let pid = running.lines(1).await.remove(0);
-        for server in servers.iter() {
-            server.freeze().unwrap();
-        }
+        freeze(&servers);
         std::fs::write(running.path("enough"), "").unwrap();
         until("the end of the command", async || is_gone(&pid)).await;
         running.signal(Signal::SIGTERM);
-        running.signal(Signal::SIGINT);
-        running.end().await.expect(3);
-        for server in servers.iter() {
-            server.thaw().unwrap();
-        }
+        running.ends_by(Signal::SIGINT).await.expect(3);
+        thaw(&servers);
         // The servers carry out what has reached them, and nothing is left.
         free(&servers).await;
     }
@@ -105,10 +93,9 @@ async fn signals_that_were_ignored_at_the_start_stay_so_for_both() {
     let running = run(&servers, &[], "").through("sh", &words).start();
     let pid = running.lines(1).await.remove(0);
     running.signal(Signal::SIGHUP);
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), Signal::SIGHUP).unwrap();
+    send(&pid, Signal::SIGHUP);
     run(&servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
-    running.signal(Signal::SIGTERM);
-    running.end().await.expect(143);
+    running.ends_by(Signal::SIGTERM).await.expect(143);
 }
 
 #[tokio::test]

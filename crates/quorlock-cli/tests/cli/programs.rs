@@ -1,5 +1,6 @@
 //! Programs as nodes, which end with `quorlock`.
 
+use crate::support::{Quorlock, is_gone};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -7,8 +8,6 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use quorlock_testkit::until;
 use tempfile::TempDir;
-
-use crate::support::{Quorlock, is_gone};
 
 /// Grants all, without numbers.
 const GRANTS: &str = r#"while read -r asked; do
@@ -29,7 +28,7 @@ fn program(folder: &Path, text: &str) -> String {
 }
 
 fn quorlock(node: &str, words: &[&str]) -> Quorlock {
-    Quorlock::new(words).env("QUORLOCK_NODES", node).env("QUORLOCK_RESTART_GUARD", "off")
+    Quorlock::new(words).at(node)
 }
 
 fn pids(folder: &TempDir) -> Vec<String> {

@@ -3,18 +3,19 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::{Pid, tcgetpgrp};
 use quorlock_testkit::{eventually, patience, until};
+use tempfile::TempDir;
 
-use crate::support::Quorlock;
+use crate::support::{Quorlock, send};
 
 /// A process on a terminal of its own, as the leader of its session.
 pub(crate) struct OnTerminal {
@@ -25,7 +26,7 @@ pub(crate) struct OnTerminal {
     screen: Arc<Mutex<Vec<u8>>>,
     /// Reads what is written to the screen, until no process has the terminal.
     reader: JoinHandle<()>,
-    _quorlock: Quorlock,
+    _folder: TempDir,
 }
 
 /// How long the rest of the screen is waited for, once the process has ended.
@@ -53,25 +54,7 @@ impl OnTerminal {
         let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).expect("a terminal");
         let first_modes = tcgetattr(&pty.master).expect("the modes of the terminal");
-        // Becomes the leader of a session whose terminal is its stdin.
-        let mut command = Command::new("setsid");
-        command.arg("--ctty");
-        let like = quorlock.command();
-        if words.is_empty() {
-            command.arg(like.get_program()).args(like.get_args());
-        } else {
-            command.args(words);
-        }
-        for (name, value) in like.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.env("QUORLOCK", like.get_program()).env("PS1", "$ ").env("TERM", "xterm");
-        if let Some(folder) = like.get_current_dir() {
-            command.current_dir(folder);
-        }
+        let (mut command, folder) = quorlock.on_terminal(words);
         let end = |pty: &std::os::fd::OwnedFd| Stdio::from(pty.try_clone().expect("the terminal"));
         command.stdin(end(&pty.slave)).stdout(end(&pty.slave)).stderr(end(&pty.slave));
         let process = command.spawn().expect("it starts on a terminal");
@@ -86,7 +69,7 @@ impl OnTerminal {
                 seen.lock().expect("the screen").extend_from_slice(&part[..length]);
             }
         });
-        OnTerminal { process, keyboard, first_modes, screen, reader, _quorlock: quorlock }
+        OnTerminal { process, keyboard, first_modes, screen, reader, _folder: folder }
     }
 
     pub(crate) fn types(&mut self, text: &str) {
@@ -119,8 +102,7 @@ impl OnTerminal {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("it is there to be signalled");
+        send(&self.process.id().to_string(), signal);
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

@@ -1,24 +1,20 @@
 //! Locks in Redisson's layout.
 
-use quorlock_testkit::{Servers, until};
-use serde_json::Value;
+use quorlock_testkit::Servers;
 
-use crate::support::{Quorlock, servers};
+use crate::support::{Quorlock, each_verb_finds_it, servers};
 
 const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:31";
 
 /// The server is new, so it cannot have forgotten a lock.
 fn quorlock(servers: &Servers, words: &[&str]) -> Quorlock {
-    let url = format!("{}?layout=redisson", servers[0].url());
-    Quorlock::new(words).env("QUORLOCK_NODES", &url).env("QUORLOCK_RESTART_GUARD", "off")
+    Quorlock::new(words).at(&format!("{}?layout=redisson", servers[0].url()))
 }
 
 #[tokio::test]
 async fn every_verb_works_in_redissons_layout() {
     let Some(servers) = servers(1).await else { return };
     let words = |words: &[&str]| quorlock(&servers, words);
-    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
-    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
     // Redisson holds the lock twice, has unlocked others, and keeps a map.
     for command in [
         format!("HSET jobs/theirs {OWNER} 2"),
@@ -28,12 +24,10 @@ async fn every_verb_works_in_redissons_layout() {
     ] {
         servers[0].command(&command.split(' ').collect::<Vec<_>>()).await.unwrap();
     }
-    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
-    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
-    until("a holder", is_held).await;
+    let held = each_verb_finds_it(words).await;
 
     let ended = words(&["list", "--json"]).end().await.expect(0);
-    let all: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let all = ended.events();
     let names: Vec<_> = all.iter().map(|lock| lock["resource"].as_str().unwrap()).collect();
     assert_eq!(names, ["jobs/a", "jobs/theirs"], "{ended:#?}");
     let [ours, theirs] = &all[..] else { panic!("two locks") };
@@ -42,19 +36,15 @@ async fn every_verb_works_in_redissons_layout() {
     let shown = format!("Redisson {OWNER}, depth 2");
     assert_eq!(theirs["holder"], shown, "{ended:#?}");
     for verb in ["status", "list"] {
-        let ended = words(&[verb, "jobs/theirs"]).end().await.expect(0);
-        assert!(ended.stdout.contains(&shown), "{ended:#?}");
+        words(&[verb, "jobs/theirs"]).end().await.expect(0).shows(&shown);
     }
-    let ended = words(&["run", "--no-wait", "jobs/theirs", "--", "true"]).end().await.expect(75);
-    assert!(ended.stderr.contains(OWNER), "{ended:#?}");
+    words(&["run", "--no-wait", "jobs/theirs", "--", "true"]).end().await.expect(75).says(OWNER);
     drop(held);
 
     // In a settings file.
     let file = format!("nodes = [\"{}?layout=redisson\"]\nrestart-guard = \"off\"\n", servers[0].url());
-    let ended = Quorlock::new(["status", "jobs/theirs"]).file("quorlock.toml", &file).end().await.expect(0);
-    assert!(ended.stdout.contains(&shown), "{ended:#?}");
-    let ended = words(&["run", "--shared", "jobs/a", "--", "true"]).end().await;
-    assert!(ended.stderr.contains("shared locks"), "{ended:#?}");
+    Quorlock::new(["status", "jobs/theirs"]).file("quorlock.toml", &file).end().await.expect(0).shows(&shown);
+    words(&["run", "--shared", "jobs/a", "--", "true"]).end().await.says("shared locks");
     let ended = words(&["doctor"]).end().await;
     let output = &ended.stdout;
     assert!(output.contains("layout=redisson") && output.contains("1 of 1 nodes vote"), "{ended:#?}");

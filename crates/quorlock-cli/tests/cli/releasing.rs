@@ -2,9 +2,8 @@
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Resp, Servers, until};
-use serde_json::Value;
 
-use crate::support::{Ended, Quorlock, Running, keys, run, servers};
+use crate::support::{Ended, Quorlock, Running, each, events, keys, run, servers};
 
 fn release(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["release", "job"], options].concat()).on(servers)
@@ -86,7 +85,7 @@ async fn unlock_is_an_alias_and_json_agrees() {
     let secret = token.split(' ').next().unwrap_or_default();
     let words = ["unlock", "--force", "-y", "--json", "job"];
     let released = released_from(&holder, Quorlock::new(words).on(&servers)).await;
-    let value: Value = serde_json::from_str(&released.stdout).unwrap();
+    let value = released.json();
     assert_eq!((&value["state"], &value["nodes"][2]["state"]), (&"released".into(), &"deleted".into()));
     assert!(value["nodes"][0]["from"][0].as_str().is_some_and(|from| from.ends_with("the first")), "{value}");
     assert!(
@@ -94,18 +93,15 @@ async fn unlock_is_an_alias_and_json_agrees() {
         "a token is a secret: {released:?}"
     );
     let again = Quorlock::new(words).on(&servers).end().await.expect(0);
-    let value: Value = serde_json::from_str(&again.stdout).unwrap();
+    let value = again.json();
     assert_eq!(value["state"], "free");
 }
 
 #[tokio::test]
 async fn data_of_another_program_is_left_alone() {
     let Some(servers) = servers(3).await else { return };
-    for server in servers.iter() {
-        server.command(&["SET", "job", "a precious thing"]).await.unwrap();
-    }
-    let kept = release(&servers, &["--force", "--yes"]).end().await.expect(69);
-    assert!(kept.stdout.contains("no lock"), "{kept:?}");
+    each(&servers, &["SET", "job", "a precious thing"]).await;
+    release(&servers, &["--force", "--yes"]).end().await.expect(69).shows("no lock");
     assert_eq!(keys(&servers).await, ["job"; 3]);
 }
 
@@ -115,8 +111,7 @@ async fn all_leftovers_are_removed() {
     for (server, token) in servers.iter().zip(["one", "two"]) {
         server.command(&["SET", "job", token, "PX", "60000"]).await.unwrap();
     }
-    let taken = release(&servers, &["--force", "--yes"]).end().await.expect(0);
-    assert!(taken.stdout.contains("was released on 2 of 3 nodes"), "{taken:?}");
+    release(&servers, &["--force", "--yes"]).end().await.expect(0).shows("was released on 2 of 3 nodes");
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
@@ -129,16 +124,14 @@ async fn nodes_that_do_not_answer_are_named_and_too_many_of_them_are_69() {
     assert!(most.stdout.contains("released on 2 of 3 nodes; 1 did not vote"), "{most:?}");
     holder.end().await.expect(76);
     servers[1].kill();
-    let few = release(&servers, &["--force", "--yes"]).end().await.expect(69);
-    assert!(few.stdout.contains("may still be held"), "{few:?}");
+    release(&servers, &["--force", "--yes"]).end().await.expect(69).shows("may still be held");
 }
 
 #[tokio::test]
 async fn nodes_that_answer_and_do_not_vote_yet_are_not_said_to_be_silent() {
     let Some(servers) = servers(3).await else { return };
     let young = release(&servers, &["--force", "--yes"]).env("QUORLOCK_RESTART_GUARD", "on");
-    let young = young.end().await.expect(69);
-    assert!(young.stdout.contains("too recently to vote"), "{young:?}");
+    let young = young.end().await.expect(69).shows("too recently to vote");
     assert!(young.stdout.contains("on 0 of 3 nodes; 3 did not vote, as the table says"), "{young:?}");
 }
 
@@ -146,8 +139,7 @@ async fn nodes_that_answer_and_do_not_vote_yet_are_not_said_to_be_silent() {
 async fn a_lock_acquired_in_the_meantime_is_kept() {
     let Some(servers) = servers(3).await else { return };
     let (first, token, _) = holder(&servers).await;
-    first.signal(Signal::SIGTERM);
-    first.end().await.expect(143);
+    first.ends_by(Signal::SIGTERM).await.expect(143);
     let (_second, other, _) = holder(&servers).await;
     assert_ne!(token, other);
     release(&servers, &["--token", &token]).end().await.expect(75);
@@ -163,16 +155,14 @@ async fn a_release_that_the_nodes_refuse_is_not_called_one() {
         return println!("skipped: the built-in server renames no command");
     }
     let ended = run(&servers, &["-t", "30s", "--json"], "exit 5").end().await.expect(5);
-    let last: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    let last = events(&ended.stderr).pop().unwrap();
     assert_eq!(last["event"], "unconfirmed", "{ended:?}");
     assert!(last["message"].as_str().unwrap().contains("0 of 3"), "{last}");
     // The third may not have been asked in time.
     assert!(keys(&servers).await.len() >= 2, "a quorum still has it");
 
     let free = async || {
-        for server in servers.iter() {
-            server.command(&["FLUSHALL"]).await.unwrap();
-        }
+        each(&servers, &["FLUSHALL"]).await;
     };
     for options in [&["-t", "30s"][..], &["-t", "30s", "-q"]] {
         free().await;
@@ -181,11 +171,9 @@ async fn a_release_that_the_nodes_refuse_is_not_called_one() {
     }
 
     free().await;
-    let holder = Quorlock::new(["hold", "--json", "job"]).on(&servers).start();
-    holder.lines(1).await;
-    holder.signal(Signal::SIGTERM);
-    let ended = holder.end().await.expect(0);
-    let last: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    let holder = Quorlock::new(["hold", "--json", "job"]).on(&servers).prints(1).await;
+    let ended = holder.ends_by(Signal::SIGTERM).await.expect(0);
+    let last = ended.events().pop().unwrap();
     assert_eq!(last["event"], "unconfirmed", "{ended:?}");
     assert!(last["held_ms"].is_number() && last["token"].is_string(), "{last}");
 

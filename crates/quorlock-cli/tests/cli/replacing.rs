@@ -22,8 +22,7 @@ async fn the_quorum_is_an_option_a_variable_and_a_setting() {
     let urls = servers.urls().join(",");
     servers[3..].iter().for_each(Server::kill);
     run(&servers, &["-n"], "true").end().await.expect(0);
-    let by_option = run(&servers, &["-n", "--quorum", "4"], "true").end().await.expect(69);
-    assert!(by_option.stderr.contains("of 5 granted, 4 needed"), "{by_option:?}");
+    run(&servers, &["-n", "--quorum", "4"], "true").end().await.expect(69).says("of 5 granted, 4 needed");
     run(&servers, &["-n"], "true").env("QUORLOCK_QUORUM", "4").end().await.expect(69);
     let file = format!("nodes = '{urls}'\nrestart-guard = 'off'\nquorum = 4");
     let by_file = Quorlock::new(["run", "-n", "job", "--", "true"]).file("quorlock.toml", &file);

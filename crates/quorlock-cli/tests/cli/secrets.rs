@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use quorlock_testkit::{Server, Servers, until};
+use quorlock_testkit::{Servers, until};
 
-use crate::support::{Ended, Quorlock, servers_with_password};
+use crate::support::{Ended, Quorlock, bare, servers_with_password};
 
 const PASSWORD: &str = "Qq7Zz9-open";
 
@@ -17,22 +17,22 @@ fn assert_hidden(ended: &Ended) {
 #[tokio::test]
 async fn it_may_come_from_the_address_the_environment_or_a_file() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
-    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
+    let bare = bare(&servers);
     let run = || Quorlock::new(["run", "-n", "-vv", "job", "--", "true"]).on(&servers);
-    let bare_run = || run().env("QUORLOCK_NODES", &bare.join(","));
+    let bare_run = || run().env("QUORLOCK_NODES", &bare);
 
     assert_hidden(&run().end().await.expect(0));
     assert_hidden(&bare_run().env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0));
     let file = bare_run().file("secret", &format!("{PASSWORD}\n")).env("QUORLOCK_PASSWORD_FILE", "secret");
     assert_hidden(&file.end().await.expect(0));
-    let settings = format!("nodes = {bare:?}\nrestart-guard = 'off'\npassword-file = 'secret'\n");
+    let settings = format!("nodes = '{bare}'\nrestart-guard = 'off'\npassword-file = 'secret'\n");
     let by_settings = Quorlock::new(["run", "-n", "-vv", "job", "--", "true"])
         .file("quorlock.toml", &settings)
         .file("secret", PASSWORD);
     assert_hidden(&by_settings.end().await.expect(0));
 
     for words in [&["doctor", "-vv"][..], &["doctor", "--json"]] {
-        let doctor = Quorlock::new(words).on(&servers).env("QUORLOCK_NODES", &bare.join(","));
+        let doctor = Quorlock::new(words).at(&bare);
         assert_hidden(&doctor.env("QUORLOCK_PASSWORD", PASSWORD).end().await);
     }
 
@@ -52,17 +52,16 @@ async fn replace(servers: &Servers, password: &str) {
 #[tokio::test]
 async fn a_file_and_a_command_are_read_again_when_a_connection_has_ended() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
-    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
+    let bare = bare(&servers);
     for option in [["--password-file", "secret"], ["--password-command", "cat secret"]] {
         replace(&servers, "first").await;
         let words = ["run", "--username", "locks", "job", "--", "sh", "-c"];
         let work = "echo in; while [ ! -e enough ]; do sleep 0.1; done";
         let running = Quorlock::new([&words[..1], &option, &words[1..], &[work]].concat())
-            .on(&servers)
-            .env("QUORLOCK_NODES", &bare.join(","))
+            .at(&bare)
             .file("secret", "first\n")
-            .start();
-        running.lines(1).await;
+            .prints(1)
+            .await;
         fs::write(running.path("next"), "second\n").unwrap();
         fs::rename(running.path("next"), running.path("secret")).unwrap();
         replace(&servers, "second").await;
@@ -73,15 +72,14 @@ async fn a_file_and_a_command_are_read_again_when_a_connection_has_ended() {
             })
             .await;
         }
-        fs::write(running.path("enough"), "").unwrap();
-        running.end().await.expect(0);
+        running.enough().await.expect(0);
     }
 }
 
 #[tokio::test]
 async fn a_wrong_password_ends_each_wait() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
-    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
+    let bare = bare(&servers);
     for line in [
         "wait job",
         "wait -w 0s job",
@@ -89,7 +87,7 @@ async fn a_wrong_password_ends_each_wait() {
         "hold -w forever job",
         "elect job -- true",
     ] {
-        let job = Quorlock::new(line.split(' ')).on(&servers).env("QUORLOCK_NODES", &bare.join(","));
+        let job = Quorlock::new(line.split(' ')).at(&bare);
         let ended = job.env("QUORLOCK_PASSWORD", "another").end().await.expect(69);
         assert!(ended.stderr.contains("nodes are misconfigured"), "{line}: {ended:?}");
     }
@@ -107,22 +105,25 @@ async fn a_command_that_says_no_password_is_named_and_not_shown() {
         assert_hidden(&refused);
     }
     let both = "password-file = 'secret'\npassword-command = 'cat secret'\nnodes = 'redis://127.0.0.1:1'";
-    let refused = Quorlock::new(["status", "job"]).file("quorlock.toml", both).end().await.expect(78);
-    assert!(refused.stderr.contains("keep the one"), "{refused:?}");
+    Quorlock::new(["status", "job"]).file("quorlock.toml", both).end().await.expect(78).says("keep the one");
 }
 
 #[tokio::test]
 async fn no_message_shows_it() {
     let nodes = format!("redis://:{PASSWORD}@127.0.0.1:1,redis://:{PASSWORD}@127.0.0.1:2");
     let with = |words: &[&str]| Quorlock::new(words).env("QUORLOCK_NODES", &nodes);
-    assert_hidden(&with(&["run", "-n", "-vv", "job", "--", "true"]).end().await.expect(69));
-    assert_hidden(&with(&["run", "-n", "--json", "job", "--", "true"]).end().await.expect(69));
-    assert_hidden(&with(&["status", "-vv", "job"]).end().await.expect(69));
-    assert_hidden(&with(&["status", "--json", "job"]).end().await.expect(69));
-    assert_hidden(&with(&["doctor", "-vv"]).end().await.expect(69));
-    assert_hidden(&with(&["doctor", "--json"]).end().await.expect(69));
-    assert_hidden(&with(&["run", "--help"]).end().await.expect(0));
-    assert_hidden(&with(&["run"]).end().await.expect(64));
+    for (line, code) in [
+        ("run -n -vv job -- true", 69),
+        ("run -n --json job -- true", 69),
+        ("status -vv job", 69),
+        ("status --json job", 69),
+        ("doctor -vv", 69),
+        ("doctor --json", 69),
+        ("run --help", 0),
+        ("run", 64),
+    ] {
+        assert_hidden(&with(&line.split(' ').collect::<Vec<_>>()).end().await.expect(code));
+    }
     let malformed = format!("redis://:{PASSWORD}/@127.0.0.1:1");
     assert_hidden(
         &with(&["run", "job", "--", "true"]).env("QUORLOCK_NODES", &malformed).end().await.expect(78),
@@ -132,18 +133,9 @@ async fn no_message_shows_it() {
 #[tokio::test]
 async fn no_process_has_it_among_its_arguments() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
-    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
-    let words = [
-        "run",
-        "-n",
-        "job",
-        "--",
-        "sh",
-        "-c",
-        "tr '\\0' ' ' < /proc/$$/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline",
-    ];
-    let run = Quorlock::new(words).on(&servers).env("QUORLOCK_NODES", &bare.join(","));
-    let ended = run.env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0);
-    assert!(ended.stdout.contains("run -n job"), "{ended:?}");
+    let bare = bare(&servers);
+    let shows = "tr '\\0' ' ' < /proc/$$/cmdline; tr '\\0' ' ' < /proc/$PPID/cmdline";
+    let run = Quorlock::new(["run", "-n", "job", "--", "sh", "-c", shows]).at(&bare);
+    let ended = run.env("QUORLOCK_PASSWORD", PASSWORD).end().await.expect(0).shows("run -n job");
     assert_hidden(&ended);
 }

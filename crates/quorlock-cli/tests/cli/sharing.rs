@@ -4,21 +4,13 @@ use nix::sys::signal::Signal;
 use quorlock::protocol::{Claim, readers_key};
 use quorlock::{Coordinator, Renewal, RestartGuard};
 use quorlock_testkit::{Servers, until};
-use serde_json::Value;
 
-use crate::support::{Quorlock, Running, keys, run, servers};
+use crate::support::{Quorlock, Running, STAYS, keys, run, servers, status};
 
 /// Starts a client whose command runs until the file `enough` exists.
 async fn reader(servers: &Servers, label: &str) -> Running {
     let script = "echo \"$QUORLOCK_TOKEN\"; while [ ! -e enough ]; do sleep 0.05; done";
-    let running = run(servers, &["--shared", "-t", "5s", "--label", label], script).start();
-    running.lines(1).await;
-    running
-}
-
-async fn status(servers: &Servers) -> Value {
-    let ended = Quorlock::new(["status", "--json", "job"]).on(servers).end().await.expect(0);
-    serde_json::from_str(&ended.stdout).unwrap()
+    run(servers, &["--shared", "-t", "5s", "--label", label], script).prints(1).await
 }
 
 #[tokio::test]
@@ -28,30 +20,24 @@ async fn readers_share_the_lock_and_exclude_writers() {
     let writer = run(&servers, &["-n"], "echo ran").end().await.expect(75);
     assert_eq!(writer.stdout, "", "a writer ran with readers");
     for reader in [one, two] {
-        std::fs::write(reader.path("enough"), "").unwrap();
-        reader.end().await.expect(0);
+        reader.enough().await.expect(0);
     }
     assert_eq!(keys(&servers).await, [""; 0], "the last reader has left the lock behind");
 
-    let writer = run(&servers, &[], "echo started; exec sleep 1000").start();
-    writer.lines(1).await;
+    let writer = run(&servers, &[], STAYS).prints(1).await;
     let reader = run(&servers, &["--shared", "-n"], "echo ran").end().await.expect(75);
     assert_eq!(reader.stdout, "", "a reader ran with a writer");
-    writer.signal(Signal::SIGTERM);
-    writer.end().await.expect(143);
+    writer.ends_by(Signal::SIGTERM).await.expect(143);
 }
 
 #[tokio::test]
 async fn a_writer_that_waits_comes_when_the_last_reader_has_gone() {
     let Some(servers) = servers(3).await else { return };
     let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
-    let writer = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    until("the wait", async || writer.stderr().contains("not acquired")).await;
-    std::fs::write(one.path("enough"), "").unwrap();
-    one.end().await.expect(0);
+    let writer = run(&servers, &["-w", "forever", "-vv"], "echo mine").waits().await;
+    one.enough().await.expect(0);
     assert_eq!(writer.stdout(), "", "there is a reader left");
-    std::fs::write(two.path("enough"), "").unwrap();
-    two.end().await.expect(0);
+    two.enough().await.expect(0);
     assert_eq!(writer.end().await.expect(0).stdout, "mine\n");
 }
 
@@ -60,7 +46,9 @@ async fn the_status_names_the_readers() {
     let Some(servers) = servers(3).await else { return };
     let _readers = (reader(&servers, "the one").await, reader(&servers, "the other").await);
     until("both readers", async || {
-        status(&servers).await["holder"]["readers"].as_array().is_some_and(|readers| readers.len() == 2)
+        status(&servers, "job").await["holder"]["readers"]
+            .as_array()
+            .is_some_and(|readers| readers.len() == 2)
     })
     .await;
     let words = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0).stdout;
@@ -116,10 +104,8 @@ async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
 #[tokio::test]
 async fn hold_shares_a_lock_too() {
     let Some(servers) = servers(3).await else { return };
-    let holder = Quorlock::new(["hold", "--shared", "job"]).on(&servers).start();
-    holder.lines(4).await;
+    let holder = Quorlock::new(["hold", "--shared", "job"]).on(&servers).prints(4).await;
     run(&servers, &["--shared", "-n"], "echo ran").end().await.expect(0);
     run(&servers, &["-n"], "echo ran").end().await.expect(75);
-    holder.signal(Signal::SIGTERM);
-    holder.end().await.expect(0);
+    holder.ends_by(Signal::SIGTERM).await.expect(0);
 }

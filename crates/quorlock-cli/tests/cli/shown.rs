@@ -3,14 +3,13 @@
 //! `INSTA_UPDATE=always cargo test -p quorlock-cli --test cli shown` rewrites them; review the changes before you
 //! commit them.
 
+use crate::support::{Ended, Quorlock, Running, has_waiter, keys, kill_all, run, servers};
 use std::sync::LazyLock;
 
 use insta::assert_snapshot;
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, until};
 use regex::Regex;
-
-use crate::support::{Ended, Quorlock, Running, keys, run, servers};
 
 /// What differs between runs, and its replacement.
 static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
@@ -64,8 +63,7 @@ async fn shows(servers: &Servers, words: &[&str]) -> String {
 
 /// Starts a holder of the lock, and waits until every node has its key.
 async fn holder(servers: &Servers) -> Running {
-    let running = run(servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
+    let running = run(servers, &["--label", "the first"], "echo started; exec sleep 1000").prints(1).await;
     until("the lock at each node", async || keys(servers).await.len() == servers.len()).await;
     running
 }
@@ -122,16 +120,15 @@ async fn run_that_gets_the_lock_and_that_does_not() {
     assert_snapshot!("run_held_json", shows(&servers, &["run", "-n", "--json", "job", "--", "true"]).await);
     let words = ["run", "--json", "--label", "the first", "other", "--", "echo", "from the command"];
     assert_snapshot!("run_json", shows(&servers, &words).await);
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    kill_all(&servers[..2]);
     assert_snapshot!("run_no_quorum", shows(&servers, &["run", "-n", "-q", "third", "--", "true"]).await);
 }
 
 #[tokio::test]
 async fn run_that_loses_the_lock() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &["-t", "9s", "-q"], "echo started; exec sleep 1000").start();
-    running.lines(1).await;
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    let running = run(&servers, &["-t", "9s", "-q"], "echo started; exec sleep 1000").prints(1).await;
+    kill_all(&servers[..2]);
     assert_snapshot!("run_lost", seen(&running.end().await, &servers));
 }
 
@@ -142,7 +139,7 @@ async fn status_of_a_held_a_free_and_an_unknown_lock() {
     let _holder = holder(&servers).await;
     assert_snapshot!("status_held", shows(&servers, &["status", "job"]).await);
     assert_snapshot!("status_held_json", shows(&servers, &["status", "--json", "job"]).await);
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    kill_all(&servers[..2]);
     assert_snapshot!("status_unclear", shows(&servers, &["status", "-q", "job"]).await);
 }
 
@@ -151,11 +148,7 @@ async fn status_of_a_lock_that_others_wait_for() {
     let Some(servers) = servers(3).await else { return };
     let _holder = holder(&servers).await;
     let _waiter = run(&servers, &["-w", "forever", "--label", "the second"], "true").start();
-    until("a waiter", async || {
-        let ended = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await;
-        ended.stdout.contains("the second")
-    })
-    .await;
+    has_waiter(&servers, "job").await;
     assert_snapshot!("status_waited_for", shows(&servers, &["status", "job"]).await);
     assert_snapshot!("status_waited_for_json", shows(&servers, &["status", "--json", "job"]).await);
 }
@@ -193,19 +186,6 @@ async fn bench_in_tables_and_in_json() {
     let words = ["bench", "--duration", "30ms", "--tasks", "2", "--node-timeout", "1s"];
     assert_snapshot!("bench", shows(&servers, &words).await);
     assert_snapshot!("bench_json", shows(&servers, &[&words[..], &["--json"]].concat()).await);
-}
-
-#[tokio::test]
-async fn the_demonstration() {
-    if servers(0).await.is_none() {
-        return;
-    }
-    let ended = Quorlock::new(["demo"]).end().await.expect(0);
-    // Other tests check the nodes; the order of their answers varies.
-    let chapters = ended.stdout.lines().filter(|line| line.contains(" s  "));
-    // A busy machine takes more than ten seconds.
-    let chapters: Vec<&str> = chapters.map(str::trim_start).collect();
-    assert_snapshot!("demo", masked(&chapters.join("\n"), &[]));
 }
 
 #[tokio::test]

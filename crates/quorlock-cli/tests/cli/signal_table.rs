@@ -5,7 +5,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use quorlock_testkit::until;
 
-use crate::support::{Running, is_gone, keys, run, servers};
+use crate::support::{Running, each, is_gone, keys, run, servers, started, state};
 
 /// Returns the numbers of the signals in the row of the table that begins so.
 fn row(what: &str) -> Vec<i32> {
@@ -52,8 +52,7 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
     let words = sent.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     // What the shell waits for ignores them: a stopped one would not end.
     let script = format!("trap '' {words}\nsleep 1000 &\n{traps}\necho started\nwhile :; do wait; done");
-    let running = run(&servers, &[], &script).start();
-    running.lines(1).await;
+    let running = run(&servers, &[], &script).prints(1).await;
     for number in &sent {
         send(*number, &running);
         let got = format!("got:{number}\n");
@@ -68,8 +67,7 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
         }
     }
     assert_eq!(keys(&servers[..1]).await, ["job"], "the lock is kept");
-    running.signal(Signal::SIGTERM);
-    let ended = running.end().await.expect(143);
+    let ended = running.ends_by(Signal::SIGTERM).await.expect(143);
     assert_eq!(ended.stdout.lines().count(), 1 + sent.len(), "{ended:?}");
 
     for number in crashes {
@@ -80,9 +78,7 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
         let ended = running.end().await;
         assert_eq!(ended.signal, Some(number), "{ended:#?}");
         // The lock would expire with its TTL.
-        for server in servers.iter() {
-            server.command(&["DEL", "job"]).await.unwrap();
-        }
+        each(&servers, &["DEL", "job"]).await;
     }
 }
 
@@ -90,16 +86,14 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
 async fn a_stop_from_a_program_stops_the_command_alone() {
     let Some(servers) = servers(3).await else { return };
     for signal in [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU] {
-        let running = run(&servers, &[], "echo $$; exec sleep 1000").start();
-        let command = running.lines(1).await.remove(0);
+        let (running, command) = started(&servers, &[]).await;
         running.signal(signal);
         let stopped = async || state(&command) == 'T';
         until("a command that is stopped", stopped).await;
         running.signal(Signal::SIGCONT);
         until("it goes on", async || state(&command) == 'S').await;
         assert_ne!(state(&running.pid()), 'T', "{signal}");
-        running.signal(Signal::SIGTERM);
-        running.end().await.expect(143);
+        running.ends_by(Signal::SIGTERM).await.expect(143);
     }
 }
 
@@ -109,10 +103,4 @@ fn is_caught(number: i32, pid: &str) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
     caught >> (number - 1) & 1 == 1
-}
-
-/// Returns the state of a process, as `ps` shows it.
-pub(crate) fn state(pid: &str) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }

@@ -1,8 +1,6 @@
 //! Locks in an SQLite database: one host, no server.
 
 use std::fs::{self, Permissions};
-#[cfg(target_os = "linux")]
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 #[cfg(target_os = "linux")]
@@ -11,7 +9,9 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use quorlock_testkit::{eventually, patience, until};
 
-use crate::support::{CROWD, Quorlock, Running, is_gone};
+#[cfg(target_os = "linux")]
+use crate::guarding::guardian;
+use crate::support::{CROWD, NAMESPACES, Quorlock, Running, children, has_namespaces, is_gone, send, skips};
 
 /// Runs `quorlock` in this folder, which several share.
 fn quorlock(folder: &Path, words: &[&str]) -> Quorlock {
@@ -31,8 +31,7 @@ async fn the_first_run_works_and_others_see_the_lock() {
     let expected = &ended.stdout;
     assert!(expected.contains("ended 75") && !expected.contains("both"), "{ended:#?}");
     assert!(expected.contains("`job` is held by") && expected.contains("on 1 of 1 nodes"), "{ended:#?}");
-    let ended = quorlock(folder.path(), &["status", "job"]).end().await.expect(0);
-    assert!(ended.stdout.contains("`job` is free"), "{ended:#?}");
+    quorlock(folder.path(), &["status", "job"]).end().await.expect(0).shows("`job` is free");
 }
 
 #[tokio::test]
@@ -56,8 +55,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
         &["run", "--permits", "2", "job"],
         &["run", "--at-least", "1min", "other"],
     ] {
-        let ended = words(&[options, &["--", "echo", "done"]].concat()).end().await.expect(0);
-        assert!(ended.stdout.contains("done"), "{ended:#?}");
+        words(&[options, &["--", "echo", "done"]].concat()).end().await.expect(0).shows("done");
     }
     // Retained, although its holder has ended.
     words(&["run", "--wait", "0", "other", "--", "true"]).end().await.expect(75);
@@ -65,10 +63,8 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
     until("the hold", async || held.stderr().contains("third") || held.stdout().contains("third")).await;
     words(&["run", "--wait", "0", "third", "--", "true"]).end().await.expect(75);
     assert!(!held.has_ended());
-    held.signal(Signal::SIGTERM);
-    held.end().await;
-    let ended = words(&["doctor"]).end().await;
-    assert!(ended.stdout.contains("excludes programs on this host only"), "{ended:#?}");
+    held.ends_by(Signal::SIGTERM).await;
+    let ended = words(&["doctor"]).end().await.shows("excludes programs on this host only");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
@@ -77,8 +73,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
 async fn who_may_only_read_sees_the_locks_and_leaves_nothing_there() {
     let (folder, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let hold = ["hold", "--until-eof", "never", "--label", "import", "job"];
-    let holder = quorlock(folder.path(), &hold).start();
-    holder.lines(4).await;
+    let _holder = quorlock(folder.path(), &hold).prints(4).await;
     let files = || -> Vec<_> { fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect() };
     for file in files() {
         fs::set_permissions(file, Permissions::from_mode(0o444)).unwrap();
@@ -90,11 +85,9 @@ async fn who_may_only_read_sees_the_locks_and_leaves_nothing_there() {
         Quorlock::unprivileged(&[], tools.path(), words, &tools).env("QUORLOCK_NODES", &nodes)
     };
     for words in [&["status", "job"][..], &["list"], &["top", "--iterations", "1"]] {
-        let ended = reader(words).end().await.expect(0);
-        assert!(ended.stdout.contains(" import"), "{ended:#?}");
+        reader(words).end().await.expect(0).shows(" import");
     }
-    let refused = reader(&["run", "other", "--", "true"]).end().await.expect(69);
-    assert!(refused.stderr.contains("takes no writes"), "{refused:#?}");
+    reader(&["run", "other", "--", "true"]).end().await.expect(69).says("takes no writes");
     assert_eq!(files(), before);
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
 }
@@ -148,7 +141,7 @@ async fn the_lock_of_a_holder_that_is_killed_is_free_when_all_of_its_command_is_
     let waiter = run(folder.path(), &["-w", "forever"], "date +%s").start();
     until("the waiter", async || has_open(&waiter, "locks.db-shm")).await;
     // One for itself, and none of SQLite's.
-    let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
+    let guardian = guardian(&holder).await;
     assert_eq!(open_files(&guardian, "locks.db"), ["locks.db-alive"], "what the guardian keeps");
     holder.signal(Signal::SIGKILL);
     // Well before the thirty seconds of its lease.
@@ -167,8 +160,8 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
     let (holder, pids) = long(folder.path(), "(exec sleep 1000) & echo $!; echo $$; wait").await;
     // It must not start another guardian either.
     holder.signal(Signal::SIGSTOP);
-    for child in children(&holder).into_iter().filter(|child| *child != pids[1]) {
-        kill(&child);
+    for child in children(&holder.pid()).into_iter().filter(|child| *child != pids[1]) {
+        send(&child, Signal::SIGKILL);
         until("the end of the guardian", async || is_gone(&child)).await;
     }
     holder.signal(Signal::SIGKILL);
@@ -177,7 +170,7 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
         run(folder.path(), &["-w", "0"], "true").end().await.expect(75);
     }
     assert!(!is_gone(&pids[0]), "it lives");
-    kill(&pids[0]);
+    send(&pids[0], Signal::SIGKILL);
     run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
 }
 
@@ -185,10 +178,7 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_lock_of_a_holder_that_is_killed_is_free_although_nobody_reaps_its_processes() {
-    const NAMESPACES: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
-    let tried = Command::new("unshare").args(NAMESPACES).arg("true").output();
-    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
-        drop(writeln!(std::io::stderr(), "skipped: no process namespace can be made here: {tried:?}"));
+    if !has_namespaces() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -203,10 +193,9 @@ async fn the_lock_of_a_holder_that_is_killed_is_free_although_nobody_reaps_its_p
     let first = first.start();
     let lines = first.lines(2).await;
     let holder = lines.iter().find(|line| *line != "started").unwrap();
-    let pid = first.pid();
-    let process_1 = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let wanted = format!("/proc/{}/root/proc/{holder}", process_1.trim());
-    let kill = ["-t", process_1.trim(), "-p", "-m", "kill", "-KILL", holder];
+    let process_1 = children(&first.pid()).remove(0);
+    let wanted = format!("/proc/{process_1}/root/proc/{holder}");
+    let kill = ["-t", &process_1, "-p", "-m", "kill", "-KILL", holder];
     assert!(Command::new("nsenter").args(kill).status().unwrap().success());
     // Well before the thirty seconds of its lease.
     run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
@@ -222,8 +211,7 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
     use std::os::unix::fs::PermissionsExt as _;
 
     if !nix::unistd::geteuid().is_root() {
-        drop(writeln!(std::io::stderr(), "skipped: only root can start a process that others may not kill"));
-        return;
+        return skips("only root can start a process that others may not kill");
     }
     let (folder, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for folder in [&folder, &tools] {
@@ -244,8 +232,7 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
     let program = format!("{as_root} {} --version", env!("CARGO_BIN_EXE_quorlock"));
     let tried = Command::new("setpriv").args(as_nobody).args(program.split(' ')).output().unwrap();
     if !tried.status.success() {
-        drop(writeln!(std::io::stderr(), "skipped: {program}: {}", String::from_utf8_lossy(&tried.stderr)));
-        return;
+        return skips(format_args!("{program}: {}", String::from_utf8_lossy(&tried.stderr)));
     }
     let closing = format!(
         "for fd in /proc/$$/fd/*; do fd=${{fd##*/}}; ((fd > 2)) && eval \"exec $fd>&-\"; done; exec {as_root} sleep 1000"
@@ -254,7 +241,7 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
     let pids = holder.lines(2).await;
     let comm = || fs::read_to_string(format!("/proc/{}/comm", pids[0])).unwrap_or_default();
     until("the process of root", async || comm() == "sleep\n").await;
-    let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
+    let guardian = guardian(&holder).await;
     holder.signal(Signal::SIGKILL);
     until("the end of the others", async || {
         [&holder.pid(), &guardian, &pids[1]].into_iter().all(|pid| is_gone(pid))
@@ -264,7 +251,7 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
         quorlock(&["-w", "0"], "true").end().await.expect(75);
     }
     assert!(!is_gone(&pids[0]), "it lives");
-    kill(&pids[0]);
+    send(&pids[0], Signal::SIGKILL);
     // Well before the thirty seconds of its lease.
     quorlock(&["-w", "10s"], "true").end().await.expect(0);
 }
@@ -287,24 +274,6 @@ fn open_files(pid: &str, begins: &str) -> Vec<String> {
     let names = files
         .filter_map(|file| fs::read_link(file.ok()?.path()).ok()?.file_name()?.to_str().map(str::to_owned));
     names.filter(|name| name.starts_with(begins)).collect()
-}
-
-#[cfg(target_os = "linux")]
-fn children(running: &Running) -> Vec<String> {
-    let children =
-        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children", pid = running.pid())).unwrap();
-    children.split_whitespace().map(str::to_owned).collect()
-}
-
-#[cfg(target_os = "linux")]
-fn is_command(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name != "lock-guardian\n")
-}
-
-#[cfg(target_os = "linux")]
-fn kill(pid: &str) {
-    let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
-    let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
 }
 
 #[tokio::test]

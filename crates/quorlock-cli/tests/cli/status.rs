@@ -1,9 +1,8 @@
 //! `quorlock status`.
 
 use quorlock_testkit::{Resp, until};
-use serde_json::Value;
 
-use crate::support::{Quorlock, run, servers};
+use crate::support::{Quorlock, kill_all, run, servers};
 
 #[tokio::test]
 async fn a_free_lock_is_called_free() {
@@ -38,7 +37,7 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
     let text = status().await.expect(0);
     assert!(text.stdout.ends_with(&format!(", with fencing token {fencing_token}\n")), "{text:?}");
     let json = Quorlock::new(["status", "job", "--json"]).on(&servers).end().await.expect(0);
-    let value: Value = serde_json::from_str(&json.stdout).unwrap();
+    let value = json.json();
     assert_eq!(value["state"], "held");
     assert_eq!(value["holder"]["nodes"], 3);
     assert_eq!(value["holder"]["fencing_token"].to_string(), *fencing_token);
@@ -83,8 +82,7 @@ async fn a_silent_node_that_could_decide_makes_it_unclear() {
     let free = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
     assert!(free.stdout.contains("is free: another program"), "{free:?}");
     servers[1].kill();
-    let unclear = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
-    assert!(unclear.stdout.contains("may be free or held"), "{unclear:?}");
+    Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69).shows("may be free or held");
 }
 
 #[tokio::test]
@@ -94,26 +92,24 @@ async fn i12_what_restarted_servers_do_not_store_may_be_held() {
         let status = Quorlock::new([&["status"], options, &["job"]].concat());
         status.on(&servers).env("QUORLOCK_RESTART_GUARD", "on")
     };
-    let shown = look(&[]).end().await.expect(69);
-    assert!(shown.stdout.contains("free, no vote for "), "{shown:?}");
+    let shown = look(&[]).end().await.expect(69).shows("free, no vote for ");
     let why = "`job` may be free or held, no quorum: 3 of 3 nodes answered, 3 of them restarted or first used too recently";
     assert!(shown.stdout.contains(why), "{shown:?}");
     let json = look(&["--json"]).end().await.expect(69);
-    let shown: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let shown = json.json();
     assert_eq!(shown["state"], "unknown");
     for left in [&shown["locked_no_sooner_than_ms"], &shown["nodes"][0]["no_vote_for_ms"]] {
         assert!((1..=31_000).contains(&left.as_u64().unwrap()), "{shown}");
     }
     look(&[]).env("QUORLOCK_RESTART_GUARD", "off").end().await.expect(0);
     let wait = Quorlock::new(["wait", "-w", "0s", "job"]).on(&servers).env("QUORLOCK_RESTART_GUARD", "on");
-    let refused = wait.end().await.expect(69);
-    assert!(refused.stderr.contains("too recently to vote"), "{refused:?}");
+    wait.end().await.expect(69).says("too recently to vote");
 }
 
 #[tokio::test]
 async fn no_line_of_the_table_is_a_sentence() {
     let Some(servers) = servers(3).await else { return };
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
+    kill_all(&servers[..2]);
     let shown = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
     let table: Vec<&str> = shown.stdout.lines().take(4).collect();
     assert!(table.iter().all(|line| line.len() < 80), "{shown:?}");
@@ -145,7 +141,6 @@ async fn a_lock_that_no_client_holds_and_none_can_acquire_is_waited_for_and_said
     for (server, token) in servers.iter().zip(["1", "2", "3"]) {
         server.command(&["SET", "split", token, "PX", "600000"]).await.unwrap();
     }
-    let ended = Quorlock::new(["status", "split"]).on(&servers).end().await;
-    assert!(ended.stdout.contains("too few nodes are free to grant it"), "{ended:?}");
+    Quorlock::new(["status", "split"]).on(&servers).end().await.shows("too few nodes are free to grant it");
     Quorlock::new(["wait", "--wait", "0", "split"]).on(&servers).end().await.expect(75);
 }

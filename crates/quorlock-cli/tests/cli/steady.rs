@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::Path;
 use std::time::Duration;
 
 use futures::future::join_all;
-use quorlock_testkit::{Engine, EtcdPrograms, Servers, ZooKeeperPrograms, patience};
+use quorlock_testkit::{Engine, Servers, patience};
 
 use crate::support::{CROWD, Quorlock, servers};
+use crate::{etcd, zookeeper};
 
 /// In seconds: on a machine with thirty times its work, servers need seconds for an answer.
 const TTL: u64 = 5;
@@ -19,10 +19,6 @@ const TTL: u64 = 5;
 fn others() -> Option<Vec<u64>> {
     let asked = std::env::var("QUORLOCK_STEADY").ok()?;
     Some(asked.split(',').filter_map(|seconds| seconds.parse().ok()).collect())
-}
-
-fn tool(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools").join(name)
 }
 
 /// A lock to hold: where, and with which TTL and for how long, in seconds.
@@ -47,8 +43,11 @@ impl Case {
         let Case { url, ttl, time } = self;
         let [name, ttl, time] = [format!("steady/{number}"), format!("{ttl}s"), time.to_string()];
         let words = ["run", "-v", "-k", "1min", "-t", &ttl, "--max-ttl", "1min", &name, "--", "sleep", &time];
-        let started = Quorlock::new(words).env("QUORLOCK_NODES", url).env("QUORLOCK_RESTART_GUARD", "off");
-        let ended = started.start().end_within(patience() + Duration::from_secs(self.time), || ()).await;
+        let ended = Quorlock::new(words)
+            .at(url)
+            .start()
+            .end_within(patience() + Duration::from_secs(self.time), || ())
+            .await;
         (ended.code != Some(0)).then(|| format!("{url} with a TTL of {ttl}: {ended:#?}"))
     }
 }
@@ -68,7 +67,7 @@ fn on(url: &str, shortest: u64) -> Vec<Case> {
 
 #[tokio::test]
 async fn i50_a_command_lasts_on_etcd() {
-    let Ok(programs) = EtcdPrograms::at(&tool("etcd")).or_else(|_| EtcdPrograms::find()) else { return };
+    let Some(programs) = etcd::programs() else { return };
     let cluster = programs.start(1).await.unwrap();
     // Several, because on some of them a renewal comes a millisecond before a heartbeat is too old to answer it.
     let url = cluster.url();
@@ -77,10 +76,7 @@ async fn i50_a_command_lasts_on_etcd() {
 
 #[tokio::test]
 async fn i50_a_command_lasts_on_zookeeper() {
-    let Ok(programs) = ZooKeeperPrograms::at(&tool("zookeeper/lib")).or_else(|_| ZooKeeperPrograms::find())
-    else {
-        return;
-    };
+    let Some(programs) = zookeeper::programs() else { return };
     // Four ticks and more, and a TTL as long as the session, or longer. A busy machine needs a second between two renewals.
     let mut all = vec![(2000, 8, 8), (2000, 8, 30), (2000, 10, 10)];
     if others().is_some() {

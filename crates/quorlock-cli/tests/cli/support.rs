@@ -3,8 +3,9 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "what does not go as expected fails the test")]
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{PipeReader, Write as _};
+use std::io::{self, PipeReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use quorlock::protocol::is_auxiliary_key;
-use quorlock_testkit::{Kind, Resp, Servers, eventually, patience};
+use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock_testkit::{Kind, Resp, Server, Servers, eventually, patience, until};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::RwLock;
 
@@ -44,11 +47,23 @@ fn real(servers: Servers) -> Option<Servers> {
     if matches!(servers.kind(), Kind::Program { .. }) {
         return Some(servers);
     }
-    // Not by `eprintln`, which the harness captures while a test passes.
-    let word =
-        "skipped: no valkey-server or redis-server is here; install one, or name it in QUORLOCK_SERVER";
-    drop(writeln!(std::io::stderr(), "{word}"));
+    skips("no valkey-server or redis-server is here; install one, or name it in QUORLOCK_SERVER");
     None
+}
+
+/// Says why a test is skipped: not by `eprintln`, which the harness captures while a test passes.
+pub(crate) fn skips(reason: impl Display) {
+    drop(writeln!(std::io::stderr(), "skipped: {reason}"));
+}
+
+/// Returns what was found, or `None`, with a message.
+pub(crate) fn found<Found>(found: io::Result<Found>) -> Option<Found> {
+    found.inspect_err(|reason| skips(reason)).ok()
+}
+
+/// Returns a folder of the tools that `scripts/` installs.
+pub(crate) fn tool(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools").join(name)
 }
 
 /// A `quorlock` to start, in a folder of its own and without inherited settings.
@@ -96,6 +111,19 @@ impl Quorlock {
         Quorlock::other(all[0], &all[1..])
     }
 
+    /// Returns the command of a terminal's first process: `quorlock`, or these words beside it; and its folder.
+    pub(crate) fn on_terminal(self, words: &[&str]) -> (Command, TempDir) {
+        let own = self.command.get_program().to_owned();
+        // Becomes the leader of a session whose terminal is its stdin.
+        let mut leader = if words.is_empty() {
+            self.through_all("setsid", &["--ctty"])
+        } else {
+            self.replaced_by(Command::new("setsid"), &[&["--ctty"], words].concat())
+        };
+        leader.command.env("QUORLOCK", own).env("PS1", "$ ").env("TERM", "xterm");
+        (leader.command, leader.folder)
+    }
+
     fn replaced_by(mut self, mut command: Command, words: &[&str]) -> Quorlock {
         command.args(words).stdin(Stdio::null()).current_dir(self.folder.path());
         for (name, value) in self.command.get_envs() {
@@ -110,7 +138,12 @@ impl Quorlock {
 
     /// Uses these servers, which are new and so need no restart guard.
     pub(crate) fn on(self, servers: &Servers) -> Quorlock {
-        self.env("QUORLOCK_NODES", &servers.urls().join(",")).env("QUORLOCK_RESTART_GUARD", "off")
+        self.at(&servers.urls().join(","))
+    }
+
+    /// Uses these nodes, which are new and so need no restart guard.
+    pub(crate) fn at(self, nodes: &str) -> Quorlock {
+        self.env("QUORLOCK_NODES", nodes).env("QUORLOCK_RESTART_GUARD", "off")
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Quorlock {
@@ -137,11 +170,6 @@ impl Quorlock {
     /// Returns the path of a file in its folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    /// Returns the command to start.
-    pub(crate) fn command(&self) -> &Command {
-        &self.command
     }
 
     /// Puts a file into the folder that it runs in.
@@ -205,6 +233,20 @@ impl Quorlock {
     pub(crate) async fn end(self) -> Ended {
         self.start().end().await
     }
+
+    /// Starts it, and returns it once it has printed this many lines.
+    pub(crate) async fn prints(self, lines: usize) -> Running {
+        let running = self.start();
+        running.lines(lines).await;
+        running
+    }
+
+    /// Starts it, with `-vv`, and returns it once it waits for the lock.
+    pub(crate) async fn waits(self) -> Running {
+        let running = self.start();
+        until("the wait", async || running.stderr().contains("not acquired")).await;
+        running
+    }
 }
 
 /// A running `quorlock`, killed on drop.
@@ -251,8 +293,7 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("quorlock is there to be signalled");
+        send(&self.pid(), signal);
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
@@ -264,9 +305,44 @@ impl Running {
         self.end_with(|| ()).await
     }
 
+    /// Sends it a signal, and waits for its end.
+    pub(crate) async fn ends_by(self, signal: Signal) -> Ended {
+        self.signal(signal);
+        self.end().await
+    }
+
+    /// Sends it a signal again and again to its end: the same within a second counts as one that came by two ways.
+    pub(crate) async fn ends_by_many(mut self, signal: Signal) -> Ended {
+        until("its end", async || {
+            let ended = self.has_ended();
+            if !ended {
+                self.signal(signal);
+            }
+            ended
+        })
+        .await;
+        self.end().await
+    }
+
+    /// Makes the file `enough`, for which its command waits, and waits for its end.
+    pub(crate) async fn enough(self) -> Ended {
+        fs::write(self.path("enough"), "").expect("the file is written");
+        self.end().await
+    }
+
     /// As [`end`](Running::end), and looks at its folder before that is removed.
     pub(crate) async fn end_with(self, look: impl FnOnce()) -> Ended {
         self.end_within(patience(), look).await
+    }
+
+    /// Waits for its end, and returns the text and the mode of a file that it has left, too.
+    pub(crate) async fn end_and_file(self, name: &str) -> (Ended, Option<(String, u32)>) {
+        let (path, mut file) = (self.path(name), None);
+        let look = || {
+            let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
+            file = fs::read_to_string(&path).ok().zip(mode.ok());
+        };
+        (self.end_with(look).await, file)
     }
 
     /// As [`end_with`](Running::end_with), for what takes long.
@@ -310,6 +386,46 @@ impl Ended {
         assert_eq!(self.code, Some(i32::from(code)), "the exit code; {self:#?}");
         self
     }
+
+    /// Checks that its stdout has these words.
+    #[track_caller]
+    pub(crate) fn shows(self, words: &str) -> Ended {
+        assert!(self.stdout.contains(words), "stdout lacks `{words}`: {self:#?}");
+        self
+    }
+
+    /// Checks that its stderr has these words.
+    #[track_caller]
+    pub(crate) fn says(self, words: &str) -> Ended {
+        assert!(self.stderr.contains(words), "stderr lacks `{words}`: {self:#?}");
+        self
+    }
+
+    /// Returns the one value that it has printed.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        json(&self.stdout)
+    }
+
+    /// Returns what it has printed, a value on each line.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        events(&self.stdout)
+    }
+}
+
+#[track_caller]
+pub(crate) fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Returns the values of lines of JSON.
+pub(crate) fn events(lines: &str) -> Vec<Value> {
+    lines.lines().map(json).collect()
+}
+
+/// Returns the values of those lines that are JSON.
+pub(crate) fn events_among(lines: &str) -> Vec<Value> {
+    lines.lines().filter(|line| line.starts_with('{')).map(json).collect()
 }
 
 /// Returns `quorlock run` with `options`, of a shell script.
@@ -321,6 +437,9 @@ pub(crate) fn run(servers: &Servers, options: &[&str], script: &str) -> Quorlock
 /// Prints its pid, then waits without starting anything.
 pub(crate) const STAYS: &str = "echo $$; exec sleep 1000";
 
+/// Prints a line, then runs until [`Running::enough`].
+pub(crate) const UNTIL_ENOUGH: &str = "echo started; while [ ! -e enough ]; do sleep 0.05; done";
+
 /// Starts such a command under the lock `job`, and returns its pid.
 pub(crate) async fn started(servers: &Servers, options: &[&str]) -> (Running, String) {
     let running = run(servers, options, STAYS).start();
@@ -328,8 +447,34 @@ pub(crate) async fn started(servers: &Servers, options: &[&str]) -> (Running, St
     (running, pid)
 }
 
+/// Ends these servers.
+pub(crate) fn kill_all(servers: &[Server]) {
+    servers.iter().for_each(Server::kill);
+}
+
+/// Stops these servers, which then accept connections and do not answer.
+pub(crate) fn freeze(servers: &[Server]) {
+    for server in servers {
+        server.freeze().expect("it is there");
+    }
+}
+
+/// Continues these servers.
+pub(crate) fn thaw(servers: &[Server]) {
+    for server in servers {
+        server.thaw().expect("it is there");
+    }
+}
+
+/// Sends a command to each of these servers.
+pub(crate) async fn each(servers: &[Server], words: &[&str]) {
+    for server in servers {
+        server.command(words).await.expect("the server answers");
+    }
+}
+
 /// Returns the keys of all servers, except tombstones of cancelled attempts, which expire soon.
-pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
+pub(crate) async fn keys(servers: &[Server]) -> Vec<String> {
     let mut found = Vec::new();
     for server in servers {
         let Resp::List(keys) = server.command(&["KEYS", "*"]).await.expect("the server answers") else {
@@ -341,9 +486,88 @@ pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
     found
 }
 
+/// Returns what the lock is, as `status` shows it to programs.
+pub(crate) async fn status(servers: &Servers, name: &str) -> Value {
+    Quorlock::new(["status", "--json", name]).on(servers).end().await.expect(0).json()
+}
+
+/// Waits until a process waits for the lock.
+pub(crate) async fn has_waiter(servers: &Servers, name: &str) {
+    until("a waiter", async || {
+        let status = Quorlock::new(["status", "--json", name]).on(servers).end().await;
+        status.stdout.contains("\"waiters\":[{")
+    })
+    .await;
+}
+
+/// Returns the addresses without their password.
+pub(crate) fn bare(servers: &Servers) -> String {
+    servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
+}
+
+pub(crate) async fn pause(time: Duration) {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + time).await;
+}
+
+/// Sends a signal to a process.
+pub(crate) fn send(pid: &str, signal: Signal) {
+    kill(Pid::from_raw(pid.parse().expect("a process id")), signal).expect("it is there to be signalled");
+}
+
 /// Whether a process has ended. A zombie counts as ended.
 pub(crate) fn is_gone(pid: &str) -> bool {
+    matches!(state(pid), '-' | 'Z' | 'X')
+}
+
+/// Returns the state of a process, as `ps` shows it, or `-` if there is none.
+pub(crate) fn state(pid: &str) -> char {
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, None | Some('Z' | 'X'))
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
+}
+
+/// Returns the children of a process.
+pub(crate) fn children(pid: &str) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().map(str::to_owned).collect()
+}
+
+/// By which `unshare` starts a program as process 1 of a namespace, which dies with the test.
+pub(crate) const NAMESPACES: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+
+/// Whether such a namespace can be made; says so if not.
+pub(crate) fn has_namespaces() -> bool {
+    let tried = Command::new("unshare").args(NAMESPACES).arg("true").output();
+    let can = tried.as_ref().is_ok_and(|output| output.status.success());
+    if !can {
+        skips(format_args!("no process namespace can be made here: {tried:?}"));
+    }
+    can
+}
+
+/// Starts it with mounts of its own, after `script` has made them; returns `None`, with a message, if that is not
+/// permitted.
+pub(crate) async fn with_mounts(quorlock: Quorlock, script: &str) -> Option<Quorlock> {
+    let script = format!("{script} && exec \"$0\" \"$@\"");
+    let words = ["--mount", "--map-root-user", "sh", "-c", &script];
+    let tried = Quorlock::new(["--version"]).through_all("unshare", &words).end().await.code == Some(0);
+    if !(getuid().is_root() && tried) {
+        skips("this user may not make mounts of its own");
+        return None;
+    }
+    Some(quorlock.through_all("unshare", &words))
+}
+
+/// Checks that each verb finds the lock `jobs/a` on these nodes, and returns its holder.
+pub(crate) async fn each_verb_finds_it(words: impl Fn(&[&str]) -> Quorlock) -> Running {
+    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
+    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
+    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
+    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
+    until("a holder", is_held).await;
+    let ended = words(&["run", "--wait", "0", "jobs/a", "--", "true"]).end().await.expect(75);
+    assert!(ended.stderr.contains("import"), "{ended:#?}");
+    let ended = words(&["list", "jobs/"]).end().await.expect(0);
+    assert!(ended.stdout.contains("jobs/a") && ended.stdout.contains("import"), "{ended:#?}");
+    held
 }

@@ -5,8 +5,7 @@ use nix::sys::termios::LocalFlags;
 use quorlock_testkit::{Servers, until};
 
 use crate::pty::OnTerminal;
-use crate::signal_table::state;
-use crate::support::{Quorlock, is_gone, keys, run, servers};
+use crate::support::{Quorlock, STAYS, is_gone, keys, run, servers, state};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -106,8 +105,7 @@ async fn within_a_pipeline_the_reader_keeps_the_terminal_and_the_size_is_passed_
 #[tokio::test]
 async fn release_by_force_asks_and_heeds_the_answer() {
     let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &["--label", "the first"], STAYS).prints(1).await;
     let mut no = OnTerminal::start(words(&servers, &["release", "--force", "job"]));
     no.shows("Take it away? [y/N]").await;
     assert!(no.screen().contains("the first"), "{}", no.screen());
@@ -145,8 +143,7 @@ async fn status_redraws_in_place_and_its_last_picture_stays() {
     let Some(servers) = servers(3).await else { return };
     let mut status = OnTerminal::start(words(&servers, &["status", "--watch=50ms", "job"]));
     status.shows_times("`job` is free", 2).await;
-    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &["--label", "the first"], STAYS).prints(1).await;
     status.shows("`job` is held by").await;
     status.types("q");
     assert_eq!(status.end().await, Some(0));
@@ -233,8 +230,8 @@ async fn top_fits_the_terminal_of_any_width_and_follows_its_size() {
     let Some(servers) = servers(3).await else { return };
     let name = "a/name/that/does/not/fit/on/a/narrow/terminal";
     let label = "a label that does not fit on a narrow terminal";
-    let holder = Quorlock::new(["hold", "--until-eof", "never", "--label", label, name]).on(&servers).start();
-    holder.lines(1).await;
+    let _holder =
+        Quorlock::new(["hold", "--until-eof", "never", "--label", label, name]).on(&servers).prints(1).await;
     // Only a change of the size has it draw again.
     let mut top = OnTerminal::start(words(&servers, &["top", "--interval", "1h"]));
     top.shows(" since (UTC) ").await;
@@ -272,8 +269,7 @@ async fn a_hold_on_a_terminal_ends_by_ctrl_c_and_not_by_its_stdin() {
 #[tokio::test]
 async fn a_waiter_shows_the_holder_on_a_progress_line() {
     let Some(servers) = servers(3).await else { return };
-    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let _holder = run(&servers, &["--label", "the first"], STAYS).prints(1).await;
     let mut waiter = OnTerminal::start(run(&servers, &["-w", "forever"], "echo ran"));
     waiter.shows("waiting (first in the queue): held by").await;
     let mut second = OnTerminal::start(run(&servers, &["-w", "forever"], "echo ran"));

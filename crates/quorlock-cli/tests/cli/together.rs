@@ -2,18 +2,15 @@
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, until};
-use serde_json::Value;
 
-use crate::support::{Quorlock, Running, keys, run, servers};
+use crate::support::{Quorlock, Running, json, keys, run, servers};
 
 /// Starts a holder of two accounts, until the file `enough` exists.
 async fn transfer(servers: &Servers, resources: [&str; 2]) -> Running {
     let script = "echo \"$QUORLOCK_RESOURCE\"; echo \"$QUORLOCK_TOKEN\"; exec sleep 1000";
     let words =
         ["run", resources[0], "--also", resources[1], "--label", "transfer", "--", "sh", "-c", script];
-    let running = Quorlock::new(words).on(servers).start();
-    running.lines(2).await;
-    running
+    Quorlock::new(words).on(servers).prints(2).await
 }
 
 #[tokio::test]
@@ -32,11 +29,9 @@ async fn one_client_holds_all_of_them() {
     assert!(overlapping.stderr.contains("`free + job` is held at `job` by"), "{}", overlapping.stderr);
     let status =
         Quorlock::new(["status", "--json", "free", "job", "another"]).on(&servers).end().await.expect(0);
-    let holders = status.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let holders: Vec<Value> = holders.map(|status| status["holder"]["context"].clone()).collect();
+    let holders: Vec<_> = status.events().iter().map(|lock| lock["holder"]["context"].clone()).collect();
     assert!(holders[0].is_null() && !holders[1].is_null() && holders[1] == holders[2], "{}", status.stdout);
-    running.signal(Signal::SIGTERM);
-    running.end().await.expect(143);
+    running.ends_by(Signal::SIGTERM).await.expect(143);
     assert_eq!(keys(&servers).await, [""; 0], "all are given back");
 }
 
@@ -57,26 +52,22 @@ async fn two_that_want_the_same_in_opposite_orders_both_get_it() {
 #[tokio::test]
 async fn a_waiter_gets_them_when_the_last_is_free() {
     let Some(servers) = servers(3).await else { return };
-    let held = Quorlock::new(["hold", "b"]).on(&servers).start();
-    held.lines(4).await;
+    let held = Quorlock::new(["hold", "b"]).on(&servers).prints(4).await;
     let words = ["run", "-w", "forever", "-vv", "a", "--also", "b", "--", "echo", "mine"];
     let waiting = Quorlock::new(words).on(&servers).start();
     until("the wait", async || waiting.stderr().contains("`b` is held by")).await;
-    held.signal(Signal::SIGTERM);
-    held.end().await.expect(0);
+    held.ends_by(Signal::SIGTERM).await.expect(0);
     assert_eq!(waiting.end().await.expect(0).stdout, "mine\n");
 }
 
 #[tokio::test]
 async fn they_are_released_together_by_their_token() {
     let Some(servers) = servers(3).await else { return };
-    let held = Quorlock::new(["hold", "--json", "b", "--also", "a"]).on(&servers).start();
-    held.lines(1).await;
-    let got: Value = serde_json::from_str(held.stdout().lines().next().unwrap()).unwrap();
+    let held = Quorlock::new(["hold", "--json", "b", "--also", "a"]).on(&servers).prints(1).await;
+    let got = json(&held.stdout());
     assert_eq!(got["resource"], "a + b");
     let words = ["release", "a", "--also", "b", "--token", got["token"].as_str().unwrap()];
-    let released = Quorlock::new(words).on(&servers).end().await.expect(0);
-    assert!(released.stdout.contains("`a + b` was released"), "{}", released.stdout);
+    Quorlock::new(words).on(&servers).end().await.expect(0).shows("`a + b` was released");
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
@@ -87,6 +78,5 @@ async fn what_makes_no_sense_for_several_is_refused() {
     let also = (0..64).flat_map(|number| ["--also".to_owned(), number.to_string()]);
     let words = ["run", "--nodes", "redis://127.0.0.1:1", "x"].map(str::to_owned).into_iter().chain(also);
     let words: Vec<String> = words.chain(["--", "true"].map(str::to_owned)).collect();
-    let refused = Quorlock::new(&words).end().await.expect(64);
-    assert!(refused.stderr.contains("a lock of 65 resources"), "{}", refused.stderr);
+    Quorlock::new(&words).end().await.expect(64).says("a lock of 65 resources");
 }

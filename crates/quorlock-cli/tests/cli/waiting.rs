@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use quorlock_testkit::{ClosedPort, Servers, until};
 
-use crate::support::{Quorlock, STAYS, is_gone, keys, run, servers, started};
+use crate::support::{self, Quorlock, STAYS, UNTIL_ENOUGH, is_gone, keys, kill_all, run, servers, started};
 
 /// A waiter whose process stands still for longer than its turn is passed over, as it must be: on a machine whose disk
 /// stalls, that happens. It does not happen three times in a row.
@@ -22,8 +22,7 @@ async fn waiters_come_in_the_order_they_came() {
 }
 
 async fn order_of_three_waiters(servers: &Servers) -> String {
-    let holder = run(servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
-    holder.lines(1).await;
+    let holder = run(servers, &[], UNTIL_ENOUGH).prints(1).await;
     let common = tempfile::tempdir().unwrap();
     let log = common.path().join("log");
     let mut waiters = Vec::new();
@@ -35,8 +34,7 @@ async fn order_of_three_waiters(servers: &Servers) -> String {
         until("its place in the queue", async || waiter.stderr().contains(&place)).await;
         waiters.push(waiter);
     }
-    std::fs::write(holder.path("enough"), "").unwrap();
-    holder.end().await.expect(0);
+    holder.enough().await.expect(0);
     for waiter in waiters {
         waiter.end().await.expect(0);
     }
@@ -46,30 +44,24 @@ async fn order_of_three_waiters(servers: &Servers) -> String {
 #[tokio::test]
 async fn an_interrupted_wait_leaves_nothing() {
     let Some(servers) = servers(5).await else { return };
-    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let holder = run(&servers, &[], STAYS).prints(1).await;
     for (signal, code) in
         [(Signal::SIGHUP, 129), (Signal::SIGINT, 130), (Signal::SIGQUIT, 131), (Signal::SIGTERM, 143)]
     {
-        let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-        until("the wait", async || waiter.stderr().contains("not acquired")).await;
-        waiter.signal(signal);
-        let ended = waiter.end().await.expect(code);
+        let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").waits().await;
+        let ended = waiter.ends_by(signal).await.expect(code);
         assert_eq!(ended.stdout, "", "the command ran without the lock");
     }
-    holder.signal(Signal::SIGTERM);
-    holder.end().await.expect(143);
+    holder.ends_by(Signal::SIGTERM).await.expect(143);
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_wait_without_a_quorum_can_be_interrupted_too() {
     let Some(servers) = servers(3).await else { return };
-    servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-    until("the wait", async || waiter.stderr().contains("not acquired")).await;
-    waiter.signal(Signal::SIGTERM);
-    waiter.end().await.expect(143);
+    kill_all(&servers[..2]);
+    let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").waits().await;
+    waiter.ends_by(Signal::SIGTERM).await.expect(143);
     until("a clean server", async || keys(&servers[2..]).await.is_empty()).await;
 }
 
@@ -96,16 +88,14 @@ async fn every_verb_that_waits_says_why_once_for_each_node() {
         let output = |url: &str| {
             let reports = waiting.stderr();
             let lines = reports.lines().filter(|line| line.contains("unreachable, reconnecting"));
-            let event =
-                |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["event"] == "warning";
+            let event = |line: &str| support::json(line)["event"] == "warning";
             let good = |line: &&str| if json { event(line) } else { line.starts_with("quorlock: warning: ") };
             lines.filter(good).filter(|line| line.contains(url)).count()
         };
         let all = async || urls.iter().all(|url| output(url) > 0);
         until(&format!("the warnings of {words:?}"), all).await;
         assert!(urls.iter().all(|url| output(url) == 1), "{words:?}: {}", waiting.stderr());
-        waiting.signal(Signal::SIGTERM);
-        waiting.end().await.expect(143);
+        waiting.ends_by(Signal::SIGTERM).await.expect(143);
     }
 }
 
@@ -114,8 +104,7 @@ async fn a_terminated_waiter_leaves_no_command_running() {
     let Some(servers) = servers(3).await else { return };
     for first in ["the waiter", "the holder", "the waiter", "the holder"] {
         let (holder, held) = started(&servers, &[]).await;
-        let waiter = run(&servers, &["-w", "forever", "-vv"], STAYS).start();
-        until("the wait", async || waiter.stderr().contains("not acquired")).await;
+        let waiter = run(&servers, &["-w", "forever", "-vv"], STAYS).waits().await;
         // Both together: the lock becomes free while the waiter gets SIGTERM.
         let order = if first == "the waiter" { [&waiter, &holder] } else { [&holder, &waiter] };
         for running in order {

@@ -1,9 +1,8 @@
 //! `quorlock status --watch` where stdout is no terminal, and of several locks.
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
-use crate::support::{Quorlock, run, servers};
+use crate::support::{Quorlock, STAYS, events, run, servers};
 
 #[tokio::test]
 async fn a_line_is_written_for_each_change_and_none_in_between() {
@@ -11,16 +10,13 @@ async fn a_line_is_written_for_each_change_and_none_in_between() {
     let watch = Quorlock::new(["status", "--watch=20ms", "job", "other"]).on(&servers).start();
     let first = watch.lines(2).await;
     assert!(first[0].ends_with("Z  `job` is free") && first[1].ends_with("Z  `other` is free"), "{first:?}");
-    let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
-    holder.lines(1).await;
+    let holder = run(&servers, &["--label", "the first"], STAYS).prints(1).await;
     let held = watch.lines(3).await;
     assert!(held[2].contains("`job` "), "{held:?}");
-    holder.signal(Signal::SIGTERM);
-    holder.end().await.expect(143);
+    holder.ends_by(Signal::SIGTERM).await.expect(143);
     let free = || watch.stdout().lines().filter(|line| line.ends_with("`job` is free")).count() == 2;
     quorlock_testkit::until("the release is seen", async || free()).await;
-    watch.signal(Signal::SIGINT);
-    let ended = watch.end().await.expect(0);
+    let ended = watch.ends_by(Signal::SIGINT).await.expect(0);
     // From no node over some nodes to all of them and back; each step once.
     assert!(ended.stdout.lines().count() <= 2 + 2 * servers.len(), "{ended:?}");
     assert_eq!(ended.stdout.matches("`other`").count(), 1, "it has not changed: {ended:?}");
@@ -29,14 +25,11 @@ async fn a_line_is_written_for_each_change_and_none_in_between() {
 #[tokio::test]
 async fn in_json_each_change_is_the_whole_state() {
     let Some(servers) = servers(3).await else { return };
-    let watch = Quorlock::new(["status", "--json", "--watch=20ms", "job"]).on(&servers).start();
-    watch.lines(1).await;
+    let watch = Quorlock::new(["status", "--json", "--watch=20ms", "job"]).on(&servers).prints(1).await;
     servers[0].kill();
-    let lines = watch.lines(2).await;
-    let states: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let states = events(&watch.lines(2).await.join("\n"));
     assert_eq!(states[1]["nodes"][0]["state"], "unknown", "{states:?}");
-    watch.signal(Signal::SIGTERM);
-    watch.end().await.expect(0);
+    watch.ends_by(Signal::SIGTERM).await.expect(0);
 }
 
 #[tokio::test]
@@ -48,7 +41,7 @@ async fn several_locks_are_shown_one_after_the_other() {
         "{text:?}"
     );
     let json = Quorlock::new(["status", "--json", "one", "two"]).on(&servers).end().await.expect(0);
-    let names: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names = json.events();
     assert_eq!((&names[0]["resource"], &names[1]["resource"]), (&"one".into(), &"two".into()));
 }
 

@@ -1,13 +1,10 @@
 //! `quorlock init`.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-
-use quorlock_testkit::{Server, Servers, until};
+use quorlock_testkit::{Servers, until};
 
 use crate::pty::OnTerminal;
 use crate::settings::open_to_all;
-use crate::support::{Ended, Quorlock, Running, servers, servers_with_password, servers_without_password};
+use crate::support::{Ended, Quorlock, kill_all, servers, servers_with_password, servers_without_password};
 
 /// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
 const SHORT: &str = "1s";
@@ -22,15 +19,7 @@ async fn votes(servers: &Servers) {
 
 async fn init(servers: &Servers, words: &[&str]) -> (Ended, Option<(String, u32)>) {
     let init = Quorlock::new([&["init", "--max-ttl", SHORT], words].concat()).on(servers);
-    let running: Running = init.env("QUORLOCK_RESTART_GUARD", "on").start();
-    let path = running.path("quorlock.toml");
-    // The folder is removed with the process.
-    let kept = tempfile::tempdir().unwrap();
-    let copy = kept.path().join("copy");
-    let ended = running.end_with(|| drop(fs::copy(&path, &copy))).await;
-    let file = fs::read_to_string(&copy).ok();
-    let mode = fs::metadata(&copy).map(|file| file.permissions().mode() & 0o777).unwrap_or_default();
-    (ended, file.map(|text| (text, mode)))
+    init.env("QUORLOCK_RESTART_GUARD", "on").start().end_and_file("quorlock.toml").await
 }
 
 #[tokio::test]
@@ -47,8 +36,7 @@ async fn it_writes_a_file_that_the_next_command_reads() {
     let next = next.env("QUORLOCK_RESTART_GUARD", "off").end().await.expect(0);
     assert_eq!(next.stdout, "locked\n");
     let again = Quorlock::new(["init"]).file("quorlock.toml", &text).env("QUORLOCK_RESTART_GUARD", "off");
-    let again = again.end().await.expect(64);
-    assert!(again.stderr.contains("quorlock.toml exists"), "{}", again.stderr);
+    again.end().await.expect(64).says("quorlock.toml exists");
 }
 
 /// A limit of the size of files stands for a full disk.
@@ -57,9 +45,9 @@ async fn a_file_that_cannot_be_written_in_full_is_not_left_behind() {
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
     let init = Quorlock::new(["init", "--no-check", "--nodes", "redis://a"]);
     let running = init.through_all("sh", &["-c", script]).start();
-    let (path, mut is_there) = (running.path("quorlock.toml"), true);
-    running.end_with(|| is_there = path.exists()).await.expect(78);
-    assert!(!is_there, "an empty file is read in the place of /etc/quorlock.toml");
+    let (ended, file) = running.end_and_file("quorlock.toml").await;
+    ended.expect(78);
+    assert_eq!(file, None, "an empty file is read in the place of /etc/quorlock.toml");
 }
 
 #[tokio::test]
@@ -78,8 +66,7 @@ async fn it_names_the_file_where_the_next_command_would_not_read_it() {
         let next = "try `quorlock run --config quorlock.toml my-job -- echo hello`: here it is read only";
         assert!(ended.stderr.contains(next), "{ended:?}");
     }
-    let other = init(&["--file", "my job.toml"]).end().await.expect(0);
-    assert!(other.stderr.contains("run --config 'my job.toml' my-job"), "{other:?}");
+    init(&["--file", "my job.toml"]).end().await.expect(0).says("run --config 'my job.toml' my-job");
 }
 
 #[tokio::test]
@@ -94,8 +81,8 @@ async fn servers_that_were_just_started_are_waited_for_and_no_variable_turns_the
     let Some(servers) = servers(3).await else { return };
     let words = ["init", "--max-ttl", "10s"];
     let running = Quorlock::new(words).on(&servers).env("QUORLOCK_RESTART_GUARD", "off").start();
-    let (path, mut text) = (running.path("quorlock.toml"), String::new());
-    let ended = running.end_with(|| text = fs::read_to_string(&path).unwrap_or_default()).await.expect(0);
+    let (ended, file) = running.end_and_file("quorlock.toml").await;
+    let (ended, (text, _)) = (ended.expect(0), file.unwrap());
     assert!(ended.stderr.contains("QUORLOCK_RESTART_GUARD=off is neither used nor written"), "{ended:?}");
     assert_eq!(ended.stderr.matches("waiting: the nodes were started recently").count(), 1, "{ended:?}");
     assert!(text.contains("\nnodes = ") && text.contains("\n#restart-guard = \"on\"\n"), "{text}");
@@ -130,7 +117,7 @@ async fn it_prints_the_file_and_reports_in_json() {
     assert!(printed.expect(0).stdout.contains("\nnodes = [\"redis://"));
     for (words, checked) in [(&["--json"][..], "checked"), (&["--json", "--no-check"], "unchecked")] {
         let (ended, _) = init(&servers, words).await;
-        let event: serde_json::Value = serde_json::from_str(&ended.expect(0).stdout).expect("a line of JSON");
+        let event = ended.expect(0).json();
         assert_eq!((&event["written"], &event["file"]), (&true.into(), &"quorlock.toml".into()), "{event}");
         assert_eq!(event["event"], checked, "{event}");
     }
@@ -139,7 +126,7 @@ async fn it_prints_the_file_and_reports_in_json() {
 #[tokio::test]
 async fn without_a_quorum_it_writes_nothing() {
     let Some(servers) = servers(3).await else { return };
-    servers.iter().take(2).for_each(Server::kill);
+    kill_all(&servers[..2]);
     let (ended, file) = init(&servers, &[]).await;
     let ended = ended.expect(69);
     assert!(file.is_none() && ended.stderr.contains("nothing is written"), "{}", ended.stderr);
@@ -162,20 +149,17 @@ async fn a_password_in_an_address_is_for_the_owner_only() {
     // A file that others could read before is written over.
     let init = ["init", "--force", "--no-check", "--nodes", &urls.join(",")];
     let running = Quorlock::new(init).file("quorlock.toml", "ttl = '10s'\n").start();
-    let path = running.path("quorlock.toml");
-    let mut mode = 0;
-    let ended = running.end_with(|| mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777).await;
+    let (ended, file) = running.end_and_file("quorlock.toml").await;
     ended.expect(0);
-    assert_eq!(mode, 0o600);
+    assert_eq!(file.unwrap().1, 0o600);
     // A user alone is no secret.
     let urls: Vec<String> =
         servers.iter().map(|server| format!("redis://default@127.0.0.1:{}", server.port())).collect();
     let init = ["init", "--force", "--no-check", "--nodes", &urls.join(",")];
     let running = Quorlock::new(init).env("QUORLOCK_PASSWORD", "secret").start();
-    let path = running.path("quorlock.toml");
-    let ended = running.end_with(|| mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777).await;
+    let (ended, file) = running.end_and_file("quorlock.toml").await;
     ended.expect(0);
-    assert_eq!(mode, 0o644);
+    assert_eq!(file.unwrap().1, 0o644);
 }
 
 /// The file that the packages install.
@@ -187,8 +171,9 @@ async fn the_file_of_the_package_is_filled_in_without_force() {
     for (before, kept) in [(OF_PACKAGE, "#drift = 0.01\n"), (&own, "# Ours: ask Ann first.\n")] {
         let words = ["init", "--no-check", "--nodes", "redis://a,redis://b,redis://c", "--drift", "0.02"];
         let running = Quorlock::new(words).file("quorlock.toml", before).start();
-        let (path, mut text) = (running.path("quorlock.toml"), String::new());
-        running.end_with(|| text = fs::read_to_string(&path).unwrap()).await.expect(0);
+        let (ended, file) = running.end_and_file("quorlock.toml").await;
+        ended.expect(0);
+        let (text, _) = file.unwrap();
         assert!(
             text.contains("\nnodes = [\"redis://a\",") && text.matches("\ndrift = 0.02\n").count() == 1,
             "{text}"

@@ -2,33 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 
 use quorlock_testkit::{ZooKeeperCluster, ZooKeeperPrograms, until};
 
-use crate::support::Quorlock;
+use crate::support::{Quorlock, each_verb_finds_it, found, tool};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/zookeeper/lib")
-}
-
-fn programs() -> Option<ZooKeeperPrograms> {
-    match ZooKeeperPrograms::at(&folder()).or_else(|_| ZooKeeperPrograms::find()) {
-        Ok(programs) => Some(programs),
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            None
-        }
-    }
+pub(crate) fn programs() -> Option<ZooKeeperPrograms> {
+    found(ZooKeeperPrograms::at(&tool("zookeeper/lib")).or_else(|_| ZooKeeperPrograms::find()))
 }
 
 /// The ensemble is new, so it cannot have forgotten a lock.
 fn quorlock(cluster: &ZooKeeperCluster, words: &[&str]) -> Quorlock {
-    let url = format!("{}/locks?session=3s", cluster.url());
-    Quorlock::new(words)
-        .env("QUORLOCK_NODES", &url)
-        .env("QUORLOCK_RESTART_GUARD", "off")
-        .env("QUORLOCK_TTL", "3s")
+    Quorlock::new(words).at(&format!("{}/locks?session=3s", cluster.url())).env("QUORLOCK_TTL", "3s")
 }
 
 #[tokio::test]
@@ -36,20 +21,11 @@ async fn every_verb_works_on_an_ensemble() {
     let Some(programs) = programs() else { return };
     let cluster = programs.start(1).await.unwrap();
     let words = |words: &[&str]| quorlock(&cluster, words);
-    let ended = words(&["run", "jobs/a", "--", "sh", "-c", "echo $QUORLOCK_FENCE"]).end().await.expect(0);
-    assert!(ended.stdout.trim().parse::<u64>().is_ok(), "{ended:#?}");
-    let held = words(&["hold", "jobs/a", "--label", "import"]).start();
-    let is_held = async || words(&["status", "jobs/a"]).end().await.stdout.contains("import");
-    until("a holder", is_held).await;
-    let ended = words(&["run", "--wait", "0", "jobs/a", "--", "true"]).end().await.expect(75);
-    assert!(ended.stderr.contains("import"), "{ended:#?}");
-    let ended = words(&["list", "jobs/"]).end().await.expect(0);
-    assert!(ended.stdout.contains("jobs/a") && ended.stdout.contains("import"), "{ended:#?}");
+    let held = each_verb_finds_it(words).await;
     let ended = words(&["release", "--force", "jobs/a"]).end().await;
     assert!(ended.stdout.contains("jobs/a") || ended.stderr.contains("jobs/a"), "{ended:#?}");
     drop(held);
-    let ended = words(&["doctor"]).end().await;
-    assert!(ended.stdout.contains("ZooKeeper") && ended.stdout.contains("has one member"), "{ended:#?}");
+    words(&["doctor"]).end().await.shows("ZooKeeper").shows("has one member");
     // What the layout cannot have is refused by name.
     for (options, expected) in [
         (&["--shared"][..], "shared locks"),
@@ -97,10 +73,8 @@ async fn a_place_without_a_session_is_shown_and_force_releases_it() {
     let refused = run().await;
     assert_ne!(refused.code, Some(0), "{refused:#?}");
     assert!(refused.stderr.contains("release --force"), "{refused:#?}");
-    let status = words(&["status", "--json", "jobs/a"]).end().await.expect(0);
-    assert!(status.stdout.contains("\"remaining_ms\":null"), "{status:#?}");
-    let released = words(&["release", "--force", "--yes", "jobs/a"]).end().await.expect(0);
-    assert!(released.stderr.contains("which never expires"), "{released:#?}");
+    words(&["status", "--json", "jobs/a"]).end().await.expect(0).shows("\"remaining_ms\":null");
+    words(&["release", "--force", "--yes", "jobs/a"]).end().await.expect(0).says("which never expires");
     run().await.expect(0);
 }
 
@@ -110,9 +84,8 @@ async fn the_demonstration_runs_a_command_on_zookeeper() {
         return;
     }
     let words = ["demo", "--servers", "zookeeper", "--", "sh", "-c", "echo at $QUORLOCK_NODES"];
-    let demo = Quorlock::new(words).env("QUORLOCK_ZOOKEEPER", &folder().display().to_string());
-    let ended = demo.end().await.expect(0);
-    assert!(ended.stdout.contains("at zookeeper://"), "{ended:#?}");
+    let demo = Quorlock::new(words).env("QUORLOCK_ZOOKEEPER", &tool("zookeeper/lib").display().to_string());
+    demo.end().await.expect(0).shows("at zookeeper://");
 }
 
 /// `doctor` on a history that has just grown old enough, as it stays for later connections.
@@ -121,11 +94,7 @@ async fn doctor_says_of_an_old_ensemble_what_run_does() {
     let Some(programs) = programs() else { return };
     let cluster = programs.start(1).await.unwrap();
     let guarded = |words: &[&str]| {
-        let nodes = format!("{}/locks?session=3s", cluster.url());
-        Quorlock::new(words)
-            .env("QUORLOCK_NODES", &nodes)
-            .env("QUORLOCK_MAX_TTL", "3s")
-            .env("QUORLOCK_TTL", "3s")
+        quorlock(&cluster, words).env("QUORLOCK_RESTART_GUARD", "on").env("QUORLOCK_MAX_TTL", "3s")
     };
     // Until the ensemble votes.
     until("a first lock", async || guarded(&["run", "-n", "job", "--", "true"]).end().await.code == Some(0))

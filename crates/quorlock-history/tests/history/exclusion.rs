@@ -5,18 +5,14 @@ use crate::script::{Script, millis};
 
 #[test]
 fn two_holders_of_one_lock_are_found_with_their_overlap() {
-    let mut script = Script::default();
-    script.held("ann1", 0, 500).held("bob1", 400, 900);
-    let found = script.found(Check::Exclusion);
+    let found = Script::default().held("ann1", 0, 500).held("bob1", 400, 900).found(Check::Exclusion);
     let [Violation::Overlap { earlier, later, by }] = &found[..] else { panic!("{found:?}") };
     assert_eq!((earlier.client.as_str(), later.client.as_str(), *by), ("ann", "bob", millis(90)));
 }
 
 #[test]
 fn a_lock_may_be_taken_at_the_very_moment_it_ends() {
-    let mut script = Script::default();
-    script.held("ann1", 0, 410).held("bob1", 400, 500);
-    script.assert_clean();
+    Script::default().held("ann1", 0, 410).held("bob1", 400, 500).assert_clean();
 }
 
 #[test]

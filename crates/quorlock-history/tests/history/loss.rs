@@ -35,9 +35,7 @@ fn a_release_after_the_deadline_does_not_replace_the_report() {
 #[test]
 fn no_report_is_due_after_a_crash_or_the_end_of_the_history() {
     lease().crashed(500, "ann").assert_clean();
-    let mut script = Script::default();
-    script.invoked(0, "ann1").acquired(10, "ann1", 900).goes_on_until(900);
-    script.assert_clean();
+    Script::default().invoked(0, "ann1").acquired(10, "ann1", 900).goes_on_until(900).assert_clean();
 }
 
 #[test]
@@ -67,9 +65,7 @@ fn a_real_host_may_be_allowed_some_time() {
 
 #[test]
 fn a_lease_that_comes_after_its_end_can_be_lost_no_sooner() {
-    let mut script = Script::default();
-    script.invoked(0, "ann1").acquired(950, "ann1", 900).lost(950, "ann1");
-    script.assert_clean();
+    Script::default().invoked(0, "ann1").acquired(950, "ann1", 900).lost(950, "ann1").assert_clean();
 }
 
 #[test]

@@ -14,9 +14,7 @@ fn waiting_for_a_mutex_is_no_offence() {
 
 #[test]
 fn an_acquisition_that_nothing_made_room_for_is_found() {
-    let mut script = Script::default();
-    script.held("ann1", 0, 500).held("bob1", 100, 200);
-    let found = script.found(Check::Mutex);
+    let found = Script::default().held("ann1", 0, 500).held("bob1", 100, 200).found(Check::Mutex);
     let [Violation::NoOrder { hold, placed: 1, operations: 4, for_tokens: false }] = &found[..] else {
         panic!("{found:?}")
     };

@@ -80,9 +80,7 @@ fn the_keys_of_a_crashed_client_are_gone_after_the_longest_ttl() {
 
 #[test]
 fn a_client_that_crashes_while_it_cleans_up_leaves_its_keys_to_the_ttl() {
-    let mut script = Script::default();
-    script.held("ann1", 0, 190).crashed(250, "ann").key(1_000, "eu-1", "ann1", 1);
-    script.assert_clean();
+    Script::default().held("ann1", 0, 190).crashed(250, "ann").key(1_000, "eu-1", "ann1", 1).assert_clean();
     let mut script = Script::default();
     script.held("ann1", 0, 190).crashed(350, "ann").key(1_000, "eu-1", "ann1", 1);
     assert_eq!(script.found(Check::Orphans).len(), 1, "the time for its clean-up had passed");

@@ -56,9 +56,7 @@ fn holders_that_disagree_about_the_limit_are_found() {
 
 #[test]
 fn the_number_of_permits_may_change_without_holders() {
-    let mut script = Script::default();
-    script.permit("ann1", 0, 500, 2, Some(1)).permit("ben1", 490, 800, 4, Some(3));
-    script.assert_clean();
+    Script::default().permit("ann1", 0, 500, 2, Some(1)).permit("ben1", 490, 800, 4, Some(3)).assert_clean();
 }
 
 #[test]

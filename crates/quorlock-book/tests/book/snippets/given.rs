@@ -33,7 +33,7 @@ pub(crate) fn variable(name: &str) -> Result<String, String> {
 }
 
 pub(crate) async fn nodes() -> Vec<String> {
-    NODES.lock().iter().take(3).cloned().collect()
+    blocking_nodes()
 }
 
 pub(crate) fn blocking_nodes() -> Vec<String> {
