@@ -10,7 +10,6 @@ use crate::quorum::board::StatusBoard;
 pub use crate::quorum::board::{NodeHealth, NodeStatus};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
-use quorlock_protocol::machine::Deployment as _;
 use quorlock_protocol::{Moment, RoundTrip};
 
 /// The status of the nodes of a [`Coordinator`](crate::Coordinator), now and whenever it changes.

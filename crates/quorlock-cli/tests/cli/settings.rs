@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use quorlock_testkit::{Servers, until};
+use quorlock_testkit::until;
 
 use crate::shown::VERBS;
 use crate::support::{Quorlock, STAYS, bare, json, run, servers, servers_with_password, skips, with_mounts};

@@ -8,7 +8,7 @@ use quorlock::node::{NodeError, Request, Seams, Vote, ask};
 use quorlock::protocol::{Claim, WaiterId};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, LossReason, Wait};
-use quorlock_testkit::{ClosedPort, Proxy, Way, patience, scaled, until};
+use quorlock_testkit::{Proxy, Way, patience, scaled, until};
 use quorlock_zookeeper::{ZooKeeperKind, ZooKeeperNode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
