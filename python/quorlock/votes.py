@@ -88,6 +88,8 @@ class VoteReport:
     needed: int
     granted: int
     holder: Holder | None
+    #: Whether too few nodes answered to know who holds the lock: then it may be held even if `holder` is `None`.
+    unknown: bool
     #: All this in words.
     text: str
 
