@@ -182,6 +182,9 @@ impl Connection {
         tls_server_name: Option<String>,
     ) -> PyResult<Connection> {
         kept::keep(py)?;
+        if Process::here().exits.get().is_some() {
+            return Err(error::exits(py));
+        }
         if password.is_some() && password_file.is_some() {
             return Err(error::config(py, "password and password_file: give the one that has the password"));
         }
