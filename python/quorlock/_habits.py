@@ -55,8 +55,9 @@ _ATTRIBUTES = {
 }
 _ATTRIBUTES["Semaphore"] = {
     **_ATTRIBUTES["Lock"],
-    **dict.fromkeys(["log", "revoke"], 'a permit is a lock with its number: q.lock(f"{semaphore.name}#0")'),
-    "waiters": "no node lists the clients that wait for a permit; semaphore.inspect() has the holders",
+    **dict.fromkeys(
+        ["log", "revoke", "waiters"], 'each permit is a lock with its number: q.lock(f"{semaphore.name}#0"), and so on'
+    ),
     "get_value": "write permit.permit, or semaphore.inspect()",
 }
 

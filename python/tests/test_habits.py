@@ -47,7 +47,7 @@ HABITS = {
     "q.lock('a', blocking=False)": "lock.try_acquire()",
     # RLock, filelock
     "q.lock('a', reentrant=True)": "owner=quorlock.Owner()",
-    "q.semaphore('a', 2).waiters()": "semaphore.inspect()",
+    "q.semaphore('a', 2).waiters()": "#0",
     "q.semaphore('a', 2).log()": "#0",
     "q.semaphore('a', 2, owner=None)": "it is for q.lock() and q.lock_all()",
     # redlock-py, pottery, aioredlock
