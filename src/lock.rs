@@ -482,8 +482,9 @@ impl<K, F> Lock<K, F> {
     ///
     /// Readers and clients that wait for this lock together with others are among them. A client that waits for a
     /// permit of a semaphore waits in the queue of one of its slots: `NAME#0` for the first. A process that was
-    /// killed may be listed for another six seconds. Where no node that keeps a queue answers, the list is empty and says that there may be
-    /// [more](QueueListing::has_more).
+    /// killed may be listed for another six seconds. Where no node that keeps a queue answers, the list is empty and says
+    /// that there may be [more](QueueListing::has_more). It does not say so when the node with the queue has just died:
+    /// those in it are missing until they have joined the queue of another node, a moment later.
     ///
     /// # Errors
     ///

@@ -158,9 +158,10 @@ class _Wanted(BaseLock, _quorlock.LockContext):
         _habits.refuse_all("acquire", others, keywords)
         return self._acquire(keep)
 
-    def try_acquire(self, *, keep: bool = False) -> Lease | None:
+    def try_acquire(self, *others: NoReturn, keep: bool = False, **keywords: NoReturn) -> Lease | None:
         """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if too few nodes answered to know.
         `keep` is as for `acquire`."""
+        _habits.refuse_all("try_acquire", others, keywords)
         return self._try_acquire(keep)
 
     @overload
@@ -202,7 +203,7 @@ class Lock(_Wanted):
     __slots__ = ()
 
     def inspect(self) -> VoteReport:
-        """Asks all nodes who holds the lock, and acquires nothing."""
+        """Asks all nodes who holds the lock, and acquires nothing. `unknown` is whether too few answered to know."""
         report = self._lock.inspect()
         assert isinstance(report, VoteReport)
         return report
@@ -227,7 +228,8 @@ class Lock(_Wanted):
         return self._lock.log()
 
     def revoke(self, token: bytes) -> VoteReport:
-        """Takes the lock away from the holder with this token, which `inspect().holder.token` has."""
+        """Takes the lock away from the holder with this token, which `inspect().holder.token` has. `unknown` is whether
+        too few nodes answered to know that it has none any more."""
         return self._lock.revoke(_settings.token(token))
 
 

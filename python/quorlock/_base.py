@@ -58,9 +58,10 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         long to wait while another client holds it: 35 s by default, 0 asks once, `None` waits for ever. `shared=True`
         is for readers. `renew=False` leaves the renewal to `lease.renew()`; a duration sets how often, at most every
         10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token. `label` is what others
-        see of this client, and `metrics_class` names a group of locks in the metrics. `on_lost` is for `with`: with
-        "raise", the default, a loss while the body ran raises `Lost` at its end, and with "warn" it is only logged;
-        with either, a body that `quorlock.aio` has cancelled raises `Lost`, unless it suppresses the cancellation.
+        see of this client, and `metrics_class` names a group of locks in the metrics. `on_lost` is for `with`, of the
+        lock or of a lease of it: with "raise", the default, a loss while the body ran raises `Lost` at its end, and
+        with "warn" it is only logged; with either, a body that `quorlock.aio` has cancelled raises `Lost`, unless it
+        suppresses the cancellation.
 
         `on_wait` is called with a `Waiting` when this client, while it waits, learns which client of another
         coordinator holds the lock: on the thread of `lease.on_lost`, so it must be short. `owner` may acquire the lock
@@ -79,7 +80,7 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
             [_settings.unicode("the name", name)],
             shared=shared,
             metrics_class=group,
-            owner=options.get("owner"),
+            owner=_settings.owner(options.get("owner")),
             **_settings.handing_on(options),
             **raw,
         )
@@ -90,7 +91,9 @@ class BaseCoordinator(Habits, Generic[_L, _S, _E]):
         are those of `lock`, without `shared`, `metrics_class`, `handoff` and `handoff_within`."""
         context = self._context("lock_all", options, SeveralLockOptions.__optional_keys__)
         raw = _settings.options(options)
-        made = self._connection.lock(_settings.several(names), together=True, owner=options.get("owner"), **raw)
+        made = self._connection.lock(
+            _settings.several(names), together=True, owner=_settings.owner(options.get("owner")), **raw
+        )
         return _follow(self._lock(made, *context), raw["on_wait"], options.get("on_wait"))
 
     def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> _S:

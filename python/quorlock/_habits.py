@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 _WAIT = "how long to wait is an option of the lock: q.lock(name, wait=5), where wait=None waits for ever"
 _TRY = "write lock.try_acquire(), which returns None if another client holds the lock"
+_ONCE = "leave it out: it asks once, and to wait, write q.lock(name, wait=5).acquire()"
 _TTL = "write ttl=30: how long others wait after a crash of this process, which renews its lease until then"
 _NOTIFIED = "leave it out: waiting clients are notified when the lock is free"
 _ANY_THREAD = "leave it out: any thread may release a lease"
 _REENTRANT = "write owner=quorlock.Owner(), which may acquire the lock again while it holds it"
 _LEASE = "it is of the lease, which acquire() and `with lock as lease:` return: keep that in a variable"
-_HOLDER = "write lock.inspect().holder, which asks all nodes, and is None if the lock is free"
+_HOLDER = (
+    "write lock.inspect().holder, which asks all nodes, and is None if the lock is free, or with `unknown` if too few "
+    "answered to know"
+)
 _CHECK = "write lease.check(), which raises Lost, or lease.lost.is_set()"
 _RENEW = "write lease.renew(), or lease.extend(ttl) for another TTL"
 _REVOKE = "write lock.revoke(lock.inspect().holder.token), by which two clients may hold it for a while"
@@ -49,7 +53,13 @@ _ATTRIBUTES = {
         "reset_all": "write q.lock(name).revoke(token) for each lock",
     },
 }
-_ATTRIBUTES["Semaphore"] = {**_ATTRIBUTES["Lock"], "get_value": "write permit.permit, or semaphore.inspect()"}
+_ATTRIBUTES["Semaphore"] = {
+    **_ATTRIBUTES["Lock"],
+    **dict.fromkeys(
+        ["log", "revoke", "waiters"], 'each permit is a lock with its number: q.lock(f"{semaphore.name}#0"), and so on'
+    ),
+    "get_value": "write permit.permit, or semaphore.inspect()",
+}
 
 _OPTIONS = {
     "timeout": "write wait=5 for how long to wait, or ttl=30 for how long others wait after a crash of this process",
@@ -69,16 +79,20 @@ _OPTIONS = {
     "shared": "it is for q.lock()",
 }
 
+_WAITS = ["timeout", "blocking_timeout", "wait", "acquire_timeout"]
+_ACQUIRE = {
+    **dict.fromkeys(_WAITS, _WAIT),
+    **dict.fromkeys(["poll_interval", "sleep", "retry_delay", "retry_count"], _NOTIFIED),
+    "blocking": _TRY,
+    "token": "leave it out: each acquisition draws its own, lease.token",
+    "ttl": "the TTL is an option of the lock: q.lock(name, ttl=30)",
+    "shared": "readers are an option of the lock: q.lock(name, shared=True)",
+}
+
 #: By the call and the keyword that it has not.
 _KEYWORDS = {
-    "acquire": {
-        **dict.fromkeys(["timeout", "blocking_timeout", "wait", "acquire_timeout"], _WAIT),
-        **dict.fromkeys(["poll_interval", "sleep", "retry_delay", "retry_count"], _NOTIFIED),
-        "blocking": _TRY,
-        "token": "leave it out: each acquisition draws its own, lease.token",
-        "ttl": "the TTL is an option of the lock: q.lock(name, ttl=30)",
-        "shared": "readers are an option of the lock: q.lock(name, shared=True)",
-    },
+    "acquire": _ACQUIRE,
+    "try_acquire": {**_ACQUIRE, **dict.fromkeys([*_WAITS, "blocking"], _ONCE)},
     **dict.fromkeys(["lock", "lock_all", "semaphore", "once"], _OPTIONS),
     "election": {
         **_OPTIONS,
@@ -109,7 +123,8 @@ def refuse_all(call: str, positional: tuple[Any, ...], keywords: dict[str, Any])
     """The same of a call that has no positional arguments, where threads have `blocking` and `timeout`."""
     refuse(call, keywords)
     if positional:
-        raise TypeError(f"{call}() has no positional argument: {_WAIT if len(positional) > 1 else _TRY}")
+        instead = _ONCE if call == "try_acquire" else _WAIT if len(positional) > 1 else _TRY
+        raise TypeError(f"{call}() has no positional argument: {instead}")
 
 
 class Habits:

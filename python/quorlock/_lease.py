@@ -90,6 +90,12 @@ class BaseLease(Habits):
         return self._lease.remaining
 
     @property
+    def unconfirmed_release(self) -> str | None:
+        """What the nodes said to a release that no quorum has confirmed: others may have to wait until the TTL ends.
+        `None` if one has, and before the release."""
+        return self._lease.unconfirmed_release
+
+    @property
     def shared(self) -> bool:
         """Whether other readers may hold the lock as well."""
         return self._lease.shared
@@ -124,7 +130,8 @@ class Lease(BaseLease, _quorlock.LeaseContext):
     """A held lock. It is renewed in the background until it is released or lost. Keep it in a variable: losing the last
     reference to it releases it, too, with a warning.
 
-    As a context manager it raises `Lost` if it is over already, and releases the lock at the end.
+    As a context manager it raises `Lost` if it is over already, and releases the lock at the end, with the `on_lost` of
+    the lock that it is of. It can be in one `with` only.
     """
 
     __slots__ = ()
@@ -149,7 +156,8 @@ class Lease(BaseLease, _quorlock.LeaseContext):
         self._lease.renew(needed(ttl, "ttl"))
 
     def release(self) -> None:
-        """Gives the lock back, and waits until a quorum has confirmed. Raises `Lost` if the lease was over before."""
+        """Gives the lock back, and waits until a quorum has confirmed, at most for the node timeout: then
+        `unconfirmed_release` says so. Raises `Lost` if the lease was over before."""
         self._lease.release()
 
     def downgrade(self) -> None:

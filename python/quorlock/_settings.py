@@ -184,7 +184,16 @@ def several(names: Iterable[str]) -> list[str]:
     """The names of several locks. A string is one name, and not a list of its letters."""
     if isinstance(names, str | bytes):
         raise ConfigError(f"lock_all({names!r}): give a list of names, or use lock() for one")
+    if not isinstance(names, Iterable):
+        raise ConfigError(f"lock_all({names!r}): give a list of names; an empty one locks nothing")
     return [unicode("a name", name) for name in names]
+
+
+def owner(given: _quorlock.Owner | None) -> _quorlock.Owner | None:
+    """Refuses another's word for an owner."""
+    if given is not None and not isinstance(given, _quorlock.Owner):
+        raise ConfigError(f"owner={given!r}: write owner=quorlock.Owner(), and label= for what others see")
+    return given
 
 
 def waiting(wait: Duration | Default | None) -> float | None:

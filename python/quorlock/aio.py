@@ -186,15 +186,21 @@ class Lease(BaseLease):
     """A held lock. It is renewed in the background until it is released or lost. Keep it in a variable: losing the last
     reference to it releases it, too, with a warning.
 
-    `async with lease:` raises `Lost` if it is over already. It cancels the body on a loss, and releases at the end.
+    `async with lease:` raises `Lost` if it is over already. It cancels the body on a loss, and releases at the end,
+    with the `notice` and the `on_lost` of the lock that it is of. It can be in one `async with` only.
     """
 
-    __slots__ = ("_guard", "_lease", "_value")
+    __slots__ = ("_entered", "_guard", "_lease", "_notice", "_raises", "_value")
 
-    def __init__(self, lease: _quorlock.Lease, value: str | None = None) -> None:
+    def __init__(
+        self, lease: _quorlock.Lease, value: str | None = None, raises: bool = True, notice: float | None = None
+    ) -> None:
         self._lease = lease
         self._value = value
+        self._raises, self._notice = raises, notice
         self._guard: _Guard | None = None
+        #: Whether it is in a context, whose end releases it.
+        self._entered = False
 
     @property
     def lost(self) -> LostEvent:
@@ -229,10 +235,10 @@ class Lease(BaseLease):
         await _run(lambda reactor: self._lease.retain(longest, text, reactor), abandon=False)
 
     async def __aenter__(self) -> Lease:
-        if self._guard is not None:
-            raise RuntimeError("this lease is in an `async with` already, whose end releases it")
         self.check()
-        self._guard = _Guard(self, True, None)
+        if self._entered:
+            raise RuntimeError("this lease is in an `async with` already, whose end releases it")
+        self._guard = _Guard(self)
         return self
 
     async def __aexit__(
@@ -246,19 +252,20 @@ class Lease(BaseLease):
 class _Guard:
     """Cancels the task of a body when its lease is about to be lost, as `asyncio.timeout` does it."""
 
-    __slots__ = ("_before", "_cancelled", "_lease", "_number", "_raises", "_reactor", "_task")
+    __slots__ = ("_before", "_cancelled", "_lease", "_number", "_reactor", "_task")
 
-    def __init__(self, lease: Lease, raises: bool, notice: float | None) -> None:
+    def __init__(self, lease: Lease) -> None:
         task = _current_task()
         # Right after the acquisition. While it is renewed, a third has passed at most.
         validity = lease.remaining
-        notice = min(1.0, validity / 10) if notice is None else min(notice, validity / 3)
-        self._lease, self._raises, self._task = lease, raises, task
+        notice = min(1.0, validity / 10) if lease._notice is None else min(lease._notice, validity / 3)
+        self._lease, self._task = lease, task
         self._before = task.cancelling() if hasattr(task, "cancelling") else 0
         self._cancelled = False
         raw, wanted = lease._lease, notice
         self._reactor = _reactor()
         self._number = self._reactor.call(lambda reactor: raw.until_notice(wanted, reactor), self, False)
+        lease._entered = True
 
     def done(self) -> bool:
         return False
@@ -298,7 +305,7 @@ class _Guard:
         if lost is None:
             return
         cancelled = isinstance(error, asyncio.CancelledError) and ours
-        if cancelled or (error is None and self._raises):
+        if cancelled or (error is None and lease._raises):
             raise lost from error
         report(lost, in_time)
 
@@ -320,31 +327,39 @@ class _Wanted(BaseLock):
         acquired: _quorlock.Lease = await _run(self._lock.acquire)
         if keep:
             _quorlock.keep(acquired)
-        return Lease(acquired)
+        return Lease(acquired, None, self._raises, self._notice)
 
-    async def try_acquire(self, *, keep: bool = False) -> Lease | None:
+    async def try_acquire(self, *others: NoReturn, keep: bool = False, **keywords: NoReturn) -> Lease | None:
         """As that of `quorlock`."""
+        _habits.refuse_all("try_acquire", others, keywords)
         acquired: _quorlock.Lease | None = await _run(self._lock.try_acquire)
         if acquired is None:
             return None
         if keep:
             _quorlock.keep(acquired)
-        return Lease(acquired)
+        return Lease(acquired, None, self._raises, self._notice)
 
-    # Not coroutine functions: the frame of the `async with` is the caller of these.
+    if TYPE_CHECKING:
+        # pyright wants those of coroutine functions in context managers.
 
-    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
-        return self._enter(_quorlock.place(1))
+        async def __aenter__(self) -> Lease: ...
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
 
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> Coroutine[Any, Any, None]:
-        return self._leave(_quorlock.place(1), error)
+    else:
+        # Not coroutine functions: the frame of the `async with` is the caller of these.
+
+        def __aenter__(self):
+            return self._enter(_quorlock.place(1))
+
+        def __aexit__(self, kind, error, traceback):
+            return self._leave(_quorlock.place(1), error)
 
     async def _enter(self, place: object) -> Lease:
         _current_task()
         lease = await self.acquire()
-        self._contexts.enter(place, _Guard(lease, self._raises, self._notice))
+        self._contexts.enter(place, _Guard(lease))
         return lease
 
     async def _leave(self, place: object, error: BaseException | None) -> None:

@@ -266,13 +266,13 @@ class _Base(Generic[_L]):
         return LockError(f"Cannot {doing} the lock: {error}", self.name)
 
     def _taken(self, report: quorlock.VoteReport) -> bool:
-        if report.holder is None and sum(vote.outcome == "free" for vote in report.votes) < report.needed:
+        if report.holder is None and report.unknown:
             raise LockUnavailableError(f"Too few nodes answered to know whether the lock is held: {report}", self.name)
         return report.holder is not None
 
     def _released(self, lease: quorlock.Lease | aio.Lease) -> None:
         """Raises if no quorum has confirmed."""
-        if (votes := lease._lease.unconfirmed_release) is not None:
+        if (votes := lease.unconfirmed_release) is not None:
             raise LockUnavailableError(
                 f"The lock was released, and no quorum confirmed it, so others may wait until its TTL ends: {votes}",
                 self.name,

@@ -88,6 +88,8 @@ class VoteReport:
     needed: int
     granted: int
     holder: Holder | None
+    #: Whether too few nodes answered to know who holds the lock: then it may be held even if `holder` is `None`.
+    unknown: bool
     #: All this in words.
     text: str
 
@@ -185,7 +187,8 @@ class Waiters(list[Waiter]):
     """The clients in the queue for a lock, the first in it first."""
 
     #: Whether there may be more than these. So it is if no node with a queue has answered: an empty list does not
-    #: mean then that no client waits.
+    #: mean then that no client waits. It is false when the node with the queue has just died, though those in it are
+    #: missing until they have joined the queue of another node, a moment later.
     has_more: bool
 
     def __init__(self, waiters: Iterable[Waiter] = (), has_more: bool = False) -> None:

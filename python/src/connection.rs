@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use pyo3::prelude::*;
+use quorlock::Coordinator;
 use quorlock::blocking::Background;
 use quorlock::node::ListedKeys;
 use quorlock::runtime::Mutex;
-use quorlock::{ConfigError, Coordinator};
-use quorlock_config::{Layer, Warn};
+use quorlock_config::{Layer, Sources, Warn, keys_of};
 use tokio::sync::watch;
 
 use crate::election::Election;
@@ -49,26 +49,32 @@ struct Settings {
 
 impl Settings {
     fn connect(&self, warn: Warn<'_>) -> Result<Live, String> {
-        let mut builder =
-            self.shared.builder(warn).map_err(|refusal| refusal.to_string())?.ttl(self.shared.ttl());
+        let sources = &self.shared.given().sources;
+        let builder = self
+            .shared
+            .builder(warn)
+            .map_err(|refusal| in_words(sources, &refusal.keys, &refusal.problem))?;
+        let mut builder = builder.ttl(self.shared.ttl());
         if let Some(label) = &self.label {
             builder = builder.label(label);
         }
         if let Some(timeout) = self.connect_timeout {
             builder = builder.connect_timeout(timeout);
         }
-        let coordinator = builder.build().map_err(|error| self.refusal(&error))?;
+        let coordinator = builder.build().map_err(|error| {
+            let keys = keys_of(&error, self.shared.given().ttl).unwrap_or_default();
+            in_words(sources, &keys, &with_causes(&error))
+        })?;
         let background = Background::beside(&coordinator).map_err(|error| with_causes(&error))?;
         drop(Process::here().background.set(background.clone()));
         Ok(Live { coordinator, background, closed: watch::Sender::new(false) })
     }
+}
 
-    /// What is wrong with the settings together, and where they are from, unless the call has them all.
-    fn refusal(&self, error: &ConfigError) -> String {
-        let sources = self.shared.given().sources.beside_caller().join(", ");
-        let problem = with_causes(error);
-        if sources.is_empty() { problem } else { format!("{problem} (settings of {sources})") }
-    }
+/// What is wrong with the settings, behind the variables and the places in the file that they are from. The call's own
+/// keywords are not named.
+fn in_words(sources: &Sources, keys: &[&'static str], problem: &str) -> String {
+    sources.named(keys, problem, |_| None)
 }
 
 /// Keeps warnings until they can be logged.
@@ -176,6 +182,9 @@ impl Connection {
         tls_server_name: Option<String>,
     ) -> PyResult<Connection> {
         kept::keep(py)?;
+        if Process::here().exits.get().is_some() {
+            return Err(error::exits(py));
+        }
         if password.is_some() && password_file.is_some() {
             return Err(error::config(py, "password and password_file: give the one that has the password"));
         }
@@ -209,12 +218,14 @@ impl Connection {
             set = read.map_err(|error| error::config(py, &error))?;
         }
         kept.log(py)?;
+        let sources = set.sources.clone();
         // The password may be what a command of the shell says.
         let (shared, kept) = py.detach(|| {
             let kept = Kept::default();
             (quorlock_config::Settings::new(set, kinds, &|sentence| kept.warn(sentence)), kept)
         });
-        let shared = shared.map_err(|refusal| error::config(py, &refusal.to_string()))?;
+        let shared = shared
+            .map_err(|refusal| error::config(py, &in_words(&sources, &refusal.keys, &refusal.problem)))?;
         let connect_timeout = duration("connect_timeout", connect_timeout)?;
         let settings = Settings { shared, label, connect_timeout };
         let live = settings.connect(&|sentence| kept.warn(sentence));

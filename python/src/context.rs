@@ -3,6 +3,7 @@
 //! They are here and not in Python so that acquiring and noting it are one step, and likewise the end: no handler of a
 //! signal runs in between, whose exception would leave a lock held by no one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -91,16 +92,16 @@ pub(crate) fn place(py: Python<'_>, depth: usize) -> PyResult<Bound<'_, PyAny>> 
     Ok(frame)
 }
 
-/// What users have of a lease.
-fn public(raw: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    Ok(LEASE.get(raw.py(), "Lease")?.call1((raw,))?.unbind())
+/// What users have of a lease of a lock, which says whether a loss is raised.
+fn public(raw: &Bound<'_, PyAny>, raises: bool) -> PyResult<Py<PyAny>> {
+    Ok(LEASE.get(raw.py(), "Lease")?.call1((raw, raw.py().None(), raises))?.unbind())
 }
 
 /// Makes what users have of a lease. Then it runs the handlers of signals that arrived while it was acquired: if one
 /// raises, no one gets the lease, which is given back. Python runs none between a `with` and its body, but a stack of
 /// `contextlib` does, which then knows of no lock to leave.
-fn hand_out(py: Python<'_>, raw: &Py<PyAny>) -> PyResult<Py<PyAny>> {
-    let handed_out = public(raw.bind(py)).and_then(|lease| py.check_signals().map(|()| lease));
+fn hand_out(py: Python<'_>, raw: &Py<PyAny>, raises: bool) -> PyResult<Py<PyAny>> {
+    let handed_out = public(raw.bind(py), raises).and_then(|lease| py.check_signals().map(|()| lease));
     handed_out.inspect_err(|_| {
         if let Ok(lease) = raw.bind(py).cast::<Lease>() {
             lease.get().give_back();
@@ -109,8 +110,8 @@ fn hand_out(py: Python<'_>, raw: &Py<PyAny>) -> PyResult<Py<PyAny>> {
 }
 
 /// The same of a lease that is kept if the program drops it.
-fn hand_out_kept(py: Python<'_>, raw: &Py<PyAny>, keeps: bool) -> PyResult<Py<PyAny>> {
-    let lease = hand_out(py, raw)?;
+fn hand_out_kept(py: Python<'_>, raw: &Py<PyAny>, raises: bool, keeps: bool) -> PyResult<Py<PyAny>> {
+    let lease = hand_out(py, raw, raises)?;
     if keeps {
         keep(py, raw.bind(py).cast::<Lease>()?.clone().unbind());
     }
@@ -142,21 +143,22 @@ impl LockContext {
     /// Waits until it is acquired. No frame of Python has the lease before the caller has it.
     #[pyo3(name = "_acquire")]
     fn acquire(&self, py: Python<'_>, keeps: bool) -> PyResult<Py<PyAny>> {
-        hand_out_kept(py, &self.lock.get().acquire(py, None)?, keeps)
+        hand_out_kept(py, &self.lock.get().acquire(py, None)?, self.raises, keeps)
     }
 
     /// Returns `None` if another client holds it.
     #[pyo3(name = "_try_acquire")]
     fn try_acquire(&self, py: Python<'_>, keeps: bool) -> PyResult<Py<PyAny>> {
         let raw = self.lock.get().try_acquire(py, None)?;
-        if raw.is_none(py) { Ok(raw) } else { hand_out_kept(py, &raw, keeps) }
+        if raw.is_none(py) { Ok(raw) } else { hand_out_kept(py, &raw, self.raises, keeps) }
     }
 
     /// Acquires it.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let place = place(py, 0)?.unbind();
         let raw = self.lock.get().acquire(py, None)?;
-        let lease = hand_out(py, &raw)?;
+        let lease = hand_out(py, &raw, self.raises)?;
+        lease.bind(py).cast::<LeaseContext>()?.get().entered.store(true, Ordering::Relaxed);
         self.contexts.enter(place, raw);
         Ok(lease)
     }
@@ -234,26 +236,33 @@ pub(crate) struct LeaseContext {
     /// What a leader announced.
     #[pyo3(get, name = "_value")]
     value: Option<String>,
+    /// Whether a loss is raised at the end, or only logged.
+    raises: bool,
+    /// Whether it is in a context, whose end releases it.
+    entered: AtomicBool,
 }
 
 #[pymethods]
 impl LeaseContext {
     #[new]
-    #[pyo3(signature = (lease, value=None))]
-    fn new(lease: Py<Lease>, value: Option<String>) -> LeaseContext {
-        LeaseContext { lease, value }
+    #[pyo3(signature = (lease, value=None, raises=true))]
+    fn new(lease: Py<Lease>, value: Option<String>, raises: bool) -> LeaseContext {
+        LeaseContext { lease, value, raises, entered: AtomicBool::new(false) }
     }
 
     /// Raises `Lost` if the lease is over: nothing runs without the lock.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         slf.get().lease.get().check(slf.py())?;
+        if slf.get().entered.swap(true, Ordering::Relaxed) {
+            return Err(PyRuntimeError::new_err("this lease is in a `with` already, whose end releases it"));
+        }
         Ok(slf)
     }
 
     /// Releases the lock.
     #[pyo3(signature = (*raised))]
     fn __exit__(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.lease.get().end(py, is_empty(raised))
+        self.lease.get().end(py, self.raises && is_empty(raised))
     }
 }
 

@@ -135,6 +135,13 @@ pub(crate) fn closed(py: Python<'_>) -> PyErr {
     make(py, "Closed", &AcquireError::Closed.to_string(), |_| Ok(()))
 }
 
+/// Nothing would release what is acquired from now on.
+pub(crate) fn exits(py: Python<'_>) -> PyErr {
+    let message = "the interpreter exits, and has released all locks: register what still needs one with `atexit` after \
+                   `import quorlock`, so that it runs before that";
+    make(py, "Closed", message, |_| Ok(()))
+}
+
 pub(crate) fn of_lost(py: Python<'_>, resource: &str, why: LossReason) -> PyErr {
     let message = format!("the lease of `{}` is over: {why}", printable(resource));
     make(py, "Lost", &message, |arguments| {

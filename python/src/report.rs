@@ -13,6 +13,7 @@ use quorlock::election::Observed;
 use quorlock::health::{NodeHealth, NodeStatus};
 use quorlock::lock::{HoldLog, QueueListing, SeenHold, Waiting};
 use quorlock::node::Expiry;
+use quorlock::protocol::machine::wait::Count;
 use quorlock::protocol::{Mode, printable};
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
@@ -26,10 +27,11 @@ fn make<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> P
 pub(crate) fn of_votes(py: Python<'_>, report: &VoteReport) -> PyResult<Py<PyAny>> {
     let votes = report.votes().iter().map(|vote| one(py, vote)).collect::<PyResult<Vec<_>>>()?;
     let holder = holder(py, report.holder().as_ref())?;
+    let unknown = Count::of(report).is_unknown();
     make(
         py,
         "VoteReport",
-        (votes, report.quorum().needed(), report.granted(), holder, for_python(report.to_string())),
+        (votes, report.quorum().needed(), report.granted(), holder, unknown, for_python(report.to_string())),
     )
 }
 

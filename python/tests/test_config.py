@@ -81,13 +81,18 @@ def test_keywords_override_variables_which_override_the_file(
         connect()
     monkeypatch.setenv("QUORLOCK_MAX_TTL", "12s")
     with pytest.raises(
-        quorlock.ConfigError, match=r"40s.*max_ttl of 12s.*\(settings of QUORLOCK_MAX_TTL, ./quorlock.toml\)"
+        quorlock.ConfigError,
+        match=r"^`ttl` in ./quorlock.toml and the variable QUORLOCK_MAX_TTL: .*40s.*max_ttl of 12s",
     ):
         connect()
     with pytest.raises(quorlock.ConfigError, match="40s.*max_ttl of 13s"):
         connect(max_ttl=13)
-    with pytest.raises(quorlock.ConfigError, match="14s.*max_ttl of 12s"):
+    with pytest.raises(quorlock.ConfigError, match="^the variable QUORLOCK_MAX_TTL: .*14s.*max_ttl of 12s"):
         connect(ttl=14)
+    for keyword, wrong in {"drift": 0.9, "label": "x" * 300}.items():
+        with pytest.raises(quorlock.ConfigError) as raised:
+            connect(**{keyword: wrong})
+        assert not any(source in str(raised.value) for source in ["QUORLOCK_", "quorlock.toml"])
     file.unlink()
     monkeypatch.setenv("QUORLOCK_NODES", ",".join(nodes.urls))
     monkeypatch.setenv("QUORLOCK_TTL", "15s")
@@ -135,9 +140,9 @@ def test_without_nodes_the_three_ways_to_give_them_are_named(connect: Connect) -
         ("tll = '3s'", "quorlock.toml: .*`tll`.*node-timeout"),
         ("ttl = 'soon'", "quorlock.toml: `ttl`"),
         ("password = 'Qq7Zz9'", "QUORLOCK_PASSWORD"),
-        ("nodes = 'redis://a'\npassword-file = 'absent.toml'", "the password file ./absent.toml"),
-        ("nodes = 'redis://a'\npassword-command = 'exit 3'", "password-command has failed: exit status: 3"),
-        ("nodes = 'redis://a'\ntls-cert = 'me.pem'", "give both tls_cert and tls_key"),
+        ("nodes = 'redis://a'\npassword-file = 'absent.toml'", "`password-file` in ./quorlock.toml: .*./absent.toml"),
+        ("nodes = 'redis://a'\npassword-command = 'exit 3'", "`password-command` in .*: .*exit status: 3"),
+        ("nodes = 'redis://a'\ntls-cert = 'me.pem'", "`tls-cert` in .*: .*give both tls_cert and tls_key"),
     ],
 )
 @pytest.mark.parametrize("connect", CONNECTS)
@@ -154,6 +159,10 @@ def test_a_mistake_names_the_file(connect: Connect, host: Path, text: str, named
         ("QUORLOCK_TTL", "soon", "the variable QUORLOCK_TTL: `ttl`"),
         ("QUORLOCK_NODES", ",", "the variable QUORLOCK_NODES names no node"),
         ("QUORLOCK_DRIFT", "much", "the variable QUORLOCK_DRIFT"),
+        ("QUORLOCK_PASSWORD_FILE", "absent", "the variable QUORLOCK_PASSWORD_FILE: cannot read"),
+        ("QUORLOCK_PASSWORD_COMMAND", "exit 3", "the variable QUORLOCK_PASSWORD_COMMAND: .*exit status: 3"),
+        ("QUORLOCK_TLS_CERT", "absent", "the variable QUORLOCK_TLS_CERT: .*give both"),
+        ("QUORLOCK_LOG", "201", "the variable QUORLOCK_LOG: "),
         ("QUORLOCK_CONFIG", "absent.toml", "absent.toml"),
         ("QUORLOCK_NODES", "redis://a\udcff", "the variable QUORLOCK_NODES is not valid UTF-8"),
     ],

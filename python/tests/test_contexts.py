@@ -224,17 +224,61 @@ def test_a_lease_that_is_over_is_not_entered(q: quorlock.Coordinator, nodes: Ser
 
     async def main() -> None:
         async with nodes.aio_connect() as q:
-            lease = await q.lock("over").acquire()
-            async with lease:
-                with pytest.raises(RuntimeError, match="already"):
-                    async with lease:
-                        pytest.fail("its end would release the lock of the other")
-                lease.check()
+            async with await q.lock("over").acquire() as lease:
+                pass
             with pytest.raises(quorlock.Lost, match="it was released"):
                 async with lease:
                     pytest.fail("the body ran without the lock")
 
     asyncio.run(main())
+
+
+def test_a_lease_is_in_one_context_only(q: quorlock.Coordinator, nodes: Servers) -> None:
+    for context in [q.lock("in one"), q.lock("in one, too").acquire()]:
+        with context as lease:
+            with pytest.raises(RuntimeError, match="already"), lease:
+                pytest.fail("its end would release the lock of the other")
+            lease.check()
+
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            for context in [q.lock("in one"), await q.lock("in one, too").acquire()]:
+                async with context as lease:
+                    with pytest.raises(RuntimeError, match="already"):
+                        async with lease:
+                            pytest.fail("its end would release the lock of the other")
+                    lease.check()
+
+    asyncio.run(main())
+
+
+def test_the_context_of_a_lease_has_the_options_of_its_lock(
+    q: quorlock.Coordinator, nodes: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = q.lock("optional", max_hold=0.3, on_lost="warn")
+    for acquire in [lock.acquire, lock.try_acquire]:
+        lease = acquire()
+        assert lease
+        with lease:
+            assert lease.lost.wait(SOON)
+
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            lock = q.lock("optional", ttl=6, max_hold=3, notice=2, on_lost="warn")
+            for acquire in [lock.acquire, lock.try_acquire]:
+                lease = await acquire()
+                assert lease
+                async with lease:
+                    try:
+                        await asyncio.sleep(SOON)
+                    except asyncio.CancelledError:
+                        # A third of the validity, and by default a tenth.
+                        assert lease.remaining > 0.5
+                await lease.lost.wait()
+
+    asyncio.run(main())
+    assert caplog.text.count("some of the work may have run without the lock") == 2
+    assert caplog.text.count("the work ended before") == 2
 
 
 def test_functions_whose_body_runs_after_the_call_are_refused(q: quorlock.Coordinator) -> None:

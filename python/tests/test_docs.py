@@ -379,9 +379,20 @@ def pasted(tmp_path_factory: pytest.TempPathFactory) -> Path:
             imports += imports_of(block.code)
     for number, piece in enumerate(OVERVIEW + MIGRATION):
         (folder / f"cell_{number}.py").write_text(typed(piece, []))
+    (folder / "stack.py").write_text(STACK)
     (folder / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
     return folder
 
+
+#: pyright takes a context for one only if `__aenter__` is an `async def`.
+STACK = """
+from contextlib import AsyncExitStack
+from quorlock import aio
+
+async def main(lock: aio.Lock, semaphore: aio.Semaphore, stack: AsyncExitStack) -> None:
+    (await stack.enter_async_context(lock)).check()
+    (await stack.enter_async_context(semaphore)).check()
+"""
 
 #: A piece has the imports of the whole page, and need not use all.
 PYRIGHT = {

@@ -387,6 +387,8 @@ import atexit, sys, threading, time
 def at_the_end():
     thread.join(0.3)
     print(ran, thread.is_alive())
+    try: quorlock.connect(sys.argv[1:])
+    except quorlock.Closed: print("closed")
 # Before the handler of the package, which is called first then.
 atexit.register(at_the_end)
 import quorlock
@@ -404,7 +406,7 @@ while not q.lock("held elsewhere").waiters(): time.sleep(0.01)
     with nodes.connect() as q, q.lock("held elsewhere"):
         ended = end(start_command([sys.executable, "-c", code, *nodes.urls]))
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "[] True\n"
+    assert ended.stdout == "[] True\nclosed\n"
 
 
 def test_an_exit_takes_a_second_in_all() -> None:

@@ -96,12 +96,13 @@ def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, ai
     for options, words in [
         ({"shared": "x"}, "shared='x': give True"),
         ({"metrics_class": 5}, "metrics_class is of the"),
+        ({"owner": "me"}, r"owner='me': write owner=quorlock.Owner\(\)"),
     ]:
         with pytest.raises(ConfigError, match=words):
             q.lock("n", **options)
     with pytest.raises(TypeError, match=r"connect\(\) makes coordinators"):
         type(q)("redis://a")
-    for names in ["abc", b"abc"]:
+    for names in ["abc", b"abc", None]:
         with pytest.raises(ConfigError, match="give a list of names"):
             q.lock_all(names)
     connect = quorlock.aio.connect if aio else quorlock.connect

@@ -26,6 +26,9 @@ HABITS = {
     "lock.acquire(timeout=5)": "q.lock(name, wait=5)",
     "lock.acquire(blocking_timeout=5)": "q.lock(name, wait=5)",
     "lock.acquire(poll_interval=0.1)": "waiting clients are notified",
+    "lock.try_acquire(timeout=5)": "wait=5",
+    "lock.try_acquire(blocking=False)": "it asks once",
+    "lock.try_acquire(5)": "it asks once",
     "lock.acquire(token='mine')": "lease.token",
     "lock.release()": "it is of the lease",
     "lock.locked()": "lock.inspect().holder",
@@ -44,6 +47,8 @@ HABITS = {
     "q.lock('a', blocking=False)": "lock.try_acquire()",
     # RLock, filelock
     "q.lock('a', reentrant=True)": "owner=quorlock.Owner()",
+    "q.semaphore('a', 2).waiters()": "#0",
+    "q.semaphore('a', 2).log()": "#0",
     "q.semaphore('a', 2, owner=None)": "it is for q.lock() and q.lock_all()",
     # redlock-py, pottery, aioredlock
     "q.unlock(lease)": "lease.release()",

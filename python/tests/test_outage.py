@@ -101,8 +101,13 @@ def test_each_call_of_threads_says_that_no_quorum_answers(down: Servers, waits: 
         assert q.names() == []
         assert len(q.names().failed) == len(q.health())
         assert {node.node for node in q.health()} <= {finding.node for finding in q.doctor()}
-        assert q.lock("out").inspect().holder is None
-        assert all(report.holder is None for report in q.semaphore("permits", 2).inspect())
+        for report in [
+            q.lock("out").inspect(),
+            *q.semaphore("permits", 2).inspect(),
+            q.lock("out").revoke(b"no one's"),
+        ]:
+            assert report.holder is None
+            assert report.unknown
         assert q.lock("out").waiters().has_more
         assert q.election("out").leader().unknown is not None
         assert q.election("out").observe().changed(SOON).unknown is not None
@@ -126,7 +131,7 @@ def test_each_call_on_a_lease_says_that_no_quorum_confirmed(down: Servers) -> No
         downgraded.downgrade()
         downgraded.check()
         released.release()
-        assert released._lease.unconfirmed_release is not None
+        assert released.unconfirmed_release is not None
 
 
 def test_each_call_on_a_lease_of_asyncio_says_that_no_quorum_confirmed(down: Servers) -> None:
@@ -141,7 +146,7 @@ def test_each_call_on_a_lease_of_asyncio_says_that_no_quorum_confirmed(down: Ser
         await downgraded.downgrade()
         downgraded.check()
         await released.release()
-        assert released._lease.unconfirmed_release is not None
+        assert released.unconfirmed_release is not None
 
     with outage(down, False, leases_of) as (_, leases):
         asyncio.run(main([aio.Lease(lease._lease) for lease in leases]))

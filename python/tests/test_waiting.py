@@ -135,8 +135,6 @@ def test_what_cannot_be_called_is_refused(q: quorlock.Coordinator) -> None:
     for within in [-1, True, "5"]:
         with pytest.raises(quorlock.ConfigError, match="handoff_within="):
             q.semaphore("a", 2, handoff_within=within)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="owner"):
-        q.lock("a", owner="me")  # type: ignore[arg-type]
 
 
 def test_an_owner_acquires_again_what_it_holds(q: quorlock.Coordinator, nodes: Servers) -> None:

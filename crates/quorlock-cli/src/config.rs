@@ -230,7 +230,7 @@ fn failure(sources: &Sources, refusal: &Refusal) -> Failure {
 }
 
 fn named(sources: &Sources, keys: &[&'static str], problem: &str) -> String {
-    sources.named(keys, problem, |key| format!("--{key}"))
+    sources.named(keys, problem, |key| Some(format!("--{key}")))
 }
 
 /// Returns the text of a file that sets nothing, and has the nodes as a comment: the packages bring such a file.

@@ -75,34 +75,20 @@ impl Sources {
     }
 
     /// Returns the problem behind the places where these settings were found, of which the caller's own are `written`
-    /// like that.
+    /// like that, or left out.
     pub fn named(
         &self,
         keys: &[&'static str],
         problem: &str,
-        written: impl Fn(&'static str) -> String,
+        written: impl Fn(&'static str) -> Option<String>,
     ) -> String {
-        let place = |key: &&'static str| {
-            Some(match self.0.get(key)? {
-                Source::Caller => written(key),
-                Source::Environment => format!("the variable {}", variable_of(key)),
-                Source::File(path) => format!("`{key}` in {path}"),
-            })
+        let place = |key: &&'static str| match self.0.get(key)? {
+            Source::Caller => written(key),
+            Source::Environment => Some(format!("the variable {}", variable_of(key))),
+            Source::File(path) => Some(format!("`{key}` in {path}")),
         };
         let places: Vec<String> = keys.iter().filter_map(place).collect();
         if places.is_empty() { problem.to_owned() } else { format!("{}: {problem}", places.join(" and ")) }
-    }
-
-    /// Returns the variables that set anything, and the file.
-    #[must_use]
-    pub fn beside_caller(&self) -> Vec<String> {
-        let variables = self.0.iter().filter(|(_, source)| **source == Source::Environment);
-        let mut all: Vec<String> = variables.map(|(key, _)| variable_of(key)).collect();
-        all.extend(self.0.values().find_map(|source| match source {
-            Source::File(path) => Some(path.clone()),
-            Source::Caller | Source::Environment => None,
-        }));
-        all
     }
 }
 
