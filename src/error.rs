@@ -342,7 +342,7 @@ pub enum AcquireError {
     Contended {
         /// The resource.
         resource: Resource,
-        /// How the nodes voted in the last round.
+        /// How the nodes voted in the last round, or what they said of the holder since.
         report: Box<VoteReport>,
         /// How long the caller waited.
         waited: Duration,
@@ -389,7 +389,7 @@ impl AcquireError {
 
     /// Returns who holds the lock, if it is [`Contended`](AcquireError::Contended): the client that most of the nodes
     /// name. `None` also where no node names one, because several clients contend for it right now, or because others that
-    /// wait come first.
+    /// wait come first, of this process or of others.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -534,6 +534,10 @@ fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
         ),
         None if report.votes().iter().any(|vote| vote.outcome == VoteOutcome::NotYourTurn) => {
             format!("other clients come first for `{resource}`{waited}: {report}")
+        }
+        // Not asked for a vote: the caller was not the first of its process.
+        None if report.votes().iter().any(|vote| vote.outcome == VoteOutcome::Free) => {
+            format!("another caller of this process came first for `{resource}`{waited}: {report}")
         }
         None => format!("votes for `{resource}` were split between several clients{waited}: {report}"),
     }

@@ -189,9 +189,10 @@ impl WaitQueues {
         self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_taken())
     }
 
-    /// Whether this process holds the key.
-    pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.callers.is_held())
+    /// Whether this process holds the key by a lease that is not over. Its keeper may see later that it is.
+    pub(crate) fn is_held(&self, key: &str, now: Moment) -> bool {
+        let lease = self.inside.lock().by_key.get(key).and_then(|queue| queue.lease.upgrade());
+        lease.is_some_and(|lease| lease.runs_until(now).is_some())
     }
 
     /// Whether the queue has a waiter that is not being served yet.
