@@ -162,13 +162,13 @@ pub enum ConfigError {
         ttl: Duration,
     },
     /// Settings for TLS that cannot work, such as a file that cannot be read.
-    #[error(transparent)]
+    #[error("{problem:#}")]
     Tls {
         /// What is wrong.
         problem: Reason,
     },
     /// The file with the password cannot be read.
-    #[error(transparent)]
+    #[error("{problem:#}")]
     Password {
         /// Why.
         problem: Reason,
@@ -267,10 +267,10 @@ pub enum ConfigError {
         most: usize,
     },
     /// The system grants no thread for the blocking API.
-    #[error("the background thread of the blocking API cannot be started")]
+    #[error("the background thread of the blocking API cannot be started: {problem:#}")]
     NoBackground {
         /// The system's error.
-        source: Reason,
+        problem: Reason,
     },
     /// A label that is too long.
     #[error(

@@ -121,6 +121,12 @@ fn a_max_ttl_below_30_s_is_the_default_ttl() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_named_with_the_cause() {
+    let refused = refusal(with_nodes().password_file("/nowhere/password"));
+    assert!(refused.starts_with("the password cannot be read: /nowhere/password: No such file"), "{refused}");
+}
+
+#[test]
 fn limits_of_zero() {
     assert!(refusal(with_nodes().node_timeout(Duration::ZERO)).contains("the node timeout is zero"));
     assert!(refusal(with_nodes().connect_timeout(Duration::ZERO)).contains("the connect timeout is zero"));
