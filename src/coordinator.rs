@@ -122,8 +122,9 @@ impl Coordinator {
     }
 
     /// Returns the warnings about the connected nodes, as they described themselves: eviction, replicas, a promotion,
-    /// memory that is nearly full, two addresses of one server, other clients with another `max_ttl` or other nodes.
-    /// Sends nothing; the same warnings are logged for each connection. [`doctor`](Coordinator::doctor) finds far more.
+    /// memory that is nearly full, two addresses of one server, other clients with another `max_ttl` or other nodes, which
+    /// are compared unless the [restart guard is off](crate::RestartGuard::Off). Sends nothing; the same warnings are
+    /// logged for each connection. [`doctor`](Coordinator::doctor) finds far more.
     #[must_use]
     pub fn warnings(&self) -> Vec<Finding> {
         let known = self.engine.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));

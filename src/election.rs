@@ -183,6 +183,10 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// It is resigned even when the future is dropped, at whatever point.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, and it is resigned all the same.
     pub async fn resign(self) -> Result<(), Lost> {
         self.lease.release().await
     }

@@ -162,13 +162,13 @@ pub enum ConfigError {
         ttl: Duration,
     },
     /// Settings for TLS that cannot work, such as a file that cannot be read.
-    #[error(transparent)]
+    #[error("{problem:#}")]
     Tls {
         /// What is wrong.
         problem: Reason,
     },
     /// The file with the password cannot be read.
-    #[error(transparent)]
+    #[error("{problem:#}")]
     Password {
         /// Why.
         problem: Reason,
@@ -277,10 +277,10 @@ pub enum ConfigError {
         most: usize,
     },
     /// The system grants no thread for the blocking API.
-    #[error("the background thread of the blocking API cannot be started")]
+    #[error("the background thread of the blocking API cannot be started: {problem:#}")]
     NoBackground {
         /// The system's error.
-        source: Reason,
+        problem: Reason,
     },
     /// A label that is too long.
     #[error(
@@ -352,7 +352,7 @@ pub enum AcquireError {
     Contended {
         /// The resource.
         resource: Resource,
-        /// How the nodes voted in the last round.
+        /// How the nodes voted in the last round, or what they said of the holder since.
         report: Box<VoteReport>,
         /// How long the caller waited.
         waited: Duration,
@@ -399,7 +399,7 @@ impl AcquireError {
 
     /// Returns who holds the lock, if it is [`Contended`](AcquireError::Contended): the client that most of the nodes
     /// name. `None` also where no node names one, because several clients contend for it right now, or because others that
-    /// wait come first.
+    /// wait come first, of this process or of others.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -544,6 +544,10 @@ fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
         ),
         None if report.votes().iter().any(|vote| vote.outcome == VoteOutcome::NotYourTurn) => {
             format!("other clients come first for `{resource}`{waited}: {report}")
+        }
+        // Not asked for a vote: the caller was not the first of its process.
+        None if report.votes().iter().any(|vote| vote.outcome == VoteOutcome::Free) => {
+            format!("another caller of this process came first for `{resource}`{waited}: {report}")
         }
         None => format!("votes for `{resource}` were split between several clients{waited}: {report}"),
     }

@@ -61,13 +61,18 @@ impl Health {
     }
 
     /// Waits for a change since this `Health` was made, or since the last call, and returns the status of each node.
-    /// `None` once the coordinator is dropped, with all its clones, locks and leases.
+    /// `None` once the coordinator is dropped, with its clones and all that they have made: locks, semaphores, leases,
+    /// elections, observers. [`close`](crate::Coordinator::close) does not end it.
     ///
     /// A longer or shorter round trip is no change. Several changes in between are returned as one.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future has no effect; call again.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, while a node is too young to vote.
     pub async fn changed(&mut self) -> Option<Vec<NodeHealth>> {
         let board = Arc::clone(&self.board);
         loop {

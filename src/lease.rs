@@ -107,6 +107,10 @@ impl<K, F> Lease<K, F> {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect; call again.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn lost(&self) -> Lost {
         self.watch.lost().await
     }
@@ -122,6 +126,10 @@ impl<K, F> Lease<K, F> {
     /// # Cancel safety
     ///
     /// Dropping the future drops the work. The lease stays.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn run_until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
         self.watch.run_until_lost(work).await
     }
@@ -137,6 +145,10 @@ impl<K, F> Lease<K, F> {
     /// # Cancel safety
     ///
     /// The renewal continues when the future is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn renew(&self) -> Result<(), RenewError> {
         self.renewed(Event::Renew).await
     }
@@ -153,6 +165,10 @@ impl<K, F> Lease<K, F> {
     /// # Cancel safety
     ///
     /// The renewal continues when the future is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn extend(&self, ttl: Duration) -> Result<(), RenewError> {
         self.renewed(|reply| Event::Extend(ttl, reply)).await
     }
@@ -186,6 +202,10 @@ impl<K, F> Lease<K, F> {
     /// # Cancel safety
     ///
     /// The lock is released even when the future is dropped, at whatever point.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, and the lock is released all the same.
     pub async fn release(mut self) -> Result<(), Lost> {
         self.watch.check()?;
         // Its owner may hold it more than once: the last release gives the lock back.
@@ -309,6 +329,10 @@ impl<F> Lease<Single, F> {
     /// # Cancel safety
     ///
     /// It continues when the future is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, and the lock is retained all the same.
     pub async fn retain(mut self, time: Duration, note: &str) -> Result<(), RetainError> {
         self.watch.check()?;
         let reason = why_not_retained(self.mode(), self.watch.state.capabilities, time);
@@ -340,6 +364,10 @@ impl<F> Lease<Single, F> {
     /// # Cancel safety
     ///
     /// The future owns the lease: dropping it releases the lock.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn downgrade(self) -> Result<Lease<Single, F>, DowngradeError<Lease<Single, F>>> {
         self.watch.check()?;
         let resource = self.resource().clone();

@@ -22,7 +22,7 @@ use crate::quorum::round::{Expect, Round};
 use crate::runtime::Mutex;
 use quorlock_protocol::machine::wait::Count;
 use quorlock_protocol::votes::{Holder, VoteOutcome, VoteReport};
-use quorlock_protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
+use quorlock_protocol::{Moment, Resource, ResourceError, Verdict, fraction, semaphore_limit};
 
 use limit::Limited;
 
@@ -101,6 +101,10 @@ impl<F> Permit<F> {
     /// # Cancel safety
     ///
     /// The permit is released even when the future is dropped, at whatever point.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime, and the permit is released all the same.
     pub async fn release(self) -> Result<(), Lost> {
         self.lease.release().await
     }
@@ -246,7 +250,9 @@ impl<F> Semaphore<F> {
     /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
         // Of which the names of the slots are made: they are never empty.
-        Resource::share(&self.name)?;
+        if self.name.is_empty() {
+            return Err(ResourceError::Empty.into());
+        }
         if self.permits == 0 || self.permits > MOST_PERMITS {
             return Err(ConfigError::Permits { given: self.permits, most: MOST_PERMITS });
         }
@@ -254,7 +260,12 @@ impl<F> Semaphore<F> {
             return Err(ConfigError::NoSemaphores { node });
         }
         // The longest name.
-        self.slot(self.permits - 1).validate()
+        let (last, length) = (self.permits - 1, self.name.len());
+        let most = Resource::MAX_LEN - (slot_name(&self.name, last).len() - length);
+        if length > most {
+            return Err(ResourceError::TooLong { length, most }.into());
+        }
+        self.slot(last).validate()
     }
 
     /// As [`Lock::validate_retention`], for the lease of a permit.

@@ -44,7 +44,7 @@ impl Background {
             Some((process, thread)) if *process == here => thread.clone(),
             _ => {
                 let thread =
-                    start().map_err(|error| ConfigError::NoBackground { source: Reason::from(error) })?;
+                    start().map_err(|error| ConfigError::NoBackground { problem: Reason::from(error) })?;
                 // What belongs to the parent is not dropped: its sockets are shared with this process.
                 mem::forget(started.replace((here, thread.clone())));
                 thread

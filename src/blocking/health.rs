@@ -37,7 +37,8 @@ impl Health {
     }
 
     /// As [`crate::health::Health::changed`]: waits until something has changed since the last time. `None` once
-    /// the coordinator is gone, with all its clones, locks and leases.
+    /// the coordinator is gone, with its clones and all that they have made: locks, semaphores, leases, elections,
+    /// observers. [`close`](super::Coordinator::close) does not end it.
     pub fn changed(&mut self) -> Option<Vec<NodeHealth>> {
         self.background.run(self.inner.changed())
     }

@@ -43,7 +43,8 @@ pub enum RestartGuard {
     /// time there, under `PREFIX{…}:quorlock:gate:master_since`.
     On,
     /// They count immediately. For servers that were started for the first time just now, as in tests, and for nodes
-    /// that cannot forget: with `appendfsync always`.
+    /// that cannot forget: with `appendfsync always`. Clients do not compare their nodes and their
+    /// [`max_ttl`](Builder::max_ttl) then.
     Off,
 }
 
@@ -208,12 +209,12 @@ impl Builder {
     /// The longest TTL that any client of the deployment may ask for: restarted nodes are not
     /// counted for that long. 30 s unless set: the shorter, the sooner a restarted node votes again.
     ///
-    /// Every client must use the same. Each leaves its own at the nodes when it connects, under
-    /// `PREFIX{…}:quorlock:gate:max-ttl`, for a month; a client that finds another one there, then or later, warns,
-    /// [tells the program](Coordinator::warnings), and waits for restarted nodes as long as the larger asks
-    /// for. The list of nodes of each client is compared likewise, under `PREFIX{…}:quorlock:gate:lists`.
-    /// PostgreSQL servers have a table for the `max_ttl`. Nodes of other kinds may do the same by
-    /// [`Seams::max_ttl`](crate::node::Seams::max_ttl).
+    /// Every client must use the same. Each leaves its own at the nodes when it connects, unless its
+    /// [restart guard](RestartGuard::Off) is off, under `PREFIX{…}:quorlock:gate:max-ttl`, for a month; a client that
+    /// finds another one there, then or later, warns, [tells the program](Coordinator::warnings), and waits for
+    /// restarted nodes as long as the larger asks for. The list of nodes of each client is compared likewise, under
+    /// `PREFIX{…}:quorlock:gate:lists`. PostgreSQL servers have a table for the `max_ttl`. Nodes of other kinds may do
+    /// the same by [`Seams::max_ttl`](crate::node::Seams::max_ttl).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self

@@ -194,9 +194,10 @@ impl WaitQueues {
         self.with(key, |queue| queue.callers.is_taken()).unwrap_or_default()
     }
 
-    /// Whether this process holds the key.
-    pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.with(key, |queue| queue.callers.is_held()).unwrap_or_default()
+    /// Whether this process holds the key by a lease that is not over. Its keeper may see later that it is.
+    pub(crate) fn is_held(&self, key: &str, now: Moment) -> bool {
+        let lease = self.with(key, |queue| queue.lease.upgrade()).flatten();
+        lease.is_some_and(|lease| lease.runs_until(now).is_some())
     }
 
     /// Whether the queue has a waiter that is not being served yet.

@@ -124,6 +124,10 @@ impl<F> LeaseWatch<F> {
     /// # Cancel safety
     ///
     /// Dropping the future has no effect; call again.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn lost(&self) -> Lost {
         loop {
             let over = self.state.over.notified();
@@ -152,6 +156,10 @@ impl<F> LeaseWatch<F> {
     /// # Cancel safety
     ///
     /// Dropping the future drops the work.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
     pub async fn run_until_lost<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
         let mut work = pin!(work);
         let mut lost = pin!(self.lost());

@@ -119,23 +119,16 @@ impl<K, F> Lock<K, F> {
             return came.map(Got::Hold);
         }
         // A lease that is granted from here on is released.
-        let queues = self.engine.queues_of(acquisition.mode);
-        let (news, held_here) = (queues.news(acquisition.queue_key()), self.is_held_here());
-        let behind = matches!(coming, Coming::Served(_, Some(_)));
+        let news = self.engine.queues_of(acquisition.mode).news(acquisition.queue_key());
         drop(coming);
         let waited = self.engine.now().since(acquisition.since);
         // The news is not matched on: it would live for the whole wait.
-        let contested = news.is_some();
         if let Some(news) = news
             && news.verdict != Verdict::Contended
         {
             return Err(acquisition.not_acquired(news, waited));
         }
-        if contested || held_here {
-            // The last attempt may have asked one node only, or none.
-            return Err(Box::pin(self.taken_here(waited)).await);
-        }
-        self.undecided(acquisition, behind, waited).await
+        self.ask_at_the_end(acquisition, waited).await
     }
 
     /// The first waiter of this process contends for the lock in its own future, and serves the waiters behind
@@ -187,7 +180,7 @@ impl<K, F> Lock<K, F> {
     }
 
     fn served(&self, delivery: HoldReceiver, place: Option<Place>) -> Coming {
-        Coming::Served(Helped::new(self.engine.tasks.registry(), delivery), place)
+        Coming::Served { delivery: Helped::new(self.engine.tasks.registry(), delivery), _place: place }
     }
 
     /// Ends with the caller's wait. Asking once has no time limit of its own.
@@ -215,34 +208,30 @@ impl<K, F> Lock<K, F> {
         }
     }
 
-    /// Whether this process holds the lock.
+    /// Whether this process holds the lock, by a lease that is not over.
     pub(super) fn is_held_here(&self) -> bool {
-        self.engine.queues_of(self.options.mode).is_held(self.keys.queue_key())
+        self.engine.queues_of(self.options.mode).is_held(self.keys.queue_key(), self.engine.now())
     }
 
-    /// What a caller gets whose wait ended before the first round. Others hold the lock if the nodes say so now, or if
-    /// other waiters of this process came before the caller. Otherwise it asks once, as a caller that does not wait:
-    /// on a busy machine a short wait is over before any node can answer, which is no outage.
-    fn undecided(
+    /// What a caller gets whose wait is over. Others hold the lock if the nodes say so now: the last attempt may be
+    /// long ago, have asked one node only, or none. Otherwise it asks once, as a caller that does not wait: the holder
+    /// may just have released the lock, and on a busy machine a short wait is over before any node can answer, which
+    /// is no outage.
+    fn ask_at_the_end(
         &self,
         acquisition: Arc<AcquireRequest>,
-        behind: bool,
         waited: Duration,
     ) -> BoxFuture<'_, Result<Got, AcquireError>> {
         Box::pin(async move {
-            let report = Box::new(self.inspect().await?);
-            let (resource, verdict) = (acquisition.resource.clone(), report.verdict());
-            if report.is_taken() || (behind && verdict == Verdict::Contended) {
-                return Err(AcquireError::Contended { resource, report, waited });
-            }
-            if verdict == Verdict::Unavailable {
-                return Err(AcquireError::Unavailable { resource, report, waited });
+            let refused = self.taken_here(waited).await;
+            if !matches!(&refused, AcquireError::Contended { report, .. } if !report.is_taken()) {
+                return Err(refused);
             }
             match self
                 .acquire_anew(self.acquisition(Wait::Never, acquisition.since, &acquisition.span)?)
                 .await?
             {
-                Got::TakenHere => Err(self.taken_here(waited).await),
+                Got::TakenHere => Err(refused),
                 hold @ Got::Hold(_) => Ok(hold),
             }
         })
@@ -320,14 +309,14 @@ enum Coming {
     Led(BoxFuture<'static, Result<Hold, AcquireError>>),
     /// Another task delivers it; with the place in the queue, given up when this is dropped, where other waiters of
     /// the process came before.
-    Served(Helped<HoldReceiver>, Option<Place>),
+    Served { delivery: Helped<HoldReceiver>, _place: Option<Place> },
 }
 
 impl Coming {
     async fn hold(&mut self) -> Result<Hold, AcquireError> {
         match self {
             Coming::Led(hold) => hold.await,
-            Coming::Served(delivery, _) => match delivery.await {
+            Coming::Served { delivery, .. } => match delivery.await {
                 Ok(came) => came.map_err(|error| *error),
                 // No answer: the runtime is being shut down.
                 Err(_) => Err(AcquireError::Closed),

@@ -121,6 +121,23 @@ fn a_max_ttl_below_30_s_is_the_default_ttl() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_named_with_the_cause() {
+    let refused = refusal(with_nodes().password_file("/nowhere/password"));
+    assert!(refused.starts_with("the password cannot be read: /nowhere/password: No such file"), "{refused}");
+}
+
+#[test]
+fn a_name_that_is_too_long_with_the_number_of_a_permit() {
+    let coordinator = with_nodes().build().unwrap();
+    let validated = |length, permits| coordinator.semaphore("x".repeat(length), permits).validate();
+    assert!(validated(1_022, 10).is_ok());
+    let refused = validated(1_022, 11).unwrap_err().to_string();
+    let expected =
+        "a resource name has 1022 bytes, more than the 1021 allowed where a permit's number follows;";
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+#[test]
 fn limits_of_zero() {
     assert!(refusal(with_nodes().node_timeout(Duration::ZERO)).contains("the node timeout is zero"));
     assert!(refusal(with_nodes().connect_timeout(Duration::ZERO)).contains("the connect timeout is zero"));

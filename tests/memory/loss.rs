@@ -15,7 +15,7 @@ use quorlock::{
     node::Expiry,
     runtime::{Clock, Sleep},
 };
-use quorlock_testkit::{SkewedClock, memory_nodes_on};
+use quorlock_testkit::{MemoryNode, SkewedClock, memory_nodes_on};
 
 #[tokio::test(start_paused = true)]
 async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
@@ -31,6 +31,20 @@ async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
     // Timers fire late: one set for the deadline would report the loss after it.
     assert_eq!(reported, VALIDITY - Duration::from_millis(2));
     assert!(lease.check().is_err(), "check reports the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_with_all_nodes_silent_it_is_unknown_who_holds_the_lock() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    assert_eq!(lease.lost().await.reason, LossReason::Expired);
+    // The keeper sees the end later than the holder.
+    let lock = bench.coordinator.lock("r").ttl(TTL);
+    let waiting = lock.clone().wait(Wait::UpTo(MS));
+    let (asked, at_the_end) = tokio::join!(lock.try_acquire(), waiting.acquire());
+    assert!(matches!(asked, Err(AcquireError::Unavailable { .. })), "{asked:?}");
+    assert!(matches!(at_the_end, Err(AcquireError::Unavailable { .. })), "{at_the_end:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, forever, passing};
+use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, client, forever, passing};
 use quorlock::protocol::COOLDOWN;
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
@@ -402,6 +402,26 @@ async fn a_wait_shorter_than_a_round_asks_once_and_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_is_released_as_a_wait_ends_is_acquired() {
+    let (bench, wait) = (bench(3), Wait::UpTo(100 * MS));
+    bench.delay(10 * MS, 10 * MS);
+    let of = |client: &Coordinator| {
+        let (one, both) = (client.lock("r").ttl(TTL), client.lock_all(["a", "b"]).ttl(TTL));
+        (one.wait(wait), both.wait(wait), client.semaphore("s", 1).ttl(TTL).wait(wait))
+    };
+    let (one, both, semaphore) = of(&client(&bench));
+    let held = tokio::join!(one.acquire(), both.acquire(), semaphore.acquire());
+    let (one, both, semaphore) = of(&bench.coordinator);
+    let (one, both) = (acquiring(one), acquiring(both));
+    let permit = tokio::spawn(async move { semaphore.acquire().await });
+    // The waiters hear of it 4 ms before the end of their waits, and have no answer by then.
+    bench.pass(76 * MS).await;
+    drop(held);
+    let (one, both, permit) = (one.await.unwrap(), both.await.unwrap(), permit.await.unwrap());
+    assert!(one.is_ok() && both.is_ok() && permit.is_ok(), "all are free: {one:?}, {both:?}, {permit:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
     let bench = bench(5);
     bench.delay(10 * MS, 10 * MS);
@@ -457,6 +477,19 @@ async fn a_process_that_has_released_a_wanted_lock_pauses_and_not_once_that_is_l
         let took = bench.clock.now().since(begun);
         assert_eq!(took >= COOLDOWN, pauses, "{took:?}, {later:?} after its release");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_is_refused_for_another_of_its_process_hears_of_that() {
+    let bench = bench(5);
+    let held = bench.lock().acquire().await.unwrap();
+    let waiting = bench.waiting(forever(&client(&bench)).shared()).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    let first = bench.waiting(bench.lock()).await;
+    let refused = bench.lock().acquire().await.unwrap_err().to_string();
+    assert!(refused.starts_with("another caller of this process came first for `r`: 0 of 5"), "{refused}");
+    drop(first.await.unwrap().unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,7 +56,7 @@ impl Resource {
         if name.is_empty() {
             Err(ResourceError::Empty)
         } else if name.len() > Resource::MAX_LEN {
-            Err(ResourceError::TooLong { length: name.len() })
+            Err(ResourceError::TooLong { length: name.len(), most: Resource::MAX_LEN })
         } else {
             Ok(())
         }
@@ -102,12 +102,14 @@ pub enum ResourceError {
     Empty,
     /// The name is too long.
     #[error(
-        "a resource name has {length} bytes, more than the {} allowed; use a hash of it",
-        Resource::MAX_LEN
+        "a resource name has {length} bytes, more than the {most} allowed{}; use a hash of it",
+        if *.most < Resource::MAX_LEN { " where a permit's number follows" } else { "" }
     )]
     TooLong {
         /// Its length in bytes.
         length: usize,
+        /// The longest allowed: less than [`Resource::MAX_LEN`] for a semaphore, each permit of which has a number.
+        most: usize,
     },
     /// Nodes store something else under that key, beside a lock or semaphore.
     #[error(

@@ -245,7 +245,10 @@ fn the_longest_name_is_valid_and_one_byte_more_is_not() {
     let name = "x".repeat(Resource::MAX_LEN);
     assert_eq!(Resource::parse(&name).unwrap().as_str(), name);
     let length = name.len() + 1;
-    assert_eq!(Resource::parse(&(name + "x")), Err(ResourceError::TooLong { length }));
+    assert_eq!(
+        Resource::parse(&(name + "x")),
+        Err(ResourceError::TooLong { length, most: Resource::MAX_LEN })
+    );
     assert_eq!(Resource::parse(""), Err(ResourceError::Empty));
 }
 
