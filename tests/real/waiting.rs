@@ -231,12 +231,14 @@ async fn w10_servers_that_forget_at_once_what_was_read_are_not_flooded() {
         async move { until("some seconds", async || SystemClock::default().now() >= end).await }
     };
     seconds(2).await;
-    let before = commands().await;
+    let (before, began) = (commands().await, SystemClock::default().now());
     seconds(4).await;
-    let rate = (commands().await - before) / 4;
+    // Late on a busy machine.
+    let rate = (commands().await - before) * 1_000
+        / u64::try_from(SystemClock::default().now().since(began).as_millis()).unwrap();
     println!("{rate} commands a second");
     // Some 2,200 where waiters keep no pace, from one process that is not optimized.
-    assert!(rate < 1_000, "{rate} commands a second while ten clients wait");
+    assert!(rate < 1_500, "{rate} commands a second while ten clients wait");
     drop(held);
     for waiter in waiters {
         waiter.await.unwrap();

@@ -48,16 +48,6 @@ const DELAY: u32 = 100;
 /// each key soon after it was read makes a lease cost ten times as much, and not more.
 const HINTED: u32 = 30;
 
-/// Renewals of a process that are due within this fraction of their interval leave together, in one write to each node: 78 ms
-/// of 10 s. Of ten thousand leases that is nearly as many as may be in flight.
-const TOGETHER: u32 = 128;
-
-/// Returns the moment, shortly before `due`, at which the renewals of this interval leave together.
-fn together(due: Moment, every: Duration) -> Moment {
-    let past = due.since(Moment::ORIGIN).as_nanos().checked_rem((every / TOGETHER).as_nanos());
-    due.back(Duration::from_nanos(past.and_then(|past| u64::try_from(past).ok()).unwrap_or(0)))
-}
-
 /// When the next renewal of a lease is due.
 #[derive(Clone, Debug)]
 pub struct RenewalSchedule {
@@ -85,13 +75,7 @@ impl RenewalSchedule {
     #[must_use]
     #[inline]
     pub fn new(every: Option<Duration>, ttl: Duration, sent: Moment) -> RenewalSchedule {
-        RenewalSchedule {
-            ttl,
-            every,
-            sent,
-            due: every.map(|every| together(sent + every, every)),
-            retry: None,
-        }
+        RenewalSchedule { ttl, every, sent, due: every.map(|every| sent + every), retry: None }
     }
 
     /// Moves the next renewal forward to where `deadline` leaves no more than the timing wants when one is due: for a grant
@@ -229,7 +213,7 @@ impl RenewalSchedule {
     }
 
     fn usually_due(&self) -> Option<Moment> {
-        self.every.map(|every| together(self.sent + every, every))
+        self.every.map(|every| self.sent + every)
     }
 }
 
@@ -257,47 +241,26 @@ mod tests {
         schedule.confirm(&timing(), (Drift::default().deadline(from, TTL), now), || u64::MAX);
     }
 
-    /// Returns the second in which it is due, or at the end of which.
-    fn due_second(schedule: &RenewalSchedule) -> Option<Moment> {
-        let nanos = schedule.due()?.since(Moment::ORIGIN).as_nanos();
-        Some(second(u64::try_from(nanos.div_ceil(1_000_000_000)).unwrap()))
-    }
-
     #[test]
     fn a_renewal_is_due_a_third_of_the_ttl_after_the_last_one_was_sent() {
         let mut schedule = automatic();
         assert!(!schedule.is_due(second(109)) && schedule.is_due(second(110)));
         schedule.send(second(111));
         confirm(&mut schedule, second(111), second(112));
-        assert_eq!(due_second(&schedule), Some(second(121)));
-    }
-
-    #[test]
-    fn renewals_that_are_due_soon_after_one_another_leave_together() {
-        let every = timing().renewal_every();
-        let step = every / TOGETHER;
-        let due = |sent: Duration| {
-            let schedule = RenewalSchedule::new(Some(every), TTL, Moment::since_origin(sent));
-            schedule.due().unwrap().since(Moment::ORIGIN)
-        };
-        for sent in (0..1_000).map(|number| number * every / 333) {
-            assert!(due(sent) <= sent + every && sent + every < due(sent) + step, "{sent:?}");
-        }
-        assert_eq!(due(every), due(every + step * 9 / 10));
-        assert_eq!(due(every + step), due(every) + step);
+        assert_eq!(schedule.due(), Some(second(121)));
     }
 
     #[test]
     fn i52_a_hint_moves_the_next_renewal_forward_and_many_to_a_thirtieth_of_the_ttl_after_the_last() {
         let mut schedule = automatic();
         assert!(!schedule.is_early() && schedule.begin_for_hint(second(100), true) && schedule.is_early());
-        assert_eq!(due_second(&schedule), Some(second(101)));
+        assert_eq!(schedule.due(), Some(second(101)));
         assert!(!schedule.begin_for_hint(second(105), true), "it is due already");
         schedule.send(second(101));
         confirm(&mut schedule, second(101), second(101));
-        assert_eq!(due_second(&schedule), Some(second(111)), "once");
+        assert_eq!(schedule.due(), Some(second(111)), "once");
         assert!(schedule.begin_for_hint(second(101), false));
-        assert_eq!(due_second(&schedule), Some(second(101)));
+        assert_eq!(schedule.due(), Some(second(101)));
         let mut manual = RenewalSchedule::new(None, TTL, second(100));
         assert!(!manual.begin_for_hint(second(105), false) && manual.due().is_none());
     }
@@ -314,14 +277,14 @@ mod tests {
         for _ in 0..100 {
             schedule.fail(second(111), TTL, u64::MAX);
         }
-        assert_eq!(due_second(&schedule), Some(second(114)), "no pause is longer than a tenth of the TTL");
+        assert_eq!(schedule.due(), Some(second(114)), "no pause is longer than a tenth of the TTL");
         schedule.fail(second(111), Duration::from_secs(10), u64::MAX);
-        assert_eq!(due_second(&schedule), Some(second(112)), "nor than a tenth of what is left");
+        assert_eq!(schedule.due(), Some(second(112)), "nor than a tenth of what is left");
         assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "a retry is not postponed");
         schedule.send(second(112));
         confirm(&mut schedule, second(112), second(112));
         assert!(!schedule.is_failing());
-        assert_eq!(due_second(&schedule), Some(second(122)));
+        assert_eq!(schedule.due(), Some(second(122)));
     }
 
     #[test]
@@ -396,7 +359,7 @@ mod tests {
         let mut schedule = automatic();
         schedule.send(second(110));
         confirm(&mut schedule, second(107), second(110));
-        assert_eq!(due_second(&schedule), Some(second(117)), "as late after what it counts from as ever");
+        assert_eq!(schedule.due(), Some(second(117)), "as late after what it counts from as ever");
         assert!(!schedule.is_failing());
         schedule.send(second(117));
         confirm(&mut schedule, second(107), second(117));
@@ -408,7 +371,7 @@ mod tests {
         assert!(schedule.begins_series() && !schedule.begins_series());
         schedule.send(second(119));
         confirm(&mut schedule, second(118), second(119));
-        assert_eq!(due_second(&schedule), Some(second(128)));
+        assert_eq!(schedule.due(), Some(second(128)));
         assert!(!schedule.is_failing() && !schedule.begins_series());
     }
 
@@ -431,10 +394,10 @@ mod tests {
     fn the_next_holder_waits_no_longer_than_the_one_before() {
         let mut schedule = automatic();
         schedule.handoff(Some(Duration::from_secs(15)));
-        assert_eq!(due_second(&schedule), Some(second(110)));
+        assert_eq!(schedule.due(), Some(second(110)));
         schedule.handoff(Some(Duration::from_secs(5)));
-        assert_eq!(due_second(&schedule), Some(second(105)));
+        assert_eq!(schedule.due(), Some(second(105)));
         confirm(&mut schedule, second(100), second(101));
-        assert_eq!(due_second(&schedule), Some(second(105)), "counted from the latest round");
+        assert_eq!(schedule.due(), Some(second(105)), "counted from the latest round");
     }
 }

@@ -170,7 +170,7 @@ impl Plan {
         let resources = rng.pick(&[1, 1, 2, 3]);
         let max_ttl = Duration::from_secs(rng.pick(&[2, 4, 8, 20]));
         let readers = rng.percent(50);
-        let distance = Duration::from_micros(rng.pick(&[500, 1_000, 3_000, 12_000]));
+        let distance = Duration::from_micros(rng.pick(&[500, 3_000, 6_000, 12_000]));
         let rate = |host: usize| {
             if options.twist == Twist::FastNodes && host < nodes {
                 return Rate(100_000);

@@ -17,6 +17,7 @@ use quorlock::{
 };
 
 use super::{HintRecorder, Plant};
+use crate::scaled;
 use crate::value::Value;
 
 /// `Ok` if a clause holds, otherwise what was found instead.
@@ -36,7 +37,8 @@ pub(super) struct Bench<'a> {
     began: Moment,
     /// Collects the node's hints.
     pub(super) ear: &'a HintRecorder,
-    /// A TTL that is short enough to wait for: a tenth of a second, or a little more than the least TTL of the node.
+    /// A TTL that is short enough to wait for: a tenth of a second, or a little more than the least TTL of the node;
+    /// longer on a busy machine, where a node does not answer in a part of that.
     pub(super) short: Duration,
     /// Whether the store cannot have what this clause plants there.
     pub(super) impossible: AtomicBool,
@@ -56,7 +58,7 @@ impl<'a> Bench<'a> {
         clause: usize,
     ) -> Bench<'a> {
         let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().next_u64());
-        let short = SHORT.max(node.limits().least_ttl * 11 / 10);
+        let short = scaled(SHORT.max(node.limits().least_ttl * 11 / 10));
         Bench {
             node,
             plant,
