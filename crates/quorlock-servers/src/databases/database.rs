@@ -280,6 +280,14 @@ impl Database {
     ///
     /// If there is no dump, or it cannot be restored.
     pub async fn restore(&self) -> io::Result<()> {
+        match run(self.restoring()?).await {
+            // A connected client that misses a table makes it, also between the dump's `DROP` and `CREATE`.
+            Err(error) if error.to_string().contains("already exists") => run(self.restoring()?).await,
+            restored => restored,
+        }
+    }
+
+    fn restoring(&self) -> io::Result<Command> {
         let file = self.folder().join(DUMP);
         let mut restoring = match self.engine.make {
             Make::Postgres => {
@@ -296,7 +304,7 @@ impl Database {
             }
         };
         restoring.current_dir(self.folder());
-        run(restoring).await
+        Ok(restoring)
     }
 
     /// Stops it, copies its data as they are on the disk, and starts both: it on its port, the copy on another.

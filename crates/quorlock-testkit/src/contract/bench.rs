@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
         clause: usize,
     ) -> Bench<'a> {
         let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().next_u64());
-        let short = scaled(SHORT.max(node.limits().least_ttl * 11 / 10));
+        let short = scaled(SHORT).max(node.limits().least_ttl * 11 / 10);
         Bench {
             node,
             plant,
