@@ -373,6 +373,10 @@ impl LeaseKeeper for Keeper {
         }
     }
 
+    fn handle_later(&self, event: Event) {
+        self.handle_in_task(|| event);
+    }
+
     fn is_waited_for(&self) -> bool {
         self.succession.is_some() && self.engine.queues.is_waited_for(&self.queue_key)
     }

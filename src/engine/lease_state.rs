@@ -61,6 +61,9 @@ pub(crate) trait LeaseKeeper: Send {
     /// Handles an event. Returns how the lease has ended.
     fn handle(&mut self, event: Event) -> Option<Ended>;
 
+    /// Has a task deliver an event, for which nodes may be asked.
+    fn handle_later(&self, event: Event);
+
     /// Whether another caller in this process waits for the lock.
     fn is_waited_for(&self) -> bool;
 
@@ -218,7 +221,7 @@ impl LeaseState {
 
     /// Puts the keeper into its place, once it has handled what has happened meanwhile.
     pub(crate) fn give_to(self: &Arc<Self>, keeper: Box<dyn LeaseKeeper>) {
-        self.work(self.put_back(keeper));
+        self.work(keeper, None);
     }
 
     /// Has the keeper handle what happens. If it is gone, the event is dropped, which notifies a caller that waits for a
@@ -232,7 +235,7 @@ impl LeaseState {
             }
             KeeperSlot::Here(keeper) => {
                 drop(slot);
-                self.work(Some((keeper, event)));
+                self.work(keeper, Some(event));
             }
             closed @ KeeperSlot::Closed(_) => {
                 *slot = closed;
@@ -242,33 +245,35 @@ impl LeaseState {
         }
     }
 
-    fn work(&self, mut next: Option<(Box<dyn LeaseKeeper>, Event)>) {
-        while let Some((mut keeper, event)) = next {
-            if let Some(ended) = keeper.handle(event) {
-                if let Ended::Lost(reason) = &ended {
-                    // Before callers hear of it that have come meanwhile.
-                    drop(self.lost_for(*reason));
+    /// Has the keeper handle an event and what happens meanwhile, and puts it into its place.
+    fn work(&self, mut keeper: Box<dyn LeaseKeeper>, mut next: Option<Event>) {
+        let a_node_reports = next.as_ref().is_some_and(Event::is_of_a_node);
+        loop {
+            match next {
+                Some(event) if a_node_reports && !event.is_of_a_node() => keeper.handle_later(event),
+                Some(event) => {
+                    if let Some(ended) = keeper.handle(event) {
+                        if let Ended::Lost(reason) = &ended {
+                            // Before callers hear of it that have come meanwhile.
+                            drop(self.lost_for(*reason));
+                        }
+                        self.close_slot();
+                        return keeper.conclude(ended);
+                    }
                 }
-                self.close_slot();
-                keeper.conclude(ended);
-                return;
+                None => {}
             }
-            next = self.put_back(keeper);
-        }
-    }
-
-    /// Puts the keeper into its place, or returns it with what has happened meanwhile.
-    fn put_back(&self, keeper: Box<dyn LeaseKeeper>) -> Option<(Box<dyn LeaseKeeper>, Event)> {
-        let mut slot = self.slot.lock();
-        match &mut *slot {
-            KeeperSlot::Away(events) if !events.is_empty() => Some((keeper, events.remove(0))),
-            KeeperSlot::Away(_) => {
-                *slot = KeeperSlot::Here(keeper);
-                None
-            }
-            KeeperSlot::Here(_) | KeeperSlot::Closed(_) => {
-                debug_assert!(false, "a lease has two keepers, or had its last");
-                None
+            let mut slot = self.slot.lock();
+            match &mut *slot {
+                KeeperSlot::Away(events) if !events.is_empty() => next = Some(events.remove(0)),
+                KeeperSlot::Away(_) => {
+                    *slot = KeeperSlot::Here(keeper);
+                    return;
+                }
+                KeeperSlot::Here(_) | KeeperSlot::Closed(_) => {
+                    debug_assert!(false, "a lease has two keepers, or had its last");
+                    return;
+                }
             }
         }
     }

@@ -1,21 +1,23 @@
 //! What an idle lease costs.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{bench, bench_with};
+use crate::common::{TTL, bench, bench_with};
 use futures::FutureExt as _;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use quorlock::protocol::Moment;
 use quorlock::{
-    Coordinator, Fencing, RenewError,
-    node::{Capabilities, Identity, Node, Request, Responder, Response, SharedRequest, Vote},
+    Coordinator, Fencing, Lease, RenewError,
+    node::{
+        Capabilities, Hint, HintListener, Identity, Node, Request, Responder, Response, SharedRequest, Vote,
+    },
     runtime::{Clock, Sleep},
 };
-use quorlock_testkit::{MemoryNode, TokioClock};
+use quorlock_testkit::{MemoryNode, TokioClock, WrappedNode};
 
 /// Counts the timers that are waiting.
 #[derive(Clone, Debug)]
@@ -267,6 +269,26 @@ struct Meddling {
 
 type Meddle = Box<dyn FnOnce() + Send>;
 
+/// Has `lease` renewed at this reading of the clock, counted from now. Returns where the renewal is found then, unless it is
+/// over immediately.
+fn renew_at<K: Send + Sync + 'static>(
+    reading: usize,
+    clock: &Meddling,
+    lease: &Arc<Lease<K>>,
+) -> Arc<Mutex<Option<BoxFuture<'static, Result<(), RenewError>>>>> {
+    let (asked, lent) = (Arc::new(Mutex::new(None)), lease.clone());
+    let keep = asked.clone();
+    let meddle = move || {
+        let mut renewing = async move { lent.renew().await }.boxed();
+        match renewing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(renewed) => renewed.unwrap(),
+            Poll::Pending => *keep.lock().unwrap() = Some(renewing),
+        }
+    };
+    *clock.plan.lock().unwrap() = Some((reading, Box::new(meddle)));
+    asked
+}
+
 impl Clock for Meddling {
     fn now(&self) -> Moment {
         let due = {
@@ -303,14 +325,7 @@ async fn a_lease_obeys_commands_at_any_moment_of_a_renewal() {
         let clock = Meddling::default();
         let bench = bench_with(3, |builder| builder.clock(clock.clone()));
         let lease = Arc::new(bench.lock().acquire().await.unwrap());
-        let (wanted, lent) = (Arc::new(Mutex::new(None)), lease.clone());
-        let keep = wanted.clone();
-        let meddle = move || {
-            let mut renewing = Box::pin(async move { lent.renew().await });
-            assert!(renewing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            *keep.lock().unwrap() = Some(renewing);
-        };
-        *clock.plan.lock().unwrap() = Some((reading, Box::new(meddle)));
+        let wanted = renew_at(reading, &clock, &lease);
         lease.renew().await.unwrap();
         bench.settle().await;
         let renewing = wanted.lock().unwrap().take();
@@ -321,4 +336,58 @@ async fn a_lease_obeys_commands_at_any_moment_of_a_renewal() {
         }
     }
     assert!((5..100).contains(&meddled), "the clock is read several times, and finitely often: {meddled}");
+}
+
+/// A node that counts what is asked of it in the middle of a report: it may have locked then what it needs.
+fn strict(node: MemoryNode, violations: &Arc<AtomicUsize>) -> WrappedNode {
+    let (reporting, violations) = (Arc::<AtomicBool>::default(), violations.clone());
+    let reports = reporting.clone();
+    WrappedNode::new(node)
+        .on_listen(move |listener, inner| {
+            inner.listen(Arc::new(Reported { listener, reporting: reports.clone() }));
+        })
+        .on_request(move |request, responder, inner| {
+            violations.fetch_add(usize::from(reporting.load(Ordering::Relaxed)), Ordering::Relaxed);
+            inner.ask(request, responder);
+        })
+}
+
+#[derive(Debug)]
+struct Reported {
+    listener: Arc<dyn HintListener>,
+    reporting: Arc<AtomicBool>,
+}
+
+impl HintListener for Reported {
+    fn on_hint(&self, hint: Hint<'_>) {
+        self.reporting.store(true, Ordering::Relaxed);
+        self.listener.on_hint(hint);
+        self.reporting.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A node of ZooKeeper that was asked in its report waited for itself, and the process for the node.
+#[tokio::test(start_paused = true)]
+async fn i54_a_node_is_asked_nothing_while_it_reports_a_change() {
+    let mut meddled = 0;
+    for reading in 0..20 {
+        let (bench, violations) = (bench(3), Arc::new(AtomicUsize::new(0)));
+        let clock = Meddling::default();
+        let nodes = bench.nodes.iter().map(|node| strict(node.clone(), &violations));
+        let client = Coordinator::builder().custom_nodes(nodes).clock(clock.clone()).build().unwrap();
+        let lease = Arc::new(client.lock("r").ttl(TTL).acquire().await.unwrap());
+        lease.renew().await.unwrap();
+        bench.settle().await;
+        let wanted = renew_at(reading, &clock, &lease);
+        bench.nodes[0].remove("r");
+        bench.settle().await;
+        let renewing = wanted.lock().unwrap().take();
+        if let Some(renewing) = renewing {
+            meddled += 1;
+            renewing.await.unwrap();
+        }
+        assert_eq!(violations.load(Ordering::Relaxed), 0, "the clock was read {reading} times before");
+        lease.check().unwrap();
+    }
+    assert!((1..20).contains(&meddled), "the clock is read several times, and finitely often: {meddled}");
 }

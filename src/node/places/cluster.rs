@@ -245,7 +245,9 @@ impl<C: Cluster> Local<C> {
 
     /// Passes a hint to all listeners.
     pub fn notify(&self, hint: Hint<'_>) {
-        self.listeners.lock().iter().for_each(|listener| listener.on_hint(hint));
+        // Not under the lock, which a request needs.
+        let listeners = self.listeners.lock().clone();
+        listeners.iter().for_each(|listener| listener.on_hint(hint));
     }
 
     /// Returns whether anyone listens.
