@@ -370,12 +370,13 @@ async fn a_grant_waits_for_a_synchronous_standby_also_where_others_do_not() {
 #[tokio::test]
 async fn standbys_that_may_be_synchronous_are_not_counted_as_others() {
     let Some(server) = server() else { return };
-    let client = server.client().await;
     server.node().ready().await.unwrap();
     let user = "CREATE USER app; GRANT USAGE ON SCHEMA quorlock TO app;
         GRANT ALL ON ALL TABLES IN SCHEMA quorlock TO app";
-    client.batch_execute(user).await.unwrap();
+    server.client().await.batch_execute(user).await.unwrap();
+    // Restarts the server where its package cannot copy it.
     let _standby = server.standby();
+    let client = server.client().await;
     let replicas = async |user: &str| {
         let node = node(&server.url("").replace("postgres@", &format!("{user}@")));
         node.examine("doctor".into()).await.unwrap().replicas
