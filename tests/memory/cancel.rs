@@ -93,57 +93,54 @@ impl Fault {
 /// keys without a cleanup.
 const GRACE: Duration = Duration::from_millis(1_500);
 
-async fn nothing_is_left(bench: &Bench, fault: Fault, point: u64, what: &str) {
-    bench.pass(Duration::from_millis(30)).await;
-    Fault::end(&bench.nodes);
-    bench.pass(GRACE).await;
-    let left: Vec<_> = bench
-        .nodes
-        .iter()
-        .filter_map(|node| node.holder("r").filter(|token| token.as_bytes() != b"another client"))
-        .collect();
-    assert!(left.is_empty(), "{what} cut at {point} ms under {fault:?} left {left:?}");
+/// What is dropped at the cut, at each point of each fault, leaves no key.
+async fn leaves_no_key(cut: impl AsyncFn(&Bench, Fault, Duration)) {
+    for fault in TROUBLES {
+        for point in (0..POINTS).map(Duration::from_millis) {
+            let bench = bench(5);
+            cut(&bench, fault, point).await;
+            bench.pass(Duration::from_millis(30)).await;
+            Fault::end(&bench.nodes);
+            bench.pass(GRACE).await;
+            let held = bench.nodes.iter().filter_map(|node| node.holder("r"));
+            let left: Vec<_> = held.filter(|token| token.as_bytes() != b"another client").collect();
+            assert!(left.is_empty(), "cut after {point:?} under {fault:?} left {left:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn i20_an_acquire_dropped_at_any_point_leaves_no_key() {
-    for fault in TROUBLES {
-        for point in 0..POINTS {
-            let bench = bench(5);
-            fault.begin(&bench.nodes);
-            let lock = bench.lock().wait(Wait::Forever);
-            let cut = bench.clock.now() + Duration::from_millis(point);
-            tokio::select! {
-                biased;
-                // A lease that was granted in time is dropped at the cut instead.
-                lease = lock.acquire() => {
-                    bench.clock.sleep_until(cut).await;
-                    fault.at_the_cut(&bench.nodes);
-                    drop(lease);
-                }
-                () = bench.clock.sleep_until(cut) => fault.at_the_cut(&bench.nodes),
+    leaves_no_key(async |bench, fault, point| {
+        fault.begin(&bench.nodes);
+        let lock = bench.lock().wait(Wait::Forever);
+        let cut = bench.clock.now() + point;
+        tokio::select! {
+            biased;
+            // A lease that was granted in time is dropped at the cut instead.
+            lease = lock.acquire() => {
+                bench.clock.sleep_until(cut).await;
+                fault.at_the_cut(&bench.nodes);
+                drop(lease);
             }
-            nothing_is_left(&bench, fault, point, "acquire").await;
+            () = bench.clock.sleep_until(cut) => fault.at_the_cut(&bench.nodes),
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_dropped_at_any_point_leaves_no_key() {
-    for fault in TROUBLES {
-        for point in 0..POINTS {
-            let bench = bench(5);
-            let lease = bench.lock().acquire().await.unwrap();
-            fault.begin(&bench.nodes);
-            let cut = bench.clock.now() + Duration::from_millis(point);
-            tokio::select! {
-                biased;
-                _ = lease.release() => {}
-                () = bench.clock.sleep_until(cut) => fault.at_the_cut(&bench.nodes),
-            }
-            nothing_is_left(&bench, fault, point, "release").await;
+    leaves_no_key(async |bench, fault, point| {
+        let lease = bench.lock().acquire().await.unwrap();
+        fault.begin(&bench.nodes);
+        tokio::select! {
+            biased;
+            _ = lease.release() => {}
+            () = bench.pass(point) => fault.at_the_cut(&bench.nodes),
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,25 +178,22 @@ async fn a_task_takes_over_if_the_first_waiter_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_dropped_at_any_point_and_released_leaves_no_key() {
-    for fault in TROUBLES {
-        for point in 0..POINTS {
-            let bench = bench(5);
-            let lease = bench.lock().acquire().await.unwrap();
-            // Renewals would store the key again, also after the release.
-            bench.nodes[1].flush();
-            bench.nodes[4].flush();
-            fault.begin(&bench.nodes);
-            let cut = bench.clock.now() + Duration::from_millis(point);
-            tokio::select! {
-                biased;
-                _ = lease.renew() => bench.clock.sleep_until(cut).await,
-                () = bench.clock.sleep_until(cut) => {}
-            }
-            fault.at_the_cut(&bench.nodes);
-            drop(lease);
-            nothing_is_left(&bench, fault, point, "renewal").await;
+    leaves_no_key(async |bench, fault, point| {
+        let lease = bench.lock().acquire().await.unwrap();
+        // Renewals would store the key again, also after the release.
+        bench.nodes[1].flush();
+        bench.nodes[4].flush();
+        fault.begin(&bench.nodes);
+        let cut = bench.clock.now() + point;
+        tokio::select! {
+            biased;
+            _ = lease.renew() => bench.clock.sleep_until(cut).await,
+            () = bench.clock.sleep_until(cut) => {}
         }
-    }
+        fault.at_the_cut(&bench.nodes);
+        drop(lease);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,23 +72,6 @@ async fn one_candidate_leads_and_resigning_elects_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidates_of_one_process_announce_their_own_values() {
-    let bench = bench(5);
-    let election = election(&bench.coordinator);
-    let mut observer = elsewhere(&bench).observe().unwrap();
-    let first = election.campaign("first").await.unwrap();
-    assert_eq!(next_leader(&mut observer).await, "first");
-    let second = tokio::spawn({
-        let election = election.clone();
-        async move { election.campaign("second").await.unwrap() }
-    });
-    bench.settle().await;
-    first.resign().await.unwrap();
-    let _second = second.await.unwrap();
-    assert_eq!(next_leader(&mut observer).await, "second");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_observer_yields_each_leader_with_value_and_token() {
     let bench = bench(5);
     bench.delay(2 * MS, 2 * MS);

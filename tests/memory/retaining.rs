@@ -126,19 +126,6 @@ async fn r11_it_repeats_until_a_quorum_confirms_or_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_a_retention_without_a_quorum_is_uncertain() {
-    let bench = bench(5);
-    let lease = bench.lock().acquire().await.unwrap();
-    bench.pass(Duration::from_secs(1)).await;
-    let (since, left) = (bench.clock.now(), lease.remaining());
-    bench.nodes.iter().take(3).for_each(MemoryNode::hang);
-    let error = lease.retain(HOUR, "").await.unwrap_err();
-    assert!(matches!(error, RetainError::Unconfirmed { .. }), "{error}");
-    assert!(bench.clock.now().since(since) <= left + Duration::from_millis(100), "no longer than the lease");
-    assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn r11_a_confirmation_after_the_end_of_the_lease_does_not_count() {
     let bench = bench(5);
     let lock = bench.lock().renewal(Renewal::Manual);
