@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
+use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, bench, client};
 use futures::FutureExt as _;
 use quorlock::doctor::{Check, Finding};
 use quorlock::health::NodeStatus;
@@ -161,7 +161,7 @@ async fn a_share_logs_like_a_lock_and_a_downgrade_logs_its_mode() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_or_failed_attempt_says_so_in_its_span() {
     let bench = bench(3);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let _theirs = other.lock("r").ttl(TTL).acquire().await.unwrap();
     let (log, _guard) = Log::start();
     bench.lock().wait(Wait::UpTo(LATE)).acquire().await.unwrap_err();
