@@ -262,13 +262,15 @@ struct Meddling {
 
 type Meddle = Box<dyn FnOnce() + Send>;
 
+type Renewed = BoxFuture<'static, Result<(), RenewError>>;
+
 /// Has `lease` renewed at this reading of the clock, counted from now. Returns where the renewal is found then, unless it is
 /// over immediately.
 fn renew_at<K: Send + Sync + 'static>(
     reading: usize,
     clock: &Meddling,
     lease: &Arc<Lease<K>>,
-) -> Arc<Mutex<Option<BoxFuture<'static, Result<(), RenewError>>>>> {
+) -> Arc<Mutex<Option<Renewed>>> {
     let (asked, lent) = (Arc::new(Mutex::new(None)), lease.clone());
     let keep = asked.clone();
     let meddle = move || {
