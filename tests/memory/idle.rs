@@ -261,8 +261,7 @@ struct Meddling {
 }
 
 type Meddle = Box<dyn FnOnce() + Send>;
-
-type Renewed = BoxFuture<'static, Result<(), RenewError>>;
+type Renewing = BoxFuture<'static, Result<(), RenewError>>;
 
 /// Has `lease` renewed at this reading of the clock, counted from now. Returns where the renewal is found then, unless it is
 /// over immediately.
@@ -270,7 +269,7 @@ fn renew_at<K: Send + Sync + 'static>(
     reading: usize,
     clock: &Meddling,
     lease: &Arc<Lease<K>>,
-) -> Arc<Mutex<Option<Renewed>>> {
+) -> Arc<Mutex<Option<Renewing>>> {
     let (asked, lent) = (Arc::new(Mutex::new(None)), lease.clone());
     let keep = asked.clone();
     let meddle = move || {
