@@ -291,7 +291,11 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     let change = "UPDATE pg_proc SET prosrc = replace(prosrc, 'expires > t', 'expires >= t')
         WHERE proname = 'is_cancelled'";
     assert_eq!(client.execute(change, &[]).await.unwrap(), 1);
-    assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+    assert_error(
+        &refused(&as_app).await,
+        NodeErrorKind::Misconfigured,
+        &["of another version of quorlock", "rename it, or drop it"],
+    );
     client.batch_execute("DROP SCHEMA quorlock CASCADE").await.unwrap();
     inspect(&*server.node(), "a").await.unwrap();
     client.batch_execute("ALTER TABLE quorlock.locks RENAME token TO owner").await.unwrap();
