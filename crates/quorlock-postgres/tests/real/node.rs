@@ -538,7 +538,7 @@ async fn a_refused_statement_has_a_kind_and_was_not_executed() {
         ("QL002", NodeErrorKind::WrongData, "quorlock.counters"),
         ("XX000", NodeErrorKind::Other, "as it says"),
         // It ends the connection.
-        ("42P01", NodeErrorKind::Misconfigured, "drop it when no lock is held"),
+        ("42P01", NodeErrorKind::Misconfigured, "drop it while no lock is held"),
     ] {
         let broken = format!(
             "CREATE OR REPLACE FUNCTION quorlock.inspect(k bytea, c bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
