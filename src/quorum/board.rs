@@ -278,6 +278,8 @@ impl StatusListener for NodeMonitor {
         let mut inside = self.board.inside.lock();
         let Some(entry) = inside.nodes.get_mut(self.index) else { return };
         if entry.contact.as_ref() == Some(&contact) {
+            // A program that hears of it may ask for the health of the nodes.
+            drop(inside);
             return trace!(node = %self.name, %contact, "status unchanged");
         }
         let before = entry.contact.replace(contact.clone());

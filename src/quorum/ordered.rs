@@ -77,7 +77,9 @@ impl Node for Ordered {
     crate::node::forward_node!(self => &self.node; name ready round_trip limits grant_age listen facts examine list_keys observe);
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        if let Err((responder, waiting)) = self.queues.state.lock().join(request, responder) {
+        // By itself, so that the mutex is free when the caller is answered, which may ask again.
+        let joined = self.queues.state.lock().join(request, responder);
+        if let Err((responder, waiting)) = joined {
             return responder.send(Err(NodeError::Overloaded { waiting }));
         }
         self.queues.send();

@@ -142,8 +142,11 @@ impl Work for TopologyTask {
         }))
     }
 
-    /// The nodes of the masters report their own states.
-    fn ended(&self) {}
+    /// A caller that waits for the first contact waits in vain. The nodes of the masters report their own states.
+    fn ended(&self) {
+        let contacted = self.inner.contacted.lock().clone();
+        contacted.cancel();
+    }
 }
 
 impl ClusterNode {

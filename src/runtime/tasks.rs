@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,7 +180,12 @@ impl Registry {
         let mut inside = self.inside.lock();
         match seat.and_then(|seat| inside.waiting.get_mut(seat.get() - 1)) {
             Some(waker) if waker.will_wake(context.waker()) => {}
-            Some(waker) => waker.clone_from(context.waker()),
+            Some(waker) => {
+                let before = mem::replace(waker, context.waker().clone());
+                drop(inside);
+                // It may be the last reference to a task, which may own another caller that waits.
+                drop(before);
+            }
             None => *seat = NonZeroUsize::new(inside.waiting.insert(context.waker().clone()) + 1),
         }
     }
@@ -296,7 +302,11 @@ impl Drop for Driver {
                 drop(work);
                 drop(undone);
             }
-            Some(_) | None => {}
+            Some(_) | None => {
+                drop(work);
+                // This one may have been woken for what the others have not seen, as they found the work locked.
+                task.clone().wake();
+            }
         }
     }
 }
@@ -340,3 +350,6 @@ impl<T> Drop for FinishInBackground<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{LATE, TTL, VALIDITY, acquiring, another, bench, bench_with};
+use crate::common::{LATE, TTL, VALIDITY, acquiring, bench, bench_with, client, suspendable};
 use quorlock::{
     AcquireError, Coordinator, Wait,
     node::{Expiry, Node, NodeError, NodeErrorKind},
     votes::VoteOutcome,
 };
-use quorlock_testkit::{MemoryNode, SkewedClock, WrappedNode};
+use quorlock_testkit::{SkewedClock, WrappedNode};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lock_is_granted_by_all_nodes() {
@@ -51,35 +51,27 @@ async fn i1_validity_counts_from_before_the_first_node_was_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn i3_a_quorum_seen_after_validity_ended_is_released() {
-    released_after_a_suspend_of(TTL).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn i3_a_quorum_seen_just_as_validity_ends_is_released() {
-    released_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
-}
-
-/// The answers arrive ten milliseconds after the request, plus the suspend.
-async fn released_after_a_suspend_of(suspend: Duration) {
-    let bench = bench(3);
-    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
-    // The machine is suspended while the answers are in flight; its clock keeps running.
-    let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
-    let acquiring = acquiring(client.lock("r").wait(Wait::Never));
-    bench.pass(Duration::from_millis(7)).await;
-    suspended.jump_forward(suspend);
-    let error = acquiring.await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
-    bench.pass(LATE).await;
-    assert_eq!(bench.keys(), 0, "no key is left");
+    // The answers arrive ten milliseconds after the request, plus the suspend: just as validity ends, or later.
+    for suspend in [VALIDITY - Duration::from_millis(10), TTL] {
+        let bench = bench(3);
+        bench.delay(Duration::from_millis(5), Duration::from_millis(5));
+        // The machine is suspended while the answers are in flight; its clock keeps running.
+        let (suspended, client) = suspendable(&bench);
+        let acquiring = acquiring(client.lock("r").wait(Wait::Never));
+        bench.pass(Duration::from_millis(7)).await;
+        suspended.jump_forward(suspend);
+        let error = acquiring.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Unavailable { .. }), "{suspend:?}: {error}");
+        bench.pass(LATE).await;
+        assert_eq!(bench.keys(), 0, "no key is left");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
     let bench = bench_with(5, |builder| builder.label("nightly import"));
     let _lease = bench.lock().acquire().await.unwrap();
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let error = other.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap_err();
     let AcquireError::Contended { report, .. } = &error else { panic!("{error}") };
     let holder = report.holder().unwrap();
@@ -91,25 +83,13 @@ async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
     assert!(text.contains(&std::process::id().to_string()), "{text}");
 }
 
-/// Gives two of five nodes to each of two other clients, whose attempts fail.
-fn split(nodes: &[MemoryNode], until: Duration) {
-    for (place, node) in nodes.iter().take(4).enumerate() {
-        node.set_data("r", if place < 2 { "ann" } else { "ben" }, Expiry::In(until));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn try_acquire_retries_split_votes_if_no_client_has_the_lock() {
-    let bench = bench(5);
-    split(&bench.nodes, Duration::from_millis(3));
-    let lease = bench.lock().try_acquire().await.unwrap();
-    assert!(lease.is_some(), "no client held it");
-}
-
 #[tokio::test(start_paused = true)]
 async fn try_acquire_gives_up_if_votes_stay_split() {
     let bench = bench(5);
-    split(&bench.nodes, TTL);
+    // Two other clients have two of five nodes each, and their attempts fail.
+    for (place, node) in bench.nodes.iter().take(4).enumerate() {
+        node.set_data("r", if place < 2 { "ann" } else { "ben" }, Expiry::In(TTL));
+    }
     let before = bench.clock.now();
     let reports = Arc::new(AtomicUsize::new(0));
     let count = reports.clone();
@@ -118,6 +98,7 @@ async fn try_acquire_gives_up_if_votes_stay_split() {
     });
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(bench.clock.now().since(before) < Duration::from_millis(200), "try_acquire does not wait");
+    assert_eq!(bench.nodes[4].requests().acquire, 6, "it asks again, as no client has the lock");
     assert_eq!(reports.load(Ordering::Relaxed), 0, "nor does it report a wait");
     bench.pass(LATE).await;
     assert_eq!(bench.nodes[4].holder("r"), None, "no key is left");
@@ -214,9 +195,11 @@ async fn a_key_that_holds_data_is_named_and_not_waited_for() {
     for node in &bench.nodes {
         node.set_data("r", "an invoice", Expiry::Never);
     }
-    let error = bench.lock().wait(Wait::Forever).acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
-    assert!(error.to_string().contains("no expiry: it is data and not a lock"), "{error}");
+    for wait in [Wait::Never, Wait::UpTo(Duration::from_millis(1)), Wait::UpTo(TTL), Wait::Forever] {
+        let error = bench.lock().wait(wait).acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Misconfigured { .. }), "{wait:?}: {error}");
+        assert!(error.to_string().contains("no expiry: it is data and not a lock"), "{wait:?}: {error}");
+    }
     let left = bench.nodes[0].holder("r").unwrap();
     assert_eq!(left.as_bytes(), b"an invoice", "and the data stays");
 }
@@ -224,7 +207,7 @@ async fn a_key_that_holds_data_is_named_and_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn two_clients_never_hold_together_and_both_get_a_turn() {
     let bench = bench(5);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let inside = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for client in [&bench.coordinator, &other].into_iter().cycle().take(8) {

@@ -14,7 +14,7 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
 
-use crate::common::{Bench, LIMIT, MS, TTL, VALIDITY, bench, passing};
+use crate::common::{Bench, LIMIT, MS, TTL, VALIDITY, bench, client_of, passing};
 
 fn lock_of(client: &Coordinator) -> Lock {
     client.lock("r").ttl(TTL).wait(Wait::Never)
@@ -24,7 +24,7 @@ fn lock_of(client: &Coordinator) -> Lock {
 fn with_one_able_to(bench: &Bench, capabilities: Capabilities) -> Coordinator {
     let first = bench.nodes[0].clone().with_capabilities(capabilities);
     let nodes = std::iter::once(first).chain(bench.nodes[1..].iter().cloned());
-    Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap()
+    client_of(bench, nodes)
 }
 
 async fn refusal<K>(lock: Lock<K>) -> (Arc<str>, Capability) {
@@ -98,8 +98,7 @@ async fn left_by_clients(seed: u64, order: Order) -> usize {
     let bench = bench(5);
     let entropy = Arc::new(SeededEntropy::new(seed));
     let nodes = scrambled(&bench, &entropy, order);
-    let client =
-        Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+    let client = client_of(&bench, nodes);
     for _ in 0..100 {
         let patience = MS * u32::try_from(entropy.next_u64() % 40).unwrap();
         let lock = lock_of(&client);
@@ -133,7 +132,7 @@ async fn two_clients_never_hold_a_lock_of_unordered_nodes() {
     let (held, entropy) = (Arc::new(AtomicBool::default()), Arc::new(SeededEntropy::new(7)));
     let clients = (0..4).map(|_| {
         let nodes = scrambled(&bench, &entropy, Order::Unordered);
-        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        let client = client_of(&bench, nodes);
         let held = held.clone();
         tokio::spawn(async move {
             for _ in 0..20 {
@@ -259,12 +258,7 @@ async fn i7_one_node_whose_grants_begin_too_early_ends_no_lease_of_the_others() 
         bench.pass(Duration::from_secs(60)).await;
         let early = |index| Arc::new(Mutex::new((index == 0).then_some(Moment::ORIGIN)));
         let nodes = bench.nodes.iter().enumerate().map(|(index, node)| session(node, early(index)));
-        let client = Coordinator::builder()
-            .custom_nodes(nodes.collect::<Vec<_>>())
-            .clock(bench.clock.clone())
-            .ttl(TTL)
-            .build()
-            .unwrap();
+        let client = client_of(&bench, nodes);
         let delays = bench.nodes.iter().zip(0_u32..);
         delays.for_each(|(node, place)| node.delay(MS * place, MS * place));
         bench.nodes[count - 1].lose_requests(is_silent);
@@ -286,8 +280,7 @@ async fn i7_validity_counts_from_the_earliest_time_of_a_quorum() {
             (0..5).map(|index| Arc::new(Mutex::new((index < sessions).then(|| bench.clock.now())))).collect();
         let nodes = bench.nodes.iter().zip(&last_heartbeats);
         let nodes: Vec<_> = nodes.map(|(node, last)| session(node, last.clone())).collect();
-        let client =
-            Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+        let client = client_of(&bench, nodes);
         bench.pass(earlier).await;
         let left = if behind { VALIDITY.checked_sub(earlier).unwrap() } else { VALIDITY };
         let lease = lock_of(&client).acquire().await.unwrap();
@@ -316,13 +309,20 @@ async fn a_lease_that_counts_from_long_ago_is_renewed_before_it_ends() {
         let early = move |answer: Response| answer.counting_from(clock.now().back(TTL * 4 / 5));
         inner.ask(request, responder.map(move |answer| answer.map(early)));
     });
-    let client =
-        Coordinator::builder().custom_nodes([node]).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+    let client = client_of(&bench, [node]);
     let lease = lock_of(&client).acquire().await.unwrap();
     for _ in 0..50 {
         bench.pass(TTL / 10).await;
         assert_eq!(lease.check(), Ok(()));
     }
+}
+
+/// Why three nodes of which the second has these capabilities are refused.
+fn refused_second(capabilities: Capabilities) -> ConfigError {
+    let nodes = bench(3).nodes.into_iter().enumerate();
+    let nodes =
+        nodes.map(|(index, node)| if index == 1 { node.with_capabilities(capabilities) } else { node });
+    Coordinator::builder().custom_nodes(nodes).build().unwrap_err()
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,20 +331,14 @@ async fn a_node_of_one_host_is_single_or_refused() {
     let findings = with_one_able_to(&bench(1), here).doctor().await.findings;
     let of = |check| findings.iter().find(|finding| finding.check == check);
     assert!(of(Check::OneHost).is_some() && of(Check::OneNode).is_none(), "{findings:#?}");
-    let nodes = bench(3).nodes.into_iter().enumerate();
-    let nodes = nodes.map(|(index, node)| if index == 1 { node.with_capabilities(here) } else { node });
-    let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
-    assert_eq!(error, ConfigError::OneHostOfSeveral { name: "node-2".into() });
+    assert_eq!(refused_second(here), ConfigError::OneHostOfSeveral { name: "node-2".into() });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_shared_with_other_programs_is_single_or_refused() {
     let shared = Capabilities::all().shared_with_others();
     assert!(with_one_able_to(&bench(1), shared).lock("a").acquire().await.is_ok());
-    let nodes = bench(3).nodes.into_iter().enumerate();
-    let nodes = nodes.map(|(index, node)| if index == 1 { node.with_capabilities(shared) } else { node });
-    let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
-    assert_eq!(error, ConfigError::SharedStoreOfSeveral { name: "node-2".into() });
+    assert_eq!(refused_second(shared), ConfigError::SharedStoreOfSeveral { name: "node-2".into() });
 }
 
 #[tokio::test(start_paused = true)]

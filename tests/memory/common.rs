@@ -8,7 +8,7 @@ use quorlock::lock::{Fenced, Single};
 use quorlock::node::{ConnectionState, Hint, Node, StatusListener, forward_node};
 use quorlock::runtime::{Clock, Mutex};
 use quorlock::{AcquireError, Builder, Coordinator, Lease, Lock, Wait};
-use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
+use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock, WrappedNode, memory_nodes_on};
 use tokio::task::JoinHandle;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -91,6 +91,23 @@ pub(crate) fn client(bench: &Bench) -> Coordinator {
     another(&bench.clock, &bench.nodes, |builder| builder)
 }
 
+/// Another process, whose clock the test sets forward, as if it had been suspended.
+pub(crate) fn suspendable(bench: &Bench) -> (Arc<SkewedClock>, Coordinator) {
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    (clock, client)
+}
+
+/// Another process, which sees the nodes as these, with the default node timeouts.
+pub(crate) fn client_of<N: Node>(bench: &Bench, nodes: impl IntoIterator<Item = N>) -> Coordinator {
+    another_by_default(&bench.clock, &[], |builder| builder.custom_nodes(nodes))
+}
+
+/// A process that the nodes notify of nothing, as real servers do of what it has changed itself.
+pub(crate) fn unnotified(bench: &Bench) -> Coordinator {
+    client_of(bench, bench.nodes.iter().cloned().map(without_hints))
+}
+
 /// The same, with the default node timeouts.
 pub(crate) fn another_by_default(
     clock: &Arc<dyn Clock>,
@@ -128,6 +145,34 @@ pub(crate) fn acquiring<K: 'static, F: 'static>(lock: Lock<K, F>) -> Acquiring<K
 /// The same, in a task that drops its lease as soon as it has it.
 pub(crate) fn passing<K: 'static, F: 'static>(lock: Lock<K, F>) -> JoinHandle<Result<(), AcquireError>> {
     tokio::spawn(async move { lock.acquire().await.map(drop) })
+}
+
+/// Tasks that hold a lock one after the other.
+#[derive(Default)]
+pub(crate) struct Turns {
+    order: Arc<Mutex<Vec<usize>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Turns {
+    /// Acquires in a task of its own, which then holds the lock for this long.
+    pub(crate) fn join<K: 'static, F: 'static>(&mut self, bench: &Bench, lock: Lock<K, F>, hold: Duration) {
+        let (number, order, clock) = (self.tasks.len(), self.order.clone(), bench.clock.clone());
+        self.tasks.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().push(number);
+            clock.sleep_until(clock.now() + hold).await;
+            lease.release().await.unwrap();
+        }));
+    }
+
+    /// Waits until all have held it, and returns in which order they did, by the order in which they came.
+    pub(crate) async fn order(self) -> Vec<usize> {
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        std::mem::take(&mut *self.order.lock())
+    }
 }
 
 impl Bench {

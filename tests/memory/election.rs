@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, MS, TTL, another, bench, without_hints};
+use crate::common::{Bench, MS, TTL, bench, client, unnotified};
 use crate::way::Way;
 use futures::future::select;
 use quorlock::protocol::Token;
@@ -20,7 +20,7 @@ fn election(coordinator: &Coordinator) -> Election {
 
 /// An election in a process of its own.
 fn elsewhere(bench: &Bench) -> Election {
-    election(&another(&bench.clock, &bench.nodes, |builder| builder))
+    election(&client(bench))
 }
 
 fn leader_of(observed: &Observed) -> Option<&str> {
@@ -72,23 +72,6 @@ async fn one_candidate_leads_and_resigning_elects_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidates_of_one_process_announce_their_own_values() {
-    let bench = bench(5);
-    let election = election(&bench.coordinator);
-    let mut observer = elsewhere(&bench).observe().unwrap();
-    let first = election.campaign("first").await.unwrap();
-    assert_eq!(next_leader(&mut observer).await, "first");
-    let second = tokio::spawn({
-        let election = election.clone();
-        async move { election.campaign("second").await.unwrap() }
-    });
-    bench.settle().await;
-    first.resign().await.unwrap();
-    let _second = second.await.unwrap();
-    assert_eq!(next_leader(&mut observer).await, "second");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_observer_yields_each_leader_with_value_and_token() {
     let bench = bench(5);
     bench.delay(2 * MS, 2 * MS);
@@ -133,9 +116,7 @@ async fn a_lock_that_stays_taken_after_its_lease_has_no_leader() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
     let bench = bench(5);
-    // As real servers, which do not notify the client that made a change.
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = unnotified(&bench);
     let election = election(&client);
     let mut observer = election.observe().unwrap();
     assert_eq!(observer.changed().await, Observed::NoLeader);
@@ -230,7 +211,7 @@ async fn a_change_is_reported_once_though_its_caller_cancels() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_of_a_closed_coordinator_asks_nothing_more() {
     let bench = bench(5);
-    let coordinator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let coordinator = client(&bench);
     let mut observer = election(&coordinator).observe().unwrap();
     assert_eq!(observer.changed().await, Observed::NoLeader);
     coordinator.close(Duration::ZERO).await;

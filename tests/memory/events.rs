@@ -1,17 +1,19 @@
 //! The log events of typical scenarios.
 
 use std::fmt::{Debug, Write as _};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, another, bench};
+use crate::common::{Bench, LATE, ReportedNode, TTL, VALIDITY, bench, client};
 use futures::FutureExt as _;
 use quorlock::doctor::{Check, Finding};
 use quorlock::health::NodeStatus;
 use quorlock::node::{Access, ConnectionState, Identity, NodeError, NodeErrorKind};
 use quorlock::protocol::Moment;
 use quorlock::{Coordinator, RestartGuard, Wait};
-use quorlock_testkit::{Kind, MemoryNode, Servers, until};
+use quorlock_testkit::{Kind, MemoryNode, Servers, patience, until};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
@@ -161,7 +163,7 @@ async fn a_share_logs_like_a_lock_and_a_downgrade_logs_its_mode() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_or_failed_attempt_says_so_in_its_span() {
     let bench = bench(3);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let _theirs = other.lock("r").ttl(TTL).acquire().await.unwrap();
     let (log, _guard) = Log::start();
     bench.lock().wait(Wait::UpTo(LATE)).acquire().await.unwrap_err();
@@ -211,6 +213,39 @@ async fn a_cluster_that_answers_in_part_warns_once() {
     }
     assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
     assert_eq!(log.with("still partially available").len(), 2, "{}", log.all());
+}
+
+/// Asks for the health of the nodes at each event.
+struct Asks {
+    coordinator: Coordinator,
+    heard: Arc<Mutex<usize>>,
+}
+
+impl<S: Subscriber> Layer<S> for Asks {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target().starts_with("quorlock") {
+            drop(self.coordinator.health().now());
+            *self.heard.lock().unwrap() += 1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_hears_of_an_event_may_ask_for_the_health_of_the_nodes() {
+    let (node, heard) =
+        (ReportedNode::new(quorlock_testkit::memory_nodes(1).remove(0)), Arc::<Mutex<usize>>::default());
+    let coordinator = Coordinator::builder().custom_nodes([node.clone()]).build().unwrap();
+    drop(tracing::subscriber::set_global_default(NoSubscriber::default()));
+    let (asks, (done, reported)) = (Asks { coordinator, heard: heard.clone() }, channel());
+    // On a thread of its own, since it waited for itself.
+    thread::spawn(move || {
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(asks), || {
+            (0..2).for_each(|_| node.report(ConnectionState::Lost(NodeError::NotAsked)));
+        });
+        done.send(()).unwrap();
+    });
+    reported.recv_timeout(patience()).expect("both reports are heard");
+    assert_eq!(*heard.lock().unwrap(), 2, "a change, and that there was none");
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,23 +51,17 @@ async fn waits(caller: Caller, writers: usize, hold: Duration, calls: usize) -> 
     let (client, mut waits) = (client(&bench), Vec::new());
     for _ in 0..calls {
         let before = bench.clock.now();
-        match caller {
-            Caller::Writer => {
-                let lease = client.lock("a").ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
-                waits.push(bench.clock.now().since(before));
-                lease.release().await.unwrap();
-            }
-            Caller::Reader => {
-                let lease = client.lock("a").shared().ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
-                waits.push(bench.clock.now().since(before));
-                lease.release().await.unwrap();
-            }
-            Caller::Several => {
-                let lease = client.lock_all(["a", "b"]).ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
-                assert_eq!(*inside.lock(), [0, 0], "two holders");
-                waits.push(bench.clock.now().since(before));
-                lease.release().await.unwrap();
-            }
+        let lock = client.lock("a").ttl(TTL).wait(Wait::Forever);
+        if matches!(caller, Caller::Several) {
+            let lease = client.lock_all(["a", "b"]).ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
+            assert_eq!(*inside.lock(), [0, 0], "two holders");
+            waits.push(bench.clock.now().since(before));
+            lease.release().await.unwrap();
+        } else {
+            let lock = if matches!(caller, Caller::Reader) { lock.shared() } else { lock };
+            let lease = lock.acquire().await.unwrap();
+            waits.push(bench.clock.now().since(before));
+            lease.release().await.unwrap();
         }
         bench.pass(hold / 3).await;
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Acquiring, Bench, LATE, TTL, acquiring, another, bench};
+use crate::common::{Acquiring, Bench, LATE, TTL, acquiring, another, bench, client, client_of, suspendable};
 use quorlock::protocol::fence_counter;
 use quorlock::{
     AcquireError, Coordinator, Fencing, FencingToken, Lock, Owner, Wait,
@@ -62,7 +62,7 @@ async fn hold_and_release(lock: &Lock) -> FencingToken {
 #[tokio::test(start_paused = true)]
 async fn the_token_grows_with_each_holder_in_one_round_trip() {
     let bench = bench(5);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let mut last = FencingToken::ZERO;
     for _ in 0..10 {
         for client in [&bench.coordinator, &other] {
@@ -204,8 +204,7 @@ async fn an_attempt_delayed_by_half_of_max_ttl_is_released() {
     ] {
         let bench = bench(3);
         bench.delay(Duration::from_millis(1), Duration::from_millis(1));
-        let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-        let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
+        let (clock, client) = suspendable(&bench);
         let attempt = acquiring(client.lock("r").ttl(MAX_TTL).wait(Wait::Never).fencing(fencing));
         bench.settle().await;
         // As when the machine was suspended, with the votes on their way.
@@ -222,8 +221,7 @@ async fn an_attempt_delayed_by_half_of_max_ttl_is_released() {
 async fn a_handoff_delayed_by_half_of_max_ttl_is_repeated() {
     let bench = bench(3);
     bench.delay(Duration::from_millis(1), Duration::from_millis(1));
-    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&(clock.clone() as Arc<dyn Clock>), &bench.nodes, |builder| builder);
+    let (clock, client) = suspendable(&bench);
     let lock = client.lock("r").ttl(MAX_TTL).wait(Wait::Forever);
     let first = lock.acquire().await.unwrap();
     let next = tokio::spawn(async move { hold_and_release(&lock).await });
@@ -259,8 +257,7 @@ fn unnumbered(node: MemoryNode) -> WrappedNode {
 #[tokio::test(start_paused = true)]
 async fn nodes_that_draw_no_numbers_grant_no_lock_with_fencing() {
     let bench = bench(3);
-    let nodes = bench.nodes.iter().cloned().map(unnumbered);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = client_of(&bench, bench.nodes.iter().cloned().map(unnumbered));
     let error = lock_of(&client).acquire().await.expect_err("there is no number to hand out");
     assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error:?}");
     assert!(error.to_string().contains("turn fencing off for this lock"), "the cure is named: {error}");
@@ -274,7 +271,7 @@ async fn without_fencing_the_nodes_store_only_the_lock() {
     let lease = bench.lock().fencing(Fencing::Off).acquire().await.unwrap();
     assert_eq!(lease.fencing_token(), None);
     assert_eq!(bench.nodes[0].keys(), ["r"]);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     assert!(lock_of(&other).fencing(Fencing::Off).try_acquire().await.unwrap().is_none());
     assert!(lock_of(&other).try_acquire().await.unwrap().is_none(), "the two kinds exclude each other");
     bench.pass(3 * TTL).await;
@@ -309,35 +306,28 @@ mod without_trusting_clocks {
 mod after_data_loss {
     use super::*;
 
-    /// Two clients whose calendars are so far apart: the first acquires, all nodes forget, the
-    /// second acquires as soon as they may vote.
-    async fn numbers(ahead: Duration) -> [FencingToken; 2] {
+    /// Two clients with these calendars: the first acquires, all nodes forget, the second acquires as soon as they may
+    /// vote.
+    async fn numbers(first: impl FnOnce(&SkewedClock), next: impl FnOnce(&SkewedClock)) -> [FencingToken; 2] {
         let bench = bench(5);
-        let fast = with_calendar(&bench, |clock| clock.calendar_forward(ahead));
-        let first = hold_and_release(&lock_of(&fast)).await;
+        let (first, next) = (with_calendar(&bench, first), with_calendar(&bench, next));
+        let first = hold_and_release(&lock_of(&first)).await;
         for node in &bench.nodes {
             node.restart_empty();
         }
         bench.pass(QUARANTINE).await;
-        [first, hold_and_release(&bench.lock()).await]
+        [first, hold_and_release(&lock_of(&next)).await]
     }
 
     #[tokio::test(start_paused = true)]
     async fn clocks_that_agree_within_half_of_max_ttl_keep_the_order() {
-        let [first, second] = numbers(MAX_TTL / 2).await;
+        let [first, second] = numbers(|clock| clock.calendar_forward(MAX_TTL / 2), |_| ()).await;
         assert!(second > first, "{second} comes after {first}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn clocks_further_apart_than_the_quarantine_do_not() {
-        let bench = bench(5);
-        let first = hold_and_release(&bench.lock()).await;
-        for node in &bench.nodes {
-            node.restart_empty();
-        }
-        bench.pass(QUARANTINE).await;
-        let slow = with_calendar(&bench, |clock| clock.calendar_back(2 * MAX_TTL));
-        let second = hold_and_release(&lock_of(&slow)).await;
+        let [first, second] = numbers(|_| (), |clock| clock.calendar_back(2 * MAX_TTL)).await;
         assert!(second < first, "the bound is needed: {second} comes after {first}");
     }
 }

@@ -10,7 +10,7 @@ use quorlock::protocol::{Claim, Token, WaiterId};
 use quorlock::{Coordinator, Wait, runtime::Clock};
 use quorlock_testkit::{MemoryNode, WrappedNode};
 
-use crate::common::{Bench, MS, TTL, another, bench, passing};
+use crate::common::{Bench, MS, TTL, Turns, another, bench, client, client_of, forever, passing};
 
 const LATE: Duration = Duration::from_secs(10);
 
@@ -22,10 +22,6 @@ fn first_come() -> Bench {
     node.delay(MS, MS);
     let coordinator = another(&bench.clock, std::slice::from_ref(&node), |builder| builder);
     Bench { nodes: vec![node], coordinator, ..bench }
-}
-
-fn process(bench: &Bench) -> Coordinator {
-    another(&bench.clock, &bench.nodes, |builder| builder)
 }
 
 /// A program without this library: waits for its turn, and holds the lock for a moment.
@@ -59,8 +55,7 @@ async fn the_tasks_of_a_process_and_a_foreign_program_take_turns() {
     let order = Arc::new(Mutex::new(String::new()));
     let mut ours = Vec::new();
     for _ in 0..4 {
-        let (lock, order, clock) =
-            (bench.coordinator.lock("r").ttl(TTL).wait(Wait::Forever), order.clone(), bench.clock.clone());
+        let (lock, order, clock) = (forever(&bench.coordinator), order.clone(), bench.clock.clone());
         ours.push(tokio::spawn(async move {
             for _ in 0..5 {
                 let lease = lock.acquire().await.unwrap();
@@ -87,25 +82,16 @@ async fn the_tasks_of_a_process_and_a_foreign_program_take_turns() {
 async fn processes_are_served_in_the_order_in_which_they_came() {
     let bench = first_come();
     let first = bench.lock().acquire().await.unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
-    for number in 0..6 {
-        let (lock, order) = (process(&bench).lock("r").ttl(TTL).wait(Wait::Forever), order.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            lease.release().await.unwrap();
-        }));
+    let mut turns = Turns::default();
+    for _ in 0..6 {
+        turns.join(&bench, forever(&client(&bench)), Duration::ZERO);
         bench.pass(20 * MS).await;
     }
-    let hasty = process(&bench).lock("r").ttl(TTL).wait(Wait::Never);
+    let hasty = client(&bench).lock("r").ttl(TTL).wait(Wait::Never);
     let before = bench.clock.now();
     first.release().await.unwrap();
     assert!(hasty.acquire().await.is_err(), "it would pass the queue");
-    for task in waiting {
-        task.await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(turns.order().await, [0, 1, 2, 3, 4, 5]);
     let took = bench.clock.now().since(before);
     assert!(took < 60 * MS, "two trips of 2 ms each for six holders, not {took:?}");
 }
@@ -126,11 +112,10 @@ async fn a_node_that_did_not_answer_is_asked_for_a_place_again() {
             inner.ask(request, responder);
         }
     });
-    let builder = Coordinator::builder().custom_nodes([node]).clock(bench.clock.clone()).ttl(TTL);
-    let waiting = passing(builder.build().unwrap().lock("r").ttl(TTL).wait(Wait::Forever));
+    let waiting = passing(forever(&client_of(&bench, [node])));
     bench.pass(Duration::from_secs(3)).await;
     assert!(asked.load(Ordering::Relaxed) >= 2, "it has asked once");
-    let later = passing(process(&bench).lock("r").ttl(TTL).wait(Wait::Forever));
+    let later = passing(forever(&client(&bench)));
     bench.pass(100 * MS).await;
     assert!(!waiting.is_finished() && !later.is_finished());
     let before = bench.clock.now();
@@ -145,11 +130,11 @@ async fn callers_of_several_locks_take_their_places_together() {
     let bench = first_come();
     let several =
         |client: &Coordinator| client.lock_all(["a", "r"]).ttl(TTL).wait(Wait::UpTo(Duration::from_secs(30)));
-    let first = process(&bench).lock("r").ttl(TTL).acquire().await.unwrap();
+    let first = client(&bench).lock("r").ttl(TTL).acquire().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        waiting.push(passing(several(&process(&bench))));
-        let one = process(&bench).lock("r").ttl(TTL).wait(Wait::UpTo(Duration::from_secs(30)));
+        waiting.push(passing(several(&client(&bench))));
+        let one = client(&bench).lock("r").ttl(TTL).wait(Wait::UpTo(Duration::from_secs(30)));
         waiting.push(passing(one));
     }
     bench.pass(50 * MS).await;
@@ -169,8 +154,7 @@ async fn a_lease_has_the_number_of_the_only_store() {
                 inner.ask(request, numbered);
             })
         });
-        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build();
-        let lease = client.unwrap().lock("r").ttl(TTL).acquire().await.unwrap();
+        let lease = client_of(&bench, nodes).lock("r").acquire().await.unwrap();
         assert_eq!(lease.store_revision(), expected);
         assert_eq!(lease.watch().store_revision(), expected);
     }

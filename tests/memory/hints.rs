@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{
-    Bench, MS, TTL, VALIDITY, acquiring, another, asked, bench, forever, passing, without_hints,
+    Bench, MS, TTL, VALIDITY, acquiring, asked, bench, client, client_of, forever, passing, unnotified,
 };
 use quorlock::{
-    Coordinator, Lease, LossReason, Renewal,
+    Lease, LossReason, Renewal,
     node::{Expiry, Hint, HintListener, Node, Request},
-    runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, WrappedNode};
 
@@ -125,7 +124,7 @@ async fn a_dead_holders_lock_is_free_after_its_ttl_and_not_earlier() {
 async fn without_notifications_waiters_poll_at_random() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.hints(false));
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     let held = forever(&holder).acquire().await.unwrap();
     let waiting = acquiring(forever(&bench.coordinator));
     bench.pass(Duration::from_secs(1)).await;
@@ -139,7 +138,7 @@ async fn without_notifications_waiters_poll_at_random() {
 #[tokio::test(start_paused = true)]
 async fn a_hint_that_is_lost_costs_a_heartbeat() {
     let bench = bench(5);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     let held = forever(&holder).acquire().await.unwrap();
     let waiting = bench.waiting(forever(&bench.coordinator)).await;
     // The nodes promise hints, and then send none.
@@ -160,7 +159,7 @@ async fn a_hint_that_is_lost_costs_a_heartbeat() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_makes_a_waiter_ask_again() {
     let bench = bench(5);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     let _held = forever(&holder).acquire().await.unwrap();
     let waiting = passing(forever(&bench.coordinator));
     bench.pass(100 * MS).await;
@@ -201,8 +200,7 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
         for held in 0..3 {
             bench.nodes[(first + held) % 5].set_data("r", "another library's token", Expiry::In(TTL));
         }
-        let nodes = bench.nodes.iter().cloned().map(echoing);
-        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        let client = client_of(&bench, bench.nodes.iter().cloned().map(echoing));
         let waiting = passing(forever(&client));
         bench.pass(Duration::from_secs(8)).await;
         let asked = asked(&bench.nodes);
@@ -217,8 +215,7 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
 async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
     for (ttl, latest) in [(600 * MS, 620 * MS), (TTL, Duration::from_secs(1) + 3_100 * MS)] {
         let bench = bench(5);
-        let nodes = bench.nodes.iter().cloned().map(without_hints);
-        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        let client = unnotified(&bench);
         for node in &bench.nodes {
             node.set_data("r", "another library's token", Expiry::In(ttl));
         }

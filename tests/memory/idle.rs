@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{TTL, bench, bench_with};
+use crate::common::{Bench, TTL, bench, bench_with};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use quorlock::protocol::Moment;
@@ -56,27 +56,20 @@ impl Drop for Counted {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_hundred_leases_share_one_timer_and_are_renewed() {
-    let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
-    let bench = bench_with(5, |builder| builder.clock(clock.clone()));
-    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
-    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
-    for _ in 0..3 {
-        bench.pass(crate::common::TTL).await;
-        let sleeping = clock.sleeping.load(Ordering::Relaxed);
-        assert!(sleeping <= 1, "{sleeping} timers for {} leases", leases.len());
-        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
-    }
+async fn a_hundred_leases(bench: &Bench) -> Vec<Lease> {
+    let acquire = async |number| bench.coordinator.lock(format!("r{number}")).acquire().await.unwrap();
+    join_all((0..100).map(acquire)).await
 }
 
 /// Before, each had its own timer, which fired once a second.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_lease_watchers_share_one_timer_and_see_the_loss() {
+async fn a_hundred_leases_and_their_watchers_share_one_timer_and_see_the_loss() {
     let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
     let bench = bench_with(5, |builder| builder.clock(clock.clone()));
-    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
-    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    let leases = a_hundred_leases(&bench).await;
+    bench.pass(TTL).await;
+    let sleeping = clock.sleeping.load(Ordering::Relaxed);
+    assert!(sleeping <= 1, "{sleeping} timers for {} leases", leases.len());
     let watching: Vec<_> = leases
         .iter()
         .map(|lease| {
@@ -88,9 +81,10 @@ async fn a_hundred_lease_watchers_share_one_timer_and_see_the_loss() {
         })
         .collect();
     for _ in 0..3 {
-        bench.pass(crate::common::TTL).await;
+        bench.pass(TTL).await;
         let sleeping = clock.sleeping.load(Ordering::Relaxed);
         assert!(sleeping <= 1, "{sleeping} timers for {} watchers", watching.len());
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
     }
     let ends: Vec<_> = leases.iter().map(|lease| clock.now() + lease.remaining()).collect();
     bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
@@ -104,12 +98,11 @@ async fn a_hundred_lease_watchers_share_one_timer_and_see_the_loss() {
 async fn idle_leases_have_no_task() {
     let bench = bench(5);
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
     let before = tasks();
-    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    let leases = a_hundred_leases(&bench).await;
     for _ in 0..7 {
         assert!(tasks() <= before + 1, "{} tasks besides the timer driver", tasks() - before - 1);
-        bench.pass(crate::common::TTL / 2).await;
+        bench.pass(TTL / 2).await;
         bench.settle().await;
         assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
     }
@@ -163,7 +156,7 @@ async fn a_renewal_needs_no_task_unless_nodes_are_silent() {
     let took = bench.clock.now().since(began) - Duration::from_millis(10);
     assert!(took <= Duration::from_secs(2), "silence counts after {took:?}");
     bench.nodes[..3].iter().for_each(MemoryNode::resume);
-    bench.pass(crate::common::TTL).await;
+    bench.pass(TTL).await;
     assert_eq!(lease.check(), Ok(()), "and it is tried again");
 }
 
@@ -268,6 +261,7 @@ struct Meddling {
 }
 
 type Meddle = Box<dyn FnOnce() + Send>;
+type Renewing = BoxFuture<'static, Result<(), RenewError>>;
 
 /// Has `lease` renewed at this reading of the clock, counted from now. Returns where the renewal is found then, unless it is
 /// over immediately.
@@ -275,7 +269,7 @@ fn renew_at<K: Send + Sync + 'static>(
     reading: usize,
     clock: &Meddling,
     lease: &Arc<Lease<K>>,
-) -> Arc<Mutex<Option<BoxFuture<'static, Result<(), RenewError>>>>> {
+) -> Arc<Mutex<Option<Renewing>>> {
     let (asked, lent) = (Arc::new(Mutex::new(None)), lease.clone());
     let keep = asked.clone();
     let meddle = move || {

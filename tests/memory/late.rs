@@ -1,17 +1,12 @@
 //! Late requests have no effect: a request whose connection has ended is stopped by a tombstone (rules
 //! I-5 and I-40).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, MS, TTL, bench, forever};
-use quorlock::{
-    Coordinator,
-    node::{Node, NodeError, Order, Request, ask},
-    runtime::Clock,
-};
-use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
+use crate::common::{Bench, MS, TTL, bench, client_of, forever};
+use quorlock::node::{Node, NodeError, Order, Request, ask};
+use quorlock_testkit::{MemoryNode, WrappedNode};
 
 /// How late the requests arrive: soon, and close to the end of a tombstone, which lives for the longest
 /// TTL of the deployment.
@@ -49,9 +44,8 @@ async fn i5_votes_that_arrive_after_their_attempt_was_given_up_take_no_lock() {
                 });
             })
         };
-        let nodes: Vec<_> = bench.nodes.iter().map(loses_votes).collect();
-        let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone());
-        let waiting = bench.waiting(forever(&builder.ttl(TTL).build().unwrap())).await;
+        let client = client_of(&bench, bench.nodes.iter().map(loses_votes));
+        let waiting = bench.waiting(forever(&client)).await;
         waiting.abort();
         bench.pass(late + TTL / 10).await;
         assert_eq!(bench.keys(), 0, "votes arrived {late:?} late");
@@ -123,17 +117,9 @@ fn ends_at_release(node: &MemoryNode) -> WrappedNode {
 #[tokio::test(start_paused = true)]
 async fn i5_a_repeated_release_also_stops_late_requests() {
     let late = DELAYS[0];
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let nodes = memory_nodes_on(&clock, 3);
-    let coordinator = Coordinator::builder()
-        .custom_nodes(nodes.iter().map(ends_at_release).collect::<Vec<_>>())
-        .clock(clock.clone())
-        .entropy(SeededEntropy::new(7))
-        .ttl(TTL)
-        .build()
-        .unwrap();
-    let bench = Bench { clock, nodes, coordinator };
-    let lease = forever(&bench.coordinator).acquire().await.unwrap();
+    let bench = bench(3);
+    let client = client_of(&bench, bench.nodes.iter().map(ends_at_release));
+    let lease = forever(&client).acquire().await.unwrap();
     bench.delay(late, Duration::ZERO);
     bench.pass(TTL / 3 + MS).await;
     lease.release().await.unwrap();
@@ -192,9 +178,8 @@ async fn ends_behind_a_renewal_in_flight(retains: bool) {
         DELAYS.into_iter().flat_map(|late| [(late, Ends::Unordered), (late, Ends::BeforeTransfer)])
     {
         let bench = bench(3);
-        let nodes: Vec<_> = bench.nodes.iter().map(|node| loses_renewal(&bench, node, late, ends)).collect();
-        let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone());
-        let coordinator = builder.ttl(TTL).build().unwrap();
+        let nodes = bench.nodes.iter().map(|node| loses_renewal(&bench, node, late, ends));
+        let coordinator = client_of(&bench, nodes);
         let lease = forever(&coordinator).acquire().await.unwrap();
         if matches!(ends, Ends::BeforeTransfer) {
             bench.delay(late, Duration::ZERO);

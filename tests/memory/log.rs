@@ -13,7 +13,7 @@ use quorlock_testkit::{MemoryNode, SkewedClock, WrappedNode};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use crate::common::{Bench, TTL, VALIDITY, another, asked, bench, bench_with};
+use crate::common::{Bench, TTL, VALIDITY, another, asked, bench, bench_with, client};
 use crate::metrics::samples;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ async fn a_hold_is_logged_at_every_node_once_it_has_ended() {
     lease.release().await.unwrap();
     bench.settle().await;
     // Another client reads it, which logs nothing itself.
-    let reader = another(&bench.clock, &bench.nodes, |builder| builder);
+    let reader = client(&bench);
     let log = reader.lock("r").log().await.unwrap();
     let [SeenHold { hold, nodes, .. }] = &log.holds[..] else { panic!("{log:?}") };
     assert_eq!((*nodes, hold.end), (5, HoldEnd::Released));
@@ -183,41 +183,26 @@ async fn a_lock_is_passed_on_by_the_log_only_if_the_next_holder_got_it_in_time()
     assert_eq!(next.check(), Ok(()));
 }
 
-/// Acquires in turn in one process, so that the lock is passed on there.
-async fn passed_on<F: Send + Sync + 'static>(
-    bench: &Bench,
-    lock: Lock<quorlock::lock::Single, F>,
-) -> Vec<SeenHold> {
-    let first = lock.acquire().await.unwrap();
-    let next = bench.waiting(lock.clone().wait(Wait::Forever)).await;
-    bench.pass(SECOND).await;
-    first.release().await.unwrap();
-    let next = next.await.unwrap().unwrap();
-    bench.pass(2 * SECOND).await;
-    next.release().await.unwrap();
-    bench.settle().await;
-    log(&bench.coordinator).await
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_passed_on_within_a_process_has_an_entry_for_each_hold() {
-    let bench = logging(10);
-    let holds = passed_on(&bench, bench.lock()).await;
-    let [first, next] = &holds[..] else { panic!("{holds:?}") };
-    assert_eq!((first.hold.end, next.hold.end), (HoldEnd::PassedOn, HoldEnd::Released));
-    assert_eq!((first.hold.held_for.as_secs(), next.hold.held_for.as_secs()), (1, 2));
-    assert_ne!(first.hold.id, next.hold.id, "a round has replaced the token");
-    assert!(next.hold.fencing_token > first.hold.fencing_token, "{holds:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_handed_over_without_a_request_has_an_entry_for_each_hold() {
-    let bench = logging(10);
-    let holds = passed_on(&bench, bench.lock().fencing(Fencing::Off)).await;
-    let [first, next] = &holds[..] else { panic!("{holds:?}") };
-    assert_eq!((first.hold.end, next.hold.end), (HoldEnd::PassedOn, HoldEnd::Released));
-    assert_eq!((first.hold.held_for.as_secs(), next.hold.held_for.as_secs()), (1, 2));
-    assert_eq!(first.hold.id, next.hold.id, "the nodes know of one");
+    for fencing in [Fencing::On, Fencing::Off] {
+        let bench = logging(10);
+        let lock = bench.lock().fencing(fencing).wait(Wait::Forever);
+        let first = lock.acquire().await.unwrap();
+        let next = bench.waiting(lock).await;
+        bench.pass(SECOND).await;
+        first.release().await.unwrap();
+        let next = next.await.unwrap().unwrap();
+        bench.pass(2 * SECOND).await;
+        next.release().await.unwrap();
+        assert_eq!(ends(&bench).await, [HoldEnd::PassedOn, HoldEnd::Released]);
+        let holds = log(&bench.coordinator).await;
+        let [first, next] = &holds[..] else { panic!("{holds:?}") };
+        assert_eq!((first.hold.held_for.as_secs(), next.hold.held_for.as_secs()), (1, 2));
+        let is_replaced = fencing == Fencing::On;
+        assert_eq!(first.hold.id != next.hold.id, is_replaced, "a round replaces the token: {fencing:?}");
+        assert_eq!(next.hold.fencing_token > first.hold.fencing_token, is_replaced, "{holds:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{MS, TTL, VALIDITY, another, bench};
+use crate::common::{MS, TTL, VALIDITY, another, bench, suspendable};
 use anyhow::Context as _;
 use futures::poll;
 use quorlock::protocol::Moment;
@@ -50,8 +50,7 @@ async fn after_a_loss_with_all_nodes_silent_it_is_unknown_who_holds_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn check_needs_no_timer_and_no_task() {
     let bench = bench(3);
-    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let (clock, client) = suspendable(&bench);
     let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
     clock.jump_forward(VALIDITY + Duration::from_millis(1));
     // No await since the suspend: the lease detects it without a timer.
@@ -63,8 +62,7 @@ async fn check_needs_no_timer_and_no_task() {
 #[tokio::test(start_paused = true)]
 async fn a_watcher_sees_the_loss_within_a_second_of_resuming() {
     let bench = bench(3);
-    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let (clock, client) = suspendable(&bench);
     let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
     let watch = lease.watch();
     let watching = tokio::spawn(async move { watch.lost().await });
@@ -77,8 +75,7 @@ async fn a_watcher_sees_the_loss_within_a_second_of_resuming() {
 #[tokio::test(start_paused = true)]
 async fn a_resumed_machine_does_not_renew_an_expired_lease() {
     let bench = bench(3);
-    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let (clock, client) = suspendable(&bench);
     let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
     clock.jump_forward(TTL);
     bench.pass(TTL).await;
@@ -109,8 +106,7 @@ async fn work_under_a_lock_stops_when_the_lease_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn work_ending_after_the_lease_is_not_called_protected() {
     let bench = bench(3);
-    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let (clock, client) = suspendable(&bench);
     let outcome = client
         .lock("r")
         .with(async |_lease| {
@@ -125,8 +121,7 @@ async fn work_ending_after_the_lease_is_not_called_protected() {
 #[tokio::test(start_paused = true)]
 async fn work_ending_after_the_loss_did_not_run_under_it() {
     let bench = bench(3);
-    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
+    let (clock, client) = suspendable(&bench);
     let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
     let outcome = lease.run_until_lost(async { clock.jump_forward(TTL) }).await;
     assert_eq!(outcome.unwrap_err().reason, LossReason::Expired);
@@ -194,20 +189,6 @@ async fn closing_waits_for_an_acquire_in_flight() {
     let (lease, keys) = tokio::join!(acquiring, closed);
     assert_eq!(keys, 0, "closing waits until the nodes have confirmed");
     assert_eq!(lease.unwrap().check().unwrap_err().reason, LossReason::Closed);
-}
-
-#[tokio::test(start_paused = true)]
-async fn closing_waits_for_a_release_in_flight() {
-    let bench = bench(5);
-    let lease = bench.lock().acquire().await.unwrap();
-    bench.delay(Duration::from_millis(5), Duration::from_millis(5));
-    let mut releasing = pin!(lease.release());
-    assert!(poll!(releasing.as_mut()).is_pending());
-    let closed = async {
-        bench.coordinator.close(Duration::from_secs(1)).await;
-        bench.keys()
-    };
-    assert_eq!(tokio::join!(releasing, closed), (Ok(()), 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -278,40 +278,29 @@ async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
     }
 }
 
+/// Its process stays alive, or none is left that could receive the offer.
 #[tokio::test(start_paused = true)]
 async fn o6_an_offer_to_a_waiter_that_left_is_released() {
-    // Its process stays alive.
-    is_released_although_its_waiter_left(false).await;
-}
-
-/// No process is left that could receive the offer.
-#[tokio::test(start_paused = true)]
-async fn o6_an_offer_to_a_waiter_that_gave_up_and_ended_is_an_ordinary_release() {
-    is_released_although_its_waiter_left(true).await;
-}
-
-async fn is_released_although_its_waiter_left(with_its_process: bool) {
-    let bench = bench(5);
-    bench.delay(20 * MS, 20 * MS);
-    let mut held = until_offered(&bench).await;
-    loop {
-        let mut process = Some(client(&bench));
-        let waiting = waiter_of(&bench, process.as_ref().unwrap()).await;
-        let before = offers(&bench);
-        let ends = async {
-            waiting.abort();
-            if let Some(process) = process.take_if(|_| with_its_process) {
-                process.close(TTL).await;
+    for with_its_process in [false, true] {
+        let bench = bench(5);
+        bench.delay(20 * MS, 20 * MS);
+        loop {
+            let (held, process) = (until_offered(&bench).await, client(&bench));
+            let waiting = waiter_of(&bench, &process).await;
+            let before = offers(&bench);
+            let ends = async {
+                waiting.abort();
+                if with_its_process {
+                    process.close(TTL).await;
+                }
+            };
+            let (_, ()) = tokio::join!(held.release(), ends);
+            bench.pass(200 * MS).await;
+            assert_eq!(bench.keys(), 0, "the offer would stay for the TTL");
+            if offers(&bench) > before {
+                break;
             }
-        };
-        let (_, ()) = tokio::join!(held.release(), ends);
-        bench.pass(200 * MS).await;
-        let keys = bench.nodes.iter().filter(|node| node.holder("r").is_some()).count();
-        assert_eq!(keys, 0, "the offer would stay for the TTL");
-        if offers(&bench) > before {
-            return;
         }
-        held = until_offered(&bench).await;
     }
 }
 

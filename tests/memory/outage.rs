@@ -15,7 +15,7 @@ use quorlock::{
 use quorlock_testkit::MemoryNode;
 use tokio::task::JoinSet;
 
-use crate::common::{Bench, LIMIT, TTL, another, bench};
+use crate::common::{Bench, LIMIT, TTL, bench, client};
 
 /// What a call says: that it got something, or why not, and whether that is the outage.
 type Outcome = Result<(), (bool, String)>;
@@ -126,7 +126,7 @@ async fn outage(before: Before, fails: fn(&MemoryNode)) -> (Bench, Others) {
     let bench = bench(5);
     let (mut leases, mut permits) = (Vec::new(), Vec::new());
     if matches!(before, Before::Holder | Before::WaitersOfHolder) {
-        let other = another(&bench.clock, &bench.nodes, |builder| builder);
+        let other = client(&bench);
         for name in ["r", "s"] {
             leases.push(other.lock(name).ttl(TTL).acquire().await.unwrap());
         }

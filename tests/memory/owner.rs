@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, another, asked, bench};
+use crate::common::{TTL, VALIDITY, asked, bench, client};
 use quorlock::{AcquireError, ConfigError, FencingToken, LossReason, Owner, Renewal, Wait};
 
 #[tokio::test(start_paused = true)]
@@ -46,7 +46,7 @@ async fn another_owner_waits_like_any_client() {
     let _held = bench.lock().owner(&Owner::new()).acquire().await.unwrap();
     assert!(bench.lock().owner(&Owner::new()).try_acquire().await.unwrap().is_none());
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     assert!(other.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none());
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{MS, TTL, VALIDITY, another, bench, forever};
+use crate::common::{MS, TTL, Turns, VALIDITY, bench, client, client_of, forever};
 use quorlock::{
-    Coordinator, Handoff, LossReason,
+    Fencing, Handoff, LossReason,
     node::{Node, Request},
 };
 use quorlock_testkit::{MemoryNode, UnreadRequests, WrappedNode};
@@ -54,28 +54,20 @@ async fn a_handoff_deletes_nothing_if_nothing_was_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn handoffs_respect_their_number_and_duration() {
-    let passed_on = async |handoff, tasks, held| {
+    let passed_on = async |fencing, handoff, tasks, held| {
         let bench = bench(5);
-        let lock = forever(&bench.coordinator).handoff(handoff);
-        let waiting: Vec<_> = (0..tasks)
-            .map(|_| {
-                let (lock, clock) = (lock.clone(), bench.clock.clone());
-                tokio::spawn(async move {
-                    let lease = lock.acquire().await.unwrap();
-                    clock.sleep_until(clock.now() + held).await;
-                    lease.release().await.unwrap();
-                })
-            })
-            .collect();
-        for task in waiting {
-            task.await.unwrap();
-        }
-        bench.nodes[0].requests().transfer
+        let mut turns = Turns::default();
+        let lock = forever(&bench.coordinator).handoff(handoff).fencing(fencing);
+        (0..tasks).for_each(|_| turns.join(&bench, lock.clone(), held));
+        assert_eq!(turns.order().await.len(), tasks);
+        tasks - bench.nodes[0].requests().acquire
     };
-    assert_eq!(passed_on(Handoff::times(0), 3, MS).await, 0);
-    assert_eq!(passed_on(Handoff::times(2), 4, MS).await, 2, "the fourth asks anew");
-    let within = Handoff::times(9).within(20 * MS);
-    assert_eq!(passed_on(within, 3, 10 * MS).await, 1, "the third would exceed the time");
+    for fencing in [Fencing::On, Fencing::Off] {
+        assert_eq!(passed_on(fencing, Handoff::times(0), 3, MS).await, 0);
+        assert_eq!(passed_on(fencing, Handoff::times(2), 4, MS).await, 2, "the fourth asks anew");
+        let within = Handoff::times(9).within(20 * MS);
+        assert_eq!(passed_on(fencing, within, 3, 10 * MS).await, 1, "the third would exceed the time");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +87,7 @@ async fn other_processes_get_a_turn_after_bounded_handoffs() {
         })
         .collect();
     bench.pass(3 * MS).await;
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let before = greedy.load(Ordering::SeqCst);
     let lease = forever(&other).acquire().await.unwrap();
     let overtaken = greedy.load(Ordering::SeqCst) - before;
@@ -110,7 +102,7 @@ async fn other_processes_get_a_turn_after_bounded_handoffs() {
 async fn a_holder_that_asks_again_queues_behind_the_others() {
     let bench = bench(5);
     bench.delay(MS / 2, MS / 2);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let greedy = {
         let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
         tokio::spawn(async move {
@@ -187,8 +179,7 @@ async fn a_queue_is_still_served_after_its_keeper_panics() {
     let bench = bench(3);
     let armed = Arc::<AtomicBool>::default();
     let nodes = bench.nodes.iter().cloned().map(|node| panicking(node, armed.clone()));
-    let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL);
-    let coordinator = builder.build().unwrap();
+    let coordinator = client_of(&bench, nodes);
     let lock = forever(&coordinator);
     let held = lock.acquire().await.unwrap();
     // Its renewal is due at the same moment.

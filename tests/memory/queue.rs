@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, client, forever, passing};
+use crate::common::{Bench, MS, TTL, Turns, acquiring, another, asked, bench, client, forever, passing};
 use quorlock::protocol::{Claim, Moment, WaiterId, intents_key, preferred_node, turn, want_mark};
 use quorlock::{
     Coordinator, Renewal, Wait,
@@ -51,25 +51,15 @@ async fn w2_processes_are_served_in_order_despite_their_calendars() {
     let bench = bench(5);
     bench.delay(MS, MS);
     let first = forever(&client(&bench)).acquire().await.unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
+    let mut turns = Turns::default();
     for number in 0..8_u32 {
         let calendar = Calendar(bench.clock.clone(), Duration::from_secs(60) * (8 - number));
         let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(calendar));
-        let (lock, order, clock) = (forever(&client), order.clone(), bench.clock.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            clock.sleep_until(clock.now() + 3 * MS).await;
-            lease.release().await.unwrap();
-        }));
+        turns.join(&bench, forever(&client), 3 * MS);
         bench.pass(20 * MS).await;
     }
     first.release().await.unwrap();
-    for task in waiting {
-        task.await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
+    assert_eq!(turns.order().await, (0..8).collect::<Vec<_>>());
 }
 
 /// Without a queue, all waiters would be notified of a release, and each would send requests.
@@ -93,22 +83,6 @@ async fn w3_a_release_wakes_one_waiter_which_acquires_in_two_trips() {
         assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms, with {waiting} waiting");
         assert!(asked <= 5 + 5 + 3, "{asked} requests, three heartbeats among them, with {waiting} waiting");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_gives_up_leaves_the_queue() {
-    let bench = bench(5);
-    let first = forever(&client(&bench)).acquire().await.unwrap();
-    let impatient = forever(&client(&bench)).wait(Wait::UpTo(Duration::from_secs(1)));
-    let (gave_up, ()) = tokio::join!(impatient.acquire(), bench.pass(10 * MS));
-    assert!(gave_up.is_err());
-    let waiting = acquiring(forever(&client(&bench)));
-    bench.pass(100 * MS).await;
-    let before = bench.clock.now();
-    first.release().await.unwrap();
-    drop(waiting.await.unwrap().unwrap());
-    let held_up = bench.clock.now().since(before);
-    assert!(held_up <= MS, "a waiter that left must delay no other: {held_up:?}");
 }
 
 /// A lease that is renewed by hand accepts no offer, so its waiter has a turn.
@@ -137,55 +111,23 @@ async fn w5_a_waiter_that_gives_up_in_its_turn_passes_it_on() {
 
 #[tokio::test(start_paused = true)]
 async fn w5_a_dead_waiter_costs_the_others_one_turn() {
-    for dead in 0..4 {
+    // Those that are dead for long cost nothing.
+    for (dead, since, most) in
+        [(0, 10 * MS, 1), (1, 10 * MS, 101), (2, 10 * MS, 201), (3, 10 * MS, 301), (20, LATE, 1)]
+    {
         let bench = bench(5);
         let first = forever(&client(&bench)).acquire().await.unwrap();
         for number in 0..dead {
             self::dead(&bench, number).await;
         }
         let next = acquiring(forever(&client(&bench)));
-        bench.pass(10 * MS).await;
+        bench.pass(since).await;
         let before = bench.clock.now();
         first.release().await.unwrap();
         drop(next.await.unwrap().unwrap());
         let held_up = bench.clock.now().since(before).as_millis();
-        let most = [1, 101, 201, 301][usize::try_from(dead).unwrap()];
         assert!(held_up <= most, "{dead} dead waiters cost {held_up} ms");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn w5_a_waiter_dead_for_long_costs_nothing() {
-    let bench = bench(5);
-    let first = forever(&client(&bench)).acquire().await.unwrap();
-    for number in 0..20 {
-        dead(&bench, number).await;
-    }
-    let next = acquiring(forever(&client(&bench)));
-    bench.pass(LATE).await;
-    let before = bench.clock.now();
-    first.release().await.unwrap();
-    drop(next.await.unwrap().unwrap());
-    assert!(bench.clock.now().since(before) <= MS);
-}
-
-/// It was notified of its turn, and is dropped instead of acquiring.
-#[tokio::test(start_paused = true)]
-async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
-    let bench = bench(5);
-    bench.delay(5 * MS, 5 * MS);
-    let first = forever(&client(&bench)).acquire().await.unwrap();
-    let gone = passing(forever(&client(&bench)));
-    bench.pass(50 * MS).await;
-    let next = acquiring(forever(&client(&bench)));
-    bench.pass(50 * MS).await;
-    let before = bench.clock.now();
-    first.release().await.unwrap();
-    bench.pass(2 * MS).await;
-    gone.abort();
-    drop(next.await.unwrap().unwrap());
-    let took = bench.clock.now().since(before);
-    assert!(took <= 35 * MS, "{took:?} for three round trips of 10 ms");
 }
 
 /// A waiter whose place is lost with its node regains it.
@@ -193,25 +135,16 @@ async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
 async fn w2_a_waiter_regains_its_lost_place() {
     let bench = bench(5);
     let first = forever(&client(&bench)).acquire().await.unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
-    for number in 0..4 {
-        let (lock, order) = (forever(&client(&bench)), order.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            lease.release().await.unwrap();
-        }));
+    let mut turns = Turns::default();
+    for _ in 0..4 {
+        turns.join(&bench, forever(&client(&bench)), Duration::ZERO);
         bench.pass(20 * MS).await;
         let (key, waiter) = ("r".into(), WaiterId::new(7));
         ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap();
     }
     bench.pass(Duration::from_secs(3)).await;
     first.release().await.unwrap();
-    for task in waiting {
-        task.await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    assert_eq!(turns.order().await, [0, 1, 2, 3]);
 }
 
 /// A lost attempt is undone where it was granted; its caller may still get its turn.
@@ -309,29 +242,24 @@ async fn w6_without_a_queue_each_release_wakes_all_waiters() {
     assert_eq!(bench.nodes.iter().map(|node| node.requests().enqueue).sum::<usize>(), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_caller_that_tries_once_joins_no_queue() {
-    let bench = bench(5);
-    let first = forever(&client(&bench)).acquire().await.unwrap();
-    assert!(forever(&client(&bench)).try_acquire().await.unwrap().is_none());
-    assert_eq!(home(&bench).requests().enqueue, 0);
-    first.release().await.unwrap();
-}
-
-/// A client that is closed while it waits.
+/// A client that is closed while it waits, and one that waits no longer.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_ends_with_an_error_leaves_the_queue() {
-    let bench = bench(5);
-    let first = forever(&client(&bench)).acquire().await.unwrap();
-    let closing = client(&bench);
-    let waiting = acquiring(forever(&closing));
-    bench.pass(10 * MS).await;
-    closing.close(MS).await;
-    assert!(waiting.await.unwrap().is_err());
-    bench.settle().await;
-    let claim = Arc::new(Claim::new("r".into(), first.token().clone()));
-    let released = ask(home(&bench), Request::Release { claim }).await.unwrap().vote;
-    assert_ne!(released, Vote::Notified, "the queue is empty");
+    for (wait, closes) in [(Wait::Forever, true), (Wait::UpTo(10 * MS), false)] {
+        let bench = bench(5);
+        let first = forever(&client(&bench)).acquire().await.unwrap();
+        let waits = client(&bench);
+        let waiting = acquiring(forever(&waits).wait(wait));
+        bench.pass(10 * MS).await;
+        if closes {
+            waits.close(MS).await;
+        }
+        assert!(waiting.await.unwrap().is_err());
+        bench.settle().await;
+        let claim = Arc::new(Claim::new("r".into(), first.token().clone()));
+        let released = ask(home(&bench), Request::Release { claim }).await.unwrap().vote;
+        assert_ne!(released, Vote::Notified, "the queue is empty, {wait:?}");
+    }
 }
 
 /// The process may end then. A cancelled waiter is counted by nobody, and keeps no reader out.
@@ -430,18 +358,12 @@ async fn regains_its_place(is_silent: impl Fn(&Bench, &MemoryNode) -> bool) {
     let bench = bench(5);
     let silent = || bench.nodes.iter().filter(|node| is_silent(&bench, node));
     let held = forever(&bench.coordinator).acquire().await.unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
+    let mut turns = Turns::default();
     for number in 0..3 {
         if number == 1 {
             silent().for_each(MemoryNode::hang);
         }
-        let (lock, order) = (forever(&client(&bench)), order.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            lease.release().await.unwrap();
-        }));
+        turns.join(&bench, forever(&client(&bench)), Duration::ZERO);
         bench.pass(Duration::from_secs(2)).await;
         silent().for_each(MemoryNode::resume);
     }
@@ -451,10 +373,7 @@ async fn regains_its_place(is_silent: impl Fn(&Bench, &MemoryNode) -> bool) {
     let Vote::Waiters(listing) = known else { panic!("{known:?}") };
     assert_eq!(listing.waiters.len(), 3, "all are in one queue: {listing:?}");
     held.release().await.unwrap();
-    for task in waiting {
-        task.await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
+    assert_eq!(turns.order().await, [0, 1, 2]);
 }
 
 #[tokio::test(start_paused = true)]

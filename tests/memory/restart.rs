@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{TTL, acquiring, another, bench, bench_with};
+use crate::common::{TTL, acquiring, another, bench, bench_with, client};
 use quorlock::{RestartGuard, Wait, votes::VoteOutcome};
 
 /// `max_ttl`, 30 s by default, plus the drift allowance.
@@ -25,7 +25,7 @@ async fn i12_a_node_restarted_empty_does_not_vote() {
     let bench = bench(5);
     let _held = hold_at_three(&bench).await;
     bench.nodes[0].restart_empty();
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let lock = other.lock("r").ttl(TTL).wait(Wait::Never);
     let error = lock.acquire().await.expect_err("two grants and a vote that does not count");
     let report = error.report().unwrap();
@@ -56,37 +56,6 @@ async fn a_restarted_node_votes_again_once_nothing_it_forgot_can_be_held() {
     bench.pass(Duration::from_millis(2)).await;
     bench.pass(Duration::from_millis(50)).await;
     assert!(bench.lock().try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_must_have_been_old_enough_when_it_was_asked_and_not_when_it_answers() {
-    for nodes in [1, 3] {
-        let bench = bench(nodes);
-        bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::restart_empty);
-        bench.pass(QUARANTINE - Duration::from_millis(20)).await;
-        // One after the other, so that the count changes each time.
-        for (millis, node) in (15..).zip(&bench.nodes) {
-            node.delay(Duration::from_millis(15), Duration::from_millis(millis));
-        }
-        assert!(bench.lock().try_acquire().await.is_err(), "{nodes} nodes");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_for_quarantines_in_vain_fails_immediately() {
-    let bench = bench(5);
-    for node in &bench.nodes[..3] {
-        node.restart_empty();
-    }
-    let since = bench.clock.now();
-    let shorter = bench.lock().wait(Wait::UpTo(QUARANTINE - Duration::from_millis(10)));
-    let error = shorter.acquire().await.expect_err("three of five must not vote for longer than that");
-    assert!(error.to_string().contains("30.3s to go"), "{error}");
-    assert!(bench.clock.now().since(since) < Duration::from_secs(1), "the call did not wait for that");
-
-    let waiting = acquiring(bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1))));
-    bench.pass(QUARANTINE + Duration::from_millis(500)).await;
-    drop(waiting.await.unwrap().expect("they vote by then"));
 }
 
 /// Each request in vain leaves a tombstone, and on some nodes a commit of all their members.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{TTL, another, bench, without_hints};
+use crate::common::{TTL, bench, client, unnotified};
 use quorlock::protocol::Claim;
 use quorlock::{
-    Coordinator, LossReason, Wait,
+    LossReason, Wait,
     node::{Request, Vote, ask},
     votes::VoteOutcome,
 };
@@ -16,7 +16,7 @@ use quorlock_testkit::UnreadRequests;
 async fn a_revoked_lock_is_free_and_its_next_token_is_larger() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let operator = client(&bench);
     let report = operator.lock("r").revoke(lease.token()).await.unwrap();
     assert!(report.votes().iter().all(|vote| vote.outcome == VoteOutcome::Granted), "{report}");
     let next = operator.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap();
@@ -27,9 +27,7 @@ async fn a_revoked_lock_is_free_and_its_next_token_is_larger() {
 #[tokio::test(start_paused = true)]
 async fn those_who_watch_on_the_coordinator_that_revokes_learn_of_it_at_once() {
     let bench = bench(5);
-    // As real servers, which do not notify the client that made a change.
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = unnotified(&bench);
     let lease = bench.coordinator.lock("r").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = client.lock("r");
@@ -45,8 +43,7 @@ async fn those_who_watch_on_the_coordinator_that_revokes_learn_of_it_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_has_renewed_learns_that_its_own_coordinator_has_revoked_the_lock() {
     let bench = bench(5);
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = unnotified(&bench);
     let lease = client.lock("r").acquire().await.unwrap();
     let permit = client.semaphore("s", 2).acquire().await.unwrap();
     let several = client.lock_all(["a", "b"]).acquire().await.unwrap();
@@ -68,7 +65,7 @@ async fn a_holder_that_has_renewed_learns_that_its_own_coordinator_has_revoked_t
 async fn a_revoked_holder_learns_of_it_at_its_next_renewal() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let operator = client(&bench);
     operator.lock("r").revoke(lease.token()).await.unwrap();
     assert!(lease.check().is_ok(), "the holder does not know yet, as documented");
     let revoked = bench.clock.now();
@@ -82,7 +79,7 @@ async fn a_revoked_holder_learns_of_it_at_its_next_renewal() {
 async fn a_renewal_in_flight_does_not_restore_the_key() {
     let bench = bench(3);
     let lease = bench.lock().acquire().await.unwrap();
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let operator = client(&bench);
     operator.lock("r").revoke(lease.token()).await.unwrap();
     let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
     for node in &bench.nodes {
@@ -99,7 +96,7 @@ async fn a_lock_acquired_in_between_is_left_alone() {
     let seen = first.token().clone();
     first.release().await.unwrap();
     let second = bench.lock().acquire().await.unwrap();
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let operator = client(&bench);
     let report = operator.lock("r").revoke(&seen).await.unwrap();
     assert_eq!(report.granted(), 0, "nothing was deleted: {report}");
     bench.pass(TTL).await;
@@ -120,29 +117,20 @@ async fn a_silent_node_is_reported_and_delays_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_share_of_one_reader_is_revoked_and_others_stay() {
-    let bench = bench(3);
-    let (one, two) =
-        (bench.lock().shared().acquire().await.unwrap(), bench.lock().shared().acquire().await.unwrap());
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
-    let report = operator.lock("r").shared().revoke(one.token()).await.unwrap();
-    assert_eq!(report.granted(), 3, "{report}");
-    assert_eq!(one.lost().await.reason, LossReason::QuorumLost);
-    two.renew().await.unwrap();
-    let readers = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
-    assert_eq!(readers, [two.token().clone()]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_share_is_revoked_by_token_and_others_stay() {
-    let bench = bench(3);
-    let catalog = bench.lock().shared();
-    let (one, other) = (catalog.acquire().await.unwrap(), catalog.acquire().await.unwrap());
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
-    let report = operator.lock("r").revoke(one.token()).await.unwrap();
-    assert_eq!(report.granted(), 3, "{report}");
-    let left = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
-    assert_eq!(left, [other.token().clone()]);
+    for knows_the_kind in [true, false] {
+        let bench = bench(3);
+        let catalog = bench.lock().shared();
+        let (one, other) = (catalog.acquire().await.unwrap(), catalog.acquire().await.unwrap());
+        let lock = client(&bench).lock("r");
+        let revoked = if knows_the_kind { lock.clone().shared() } else { lock.clone() };
+        let report = revoked.revoke(one.token()).await.unwrap();
+        assert_eq!(report.granted(), 3, "{report}");
+        assert_eq!(one.lost().await.reason, LossReason::QuorumLost);
+        other.renew().await.unwrap();
+        let left = lock.inspect().await.unwrap().holder().unwrap().readers;
+        assert_eq!(left, [other.token().clone()]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +146,7 @@ async fn a_lease_is_revoked_though_a_node_missed_its_downgrade() {
     behind.connect();
     bench.settle().await;
     assert_eq!(behind.holder("r").as_ref(), Some(reader.token()), "still exclusive there");
-    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let operator = client(&bench);
     let report = operator.lock("r").revoke(reader.token()).await.unwrap();
     assert_eq!(report.granted(), 5, "{report}");
     assert_eq!(bench.keys(), 0);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, MS, TTL, VALIDITY, another, asked, bench};
+use crate::common::{Bench, MS, TTL, VALIDITY, another, asked, bench, client};
 use quorlock::protocol::semaphore_limit;
 use quorlock::{
     ConfigError, LossReason, Lost, Permit, PermitError, Renewal, Semaphore, Wait, WithError,
@@ -19,7 +19,7 @@ const NAME: &str = "r";
 
 /// A semaphore in a process of its own.
 fn elsewhere(bench: &Bench, permits: usize) -> Semaphore {
-    another(&bench.clock, &bench.nodes, |builder| builder).semaphore(NAME, permits).ttl(TTL)
+    client(bench).semaphore(NAME, permits).ttl(TTL)
 }
 
 /// Keys of permits, at all nodes.
@@ -27,6 +27,13 @@ fn keys(bench: &Bench, permits: usize) -> usize {
     let names: Vec<String> = (0..permits).map(|number| format!("{NAME}#{number}")).collect();
     let at = |node: &MemoryNode| names.iter().filter(|name| node.holder(name).is_some()).count();
     bench.nodes.iter().map(at).sum()
+}
+
+/// Stores another number of permits at these nodes.
+fn set_permits(nodes: &[MemoryNode], permits: usize) {
+    for node in nodes {
+        node.set_data(&semaphore_limit(NAME), Value::Text(permits.to_string().into()), Expiry::In(TTL * 100));
+    }
 }
 
 async fn free_permit(semaphore: &Semaphore) -> Permit {
@@ -252,12 +259,8 @@ async fn p1_another_number_of_permits_is_a_clear_error() {
 #[tokio::test(start_paused = true)]
 async fn p1_programs_that_differ_over_an_idle_semaphore_are_shown_each_others_number() {
     let bench = bench(4);
-    for (number, nodes) in ["2", "3"].into_iter().zip(bench.nodes.chunks(2)) {
-        let set = |node: &MemoryNode| {
-            node.set_data(&semaphore_limit(NAME), Value::Text(number.into()), Expiry::In(TTL));
-        };
-        nodes.iter().for_each(set);
-    }
+    set_permits(&bench.nodes[..2], 2);
+    set_permits(&bench.nodes[2..4], 3);
     for (asked, found) in [(2, "3"), (3, "2")] {
         let error = elsewhere(&bench, asked).wait(Wait::Never).acquire().await.unwrap_err();
         assert!(
@@ -271,12 +274,8 @@ async fn p1_programs_that_differ_over_an_idle_semaphore_are_shown_each_others_nu
 #[tokio::test(start_paused = true)]
 async fn p1_a_number_that_is_open_while_a_node_is_down_is_no_quorum_and_the_other_one_is_shown() {
     let bench = bench(5);
-    for (number, nodes) in ["2", "3"].into_iter().zip(bench.nodes.chunks(2)) {
-        let set = |node: &MemoryNode| {
-            node.set_data(&semaphore_limit(NAME), Value::Text(number.into()), Expiry::In(TTL));
-        };
-        nodes.iter().for_each(set);
-    }
+    set_permits(&bench.nodes[..2], 2);
+    set_permits(&bench.nodes[2..4], 3);
     bench.nodes[4].disconnect();
     let error = elsewhere(&bench, 2).wait(Wait::Never).acquire().await.unwrap_err();
     assert!(matches!(error, PermitError::Unavailable { .. }), "{error}");
@@ -301,9 +300,7 @@ async fn p1_a_permit_expires_if_a_quorum_has_another_number() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     let began = bench.clock.now();
-    for node in &bench.nodes[..3] {
-        node.set_data(&semaphore_limit(NAME), Value::Text(b"2".to_vec()), Expiry::In(TTL * 100));
-    }
+    set_permits(&bench.nodes[..3], 2);
     tokio::select! {
         biased;
         lost = permit.lost() => assert_eq!(lost.reason, LossReason::Expired),
@@ -419,9 +416,7 @@ async fn p1_a_permit_handed_off_in_a_process_needs_the_number() {
     let first = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(async move { semaphore.acquire().await });
     bench.pass(10 * MS).await;
-    for node in &bench.nodes[..3] {
-        node.set_data(&semaphore_limit(NAME), Value::Text(b"2".to_vec()), Expiry::In(TTL * 100));
-    }
+    set_permits(&bench.nodes[..3], 2);
     first.release().await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
     assert!(matches!(error, PermitError::OtherPermits { .. }), "{error}");

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, another, bench, client, forever, without_hints};
+use crate::common::{Bench, LATE, TTL, VALIDITY, acquiring, bench, client, forever, suspendable, unnotified};
 use futures::future::join_all;
 use quorlock::protocol::WaiterId;
 use quorlock::{
-    AcquireError, ConfigError, Coordinator, DowngradeError, Fencing, LossReason, Owner, Renewal, Wait,
+    AcquireError, ConfigError, DowngradeError, Fencing, LossReason, Owner, Renewal, Wait,
     node::{Request, ask},
     protocol::Mode,
 };
-use quorlock_testkit::SkewedClock;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,9 +41,7 @@ async fn s1_readers_hold_the_lock_together_and_a_writer_alone() {
     let writer = bench.lock().acquire().await.unwrap();
     assert_eq!(writer.mode(), Mode::Exclusive);
     assert!(bench.reader().try_acquire().await.unwrap().is_none());
-    assert!(
-        another(&bench.clock, &bench.nodes, |b| b).lock("r").shared().try_acquire().await.unwrap().is_none()
-    );
+    assert!(client(&bench).lock("r").shared().try_acquire().await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,13 +112,11 @@ async fn s4_a_minority_must_not_renew_a_share() {
 fn stream_of_readers(bench: &Bench) -> Arc<AtomicBool> {
     let over = Arc::new(AtomicBool::new(false));
     for number in 0..4_u32 {
-        let coordinator = another(&bench.clock, &bench.nodes, |builder| builder);
-        let (clock, over) = (bench.clock.clone(), over.clone());
+        let (lock, clock, over) = (forever(&client(bench)).shared(), bench.clock.clone(), over.clone());
         tokio::spawn(async move {
             clock.sleep_until(clock.now() + SECOND / 4 * number).await;
             while !over.load(Ordering::Relaxed) {
-                let lease =
-                    coordinator.lock("r").ttl(TTL).shared().wait(Wait::Forever).acquire().await.unwrap();
+                let lease = lock.acquire().await.unwrap();
                 clock.sleep_until(clock.now() + SECOND).await;
                 drop(lease);
             }
@@ -177,7 +172,7 @@ async fn s5_while_a_writer_waits_new_readers_wait_too() {
 #[tokio::test(start_paused = true)]
 async fn s5_a_writer_further_back_keeps_no_reader_out_whose_turn_it_is() {
     let bench = bench(5);
-    let clients: Vec<_> = (0..3).map(|_| another(&bench.clock, &bench.nodes, |b| b)).collect();
+    let clients: Vec<_> = (0..3).map(|_| client(&bench)).collect();
     let lock = |at: usize| clients[at].lock("r").wait(Wait::UpTo(SECOND * 60));
     let ann = bench.reader().acquire().await.unwrap();
     let first = bench.waiting(lock(0)).await;
@@ -256,9 +251,7 @@ async fn s6_a_downgrade_admits_readers_and_never_a_writer() {
 #[tokio::test(start_paused = true)]
 async fn readers_of_the_same_process_hear_of_a_downgrade_and_of_a_writer_that_gives_up() {
     let bench = bench(5);
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client =
-        Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
+    let client = unnotified(&bench);
     let soon = SECOND / 20;
     let lease = client.lock("r").acquire().await.unwrap();
     let reader = acquiring(client.lock("r").shared().wait(Wait::Forever));
@@ -495,8 +488,7 @@ async fn i3_a_reader_granted_after_validity_ended_waits_on() {
     let bench = bench(3);
     let writer = bench.lock().acquire().await.unwrap();
     // The machine is suspended while the answers are on their way: its clock goes on.
-    let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let readers = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
+    let (suspended, readers) = suspendable(&bench);
     let lock = readers.lock("r").ttl(TTL).wait(Wait::Forever).shared();
     let first = bench.waiting(lock.clone()).await;
     let second = bench.waiting(lock).await;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use quorlock::node::{Node, NodeError, Request, Responder, Response, SharedRequest, ask};
 use quorlock::protocol::take_up_after;
-use quorlock::runtime::{BoxFuture, Clock};
-use quorlock::{Coordinator, Lease};
-use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock};
+use quorlock::runtime::BoxFuture;
+use quorlock::{Builder, Lease};
+use quorlock_testkit::{MemoryNode, SkewedClock};
 
-use crate::common::{Bench, MS, TTL, VALIDITY, acquiring, bench, client, forever};
+use crate::common::{Bench, MS, VALIDITY, acquiring, another_by_default, bench, client, forever};
 use crate::offer::offers;
 
 /// A process that was stopped: nothing polls its future any more. Its connections stay open, so the nodes take it for one
@@ -72,12 +72,13 @@ impl Node for Unread {
     }
 }
 
-/// Returns a lease from an offer to a client whose clock and nodes these are.
-async fn offered_to(bench: &Bench, clock: &Arc<SkewedClock>, nodes: &[Unread]) -> Lease {
-    let waits: Arc<dyn Clock> = clock.clone();
-    let builder = Coordinator::builder().custom_nodes(nodes.to_vec()).clock(waits).ttl(TTL);
-    let waiter = builder.entropy(SeededEntropy::new(7)).build().unwrap();
-    let holder = client(bench);
+/// Returns a lease from an offer, with the clock and the nodes of its client.
+async fn offered(bench: &Bench) -> (Lease, Arc<SkewedClock>, Vec<Unread>) {
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let unread = |node: &MemoryNode| Unread { node: node.clone(), arrived: Arc::default() };
+    let nodes: Vec<_> = bench.nodes.iter().map(unread).collect();
+    let set = |builder: Builder| builder.custom_nodes(nodes.clone()).clock(clock.clone());
+    let (holder, waiter) = (client(bench), another_by_default(&bench.clock, &[], set));
     // Far enough for offers; then answers are there before they are read.
     bench.delay(MS, MS);
     loop {
@@ -89,15 +90,10 @@ async fn offered_to(bench: &Bench, clock: &Arc<SkewedClock>, nodes: &[Unread]) -
         let lease = waiting.await.unwrap().unwrap();
         if offers(bench) > made {
             bench.delay(Duration::ZERO, Duration::ZERO);
-            return lease;
+            return (lease, clock, nodes);
         }
         lease.release().await.unwrap();
     }
-}
-
-fn unread(bench: &Bench) -> Vec<Unread> {
-    let node = |node: &MemoryNode| Unread { node: node.clone(), arrived: Arc::default() };
-    bench.nodes.iter().map(node).collect()
 }
 
 /// How many renewals each node has answered, all the same.
@@ -122,8 +118,7 @@ fn read_answers(nodes: &[Unread]) {
 #[tokio::test(start_paused = true)]
 async fn o12_an_offer_is_taken_up_by_a_renewal_after_a_thirtieth_of_what_is_left() {
     let bench = bench(5);
-    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
-    let lease = offered_to(&bench, &clock, &nodes).await;
+    let (lease, clock, nodes) = offered(&bench).await;
     let left = lease.remaining();
     assert!(left < Duration::from_millis(1_200), "{left:?} are left of the offer");
     bench.pass(take_up_after(left) - 5 * MS).await;
@@ -143,8 +138,7 @@ async fn o12_an_offer_is_taken_up_by_a_renewal_after_a_thirtieth_of_what_is_left
 #[tokio::test(start_paused = true)]
 async fn o12_i9_answers_that_are_counted_after_the_end_of_an_offer_are_too_late() {
     let bench = bench(5);
-    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
-    let lease = offered_to(&bench, &clock, &nodes).await;
+    let (lease, clock, nodes) = offered(&bench).await;
     until_taken_up(&bench, &lease, &nodes).await;
     clock.jump_forward(Duration::from_secs(5));
     read_answers(&nodes);
@@ -154,8 +148,7 @@ async fn o12_i9_answers_that_are_counted_after_the_end_of_an_offer_are_too_late(
 #[tokio::test(start_paused = true)]
 async fn o12_i8_an_offer_that_a_minority_has_renewed_ends() {
     let bench = bench(5);
-    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
-    let lease = offered_to(&bench, &clock, &nodes).await;
+    let (lease, clock, nodes) = offered(&bench).await;
     until_taken_up(&bench, &lease, &nodes).await;
     for node in &nodes[..3] {
         node.arrived.lock().unwrap().clear();
@@ -169,8 +162,7 @@ async fn o12_i8_an_offer_that_a_minority_has_renewed_ends() {
 #[tokio::test(start_paused = true)]
 async fn o12_a_lease_that_is_released_before_its_offer_is_taken_up_is_never_renewed() {
     let bench = bench(5);
-    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
-    let lease = offered_to(&bench, &clock, &nodes).await;
+    let (lease, _, nodes) = offered(&bench).await;
     bench.pass(8 * MS).await;
     lease.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
@@ -181,8 +173,7 @@ async fn o12_a_lease_that_is_released_before_its_offer_is_taken_up_is_never_rene
 #[tokio::test(start_paused = true)]
 async fn o12_a_lease_that_is_released_before_it_is_confirmed_leaves_no_key() {
     let bench = bench(5);
-    let (clock, nodes) = (Arc::new(SkewedClock::new(bench.clock.clone(), 1.0)), unread(&bench));
-    let lease = offered_to(&bench, &clock, &nodes).await;
+    let (lease, _, nodes) = offered(&bench).await;
     until_taken_up(&bench, &lease, &nodes).await;
     lease.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;

@@ -10,7 +10,7 @@ use quorlock::runtime::Clock;
 use quorlock::{AcquireError, ConfigError, Coordinator, Renewal};
 use quorlock_testkit::MemoryNode;
 
-use crate::common::{MS, bench};
+use crate::common::{MS, bench, client_of};
 
 /// How a kind of node keeps locks.
 #[derive(Clone, Copy, Debug)]
@@ -152,8 +152,7 @@ async fn a_renewal_that_adds_nothing_is_followed_by_another_in_time() {
     let old = quorlock_testkit::WrappedNode::new(bench.nodes[0].clone());
     let beats = Timed { keeping: Heartbeat(ttl / 3), ..node.clone() };
     let old = old.on_request(move |request, responder, _| beats.ask(request, responder));
-    let builder = Coordinator::builder().custom_nodes([old]).clock(bench.clock.clone()).ttl(ttl);
-    let client = builder.build().unwrap();
+    let client = client_of(&bench, [old]);
     let lease = client.lock("r").acquire().await.unwrap();
     let notice = client.lease_timing(ttl).longest_notice();
     for _ in 0..1000 {

@@ -1,13 +1,13 @@
 //! Waiting until a lock is free, without acquiring it.
 
-use crate::common::{Bench, MS, TTL, another, bench, client};
+use crate::common::{Bench, MS, TTL, bench, client};
 use quorlock::election::Observed;
 use quorlock::node::{Expiry, NodeErrorKind};
 use quorlock::{AcquireError, Lock, Renewal, Wait};
 
 /// The lock in a process of its own.
 fn elsewhere(bench: &Bench) -> Lock {
-    another(&bench.clock, &bench.nodes, |builder| builder).lock("r").ttl(TTL)
+    client(bench).lock("r").ttl(TTL)
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,34 +8,22 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::common::{Bench, MS, TTL, acquiring, another, asked, bench, client, forever, passing};
+use crate::common::{
+    Bench, MS, TTL, Turns, acquiring, another, asked, bench, client, client_of, forever, passing,
+};
 use quorlock::protocol::COOLDOWN;
 use quorlock::{
     AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
-    node::{Expiry, Node, Request},
-    runtime::Clock,
+    node::{Node as _, Request},
 };
-use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode, memory_nodes, memory_nodes_on};
+use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode, memory_nodes};
 
 /// Runs this many tasks, each of which holds the lock once for a millisecond. Returns the order in
 /// which they held it, by the number of their arrival.
 async fn queue_up(bench: &Bench, lock: &Lock, tasks: usize) -> Vec<usize> {
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let running: Vec<_> = (0..tasks)
-        .map(|number| {
-            let (lock, order, clock) = (lock.clone(), order.clone(), bench.clock.clone());
-            tokio::spawn(async move {
-                let lease = lock.acquire().await.unwrap();
-                order.lock().unwrap().push(number);
-                clock.sleep_until(clock.now() + MS).await;
-                lease.release().await.unwrap();
-            })
-        })
-        .collect();
-    for task in running {
-        task.await.unwrap();
-    }
-    Arc::into_inner(order).unwrap().into_inner().unwrap()
+    let mut turns = Turns::default();
+    (0..tasks).for_each(|_| turns.join(bench, lock.clone(), MS));
+    turns.order().await
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +51,7 @@ async fn requests_for_each_grant_do_not_grow_with_the_number_of_waiters() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_waiters_ask_as_seldom_as_one() {
     let bench = bench(5);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     // Renewed manually, so that only the waiters send requests.
     let held = holder.lock("r").ttl(TTL).renewal(Renewal::Manual).acquire().await.unwrap();
     let before = asked(&bench.nodes);
@@ -95,8 +83,7 @@ fn noting(node: MemoryNode, noted: Arc<Mutex<Vec<bool>>>) -> WrappedNode {
 async fn the_next_contest_starts_with_known_contention() {
     let bench = bench(5);
     let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
-    let nodes = bench.nodes.iter().cloned().map(|node| noting(node, noted.clone()));
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = client_of(&bench, bench.nodes.iter().cloned().map(|node| noting(node, noted.clone())));
     let noted = || std::mem::take(&mut *noted.lock().unwrap());
     let ask = async || client.lock("r").ttl(TTL).try_acquire().await.unwrap();
     // It was refused a moment ago.
@@ -109,7 +96,7 @@ async fn the_next_contest_starts_with_known_contention() {
     // Others waited while it held the lock, a moment ago or longer.
     for (ago, knows) in [(Duration::from_secs(1), true), (Duration::from_secs(4), false)] {
         bench.pass(Duration::from_secs(4)).await;
-        let other = another(&bench.clock, &bench.nodes, |builder| builder);
+        let other = crate::common::client(&bench);
         let waiting = tokio::spawn(async move { forever(&other).acquire().await.unwrap().release().await });
         bench.pass(100 * MS).await;
         held.release().await.unwrap();
@@ -126,8 +113,7 @@ async fn the_next_contest_starts_with_known_contention() {
 async fn a_waiter_asks_in_its_turn_as_for_a_free_lock() {
     let bench = bench(5);
     let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
-    let nodes = bench.nodes.iter().cloned().map(|node| noting(node, noted.clone()));
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = client_of(&bench, bench.nodes.iter().cloned().map(|node| noting(node, noted.clone())));
     let held = bench.lock().acquire().await.unwrap();
     // It is offered nothing, since it does not renew.
     let lock = client.lock("r").ttl(TTL).wait(Wait::Forever).renewal(Renewal::Manual);
@@ -188,7 +174,7 @@ async fn try_acquire_sends_no_request_if_this_process_holds() {
 #[tokio::test(start_paused = true)]
 async fn try_acquire_does_not_queue_behind_a_local_waiter() {
     let bench = bench(5);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     let held = forever(&holder).acquire().await.unwrap();
     let waiting = acquiring(forever(&bench.coordinator));
     bench.pass(Duration::from_secs(1)).await;
@@ -200,37 +186,6 @@ async fn try_acquire_does_not_queue_behind_a_local_waiter() {
     }
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-}
-
-/// After contention, a waiter first asks a single node. A call that tries only once must not take one
-/// refusal for the verdict, whatever happened before.
-#[tokio::test(start_paused = true)]
-async fn try_acquire_asks_a_quorum_right_after_contention() {
-    let bench = bench(5);
-    let others = another(&bench.clock, &bench.nodes, |builder| builder);
-    // A node with a leftover key of a crashed program; each node in turn is the preferred one.
-    for stray in 0..5 {
-        let lease = forever(&bench.coordinator).acquire().await.unwrap();
-        assert!(others.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none());
-        lease.release().await.unwrap();
-        bench.nodes[stray].set_data("r", "left behind", Expiry::In(TTL));
-        let again = forever(&bench.coordinator).try_acquire().await.unwrap();
-        again.expect("four of five are free").release().await.unwrap();
-        bench.settle().await;
-        bench.nodes[stray].remove("r");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_that_never_expires_is_said_at_each_call() {
-    let bench = bench(3);
-    for node in &bench.nodes {
-        node.set_data("r", "a lock without a timeout", Expiry::Never);
-    }
-    for wait in [Wait::Never, Wait::UpTo(MS), Wait::UpTo(TTL), Wait::Forever] {
-        let error = bench.lock().wait(wait).acquire().await.unwrap_err();
-        assert!(matches!(error, AcquireError::Misconfigured { .. }), "{wait:?}: {error}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +237,7 @@ async fn a_waiter_behind_a_holder_of_its_process_learns_that_it_waits_for_it() {
 #[tokio::test(start_paused = true)]
 async fn a_panicking_listener_strands_no_task() {
     let bench = bench(5);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     let held = forever(&holder).acquire().await.unwrap();
     let lock = forever(&bench.coordinator).on_wait(|_| panic!("the listener panics"));
     let (first, second) = (passing(lock.clone()), passing(lock));
@@ -293,38 +248,16 @@ async fn a_panicking_listener_strands_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_waiter_leaves_the_queue() {
-    let bench = bench(5);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
-    let _held = forever(&holder).acquire().await.unwrap();
-    let _first = passing(forever(&bench.coordinator));
-    bench.settle().await;
-    for _ in 0..50 {
-        let impatient = bench.coordinator.lock("r").ttl(TTL).wait(Wait::UpTo(MS));
-        assert!(impatient.acquire().await.is_err());
-    }
-    let ahead = Arc::new(AtomicUsize::new(usize::MAX));
-    let _last = passing(forever(&bench.coordinator).on_wait({
-        let ahead = ahead.clone();
-        move |waiting| ahead.store(waiting.ahead, Ordering::SeqCst)
-    }));
-    bench.pass(Duration::from_secs(4)).await;
-    assert_eq!(ahead.load(Ordering::SeqCst), 1, "only the first one came before");
-}
-
-#[tokio::test(start_paused = true)]
 async fn many_simultaneous_processes_all_get_the_lock_soon() {
     for seed in 0..10 {
-        let clock: Arc<dyn quorlock::runtime::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
-        let nodes = memory_nodes_on(&clock, 5);
-        for node in &nodes {
-            node.delay(MS, MS);
-        }
+        let bench = bench(5);
+        bench.delay(MS, MS);
+        let clock = bench.clock.clone();
         let inside: Arc<AtomicUsize> = Arc::default();
         let tasks: Vec<_> = (0..10)
             .map(|process| {
                 let entropy = SeededEntropy::new(seed * 100 + process);
-                let client = another(&clock, &nodes, |builder| builder.entropy(entropy));
+                let client = another(&clock, &bench.nodes, |builder| builder.entropy(entropy));
                 let (clock, inside) = (clock.clone(), inside.clone());
                 tokio::spawn(async move {
                     for _ in 0..5 {
@@ -425,7 +358,7 @@ async fn a_lock_that_is_released_as_a_wait_ends_is_acquired() {
 async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
     let bench = bench(5);
     bench.delay(10 * MS, 10 * MS);
-    let others: Vec<_> = (0..8).map(|_| another(&bench.clock, &bench.nodes, |builder| builder)).collect();
+    let others: Vec<_> = (0..8).map(|_| client(&bench)).collect();
     let tries = others.iter().map(async |client| {
         let mut acquired = 0;
         for _ in 0..20 {
@@ -448,7 +381,7 @@ async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
 async fn a_wait_shorter_than_a_round_names_the_holder() {
     let bench = bench(5);
     bench.delay(10 * MS, 10 * MS);
-    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let holder = client(&bench);
     let _held = forever(&holder).acquire().await.unwrap();
     let elsewhere = after_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await.unwrap_err();
     assert!(matches!(elsewhere, AcquireError::Contended { .. }), "another process holds it: {elsewhere}");
@@ -467,8 +400,7 @@ async fn a_process_that_has_released_a_wanted_lock_pauses_and_not_once_that_is_l
     for (later, pauses) in [(MS, true), (COOLDOWN + MS, false)] {
         let bench = bench(5);
         let held = bench.lock().acquire().await.unwrap();
-        let waiting =
-            bench.waiting(forever(&another(&bench.clock, &bench.nodes, |builder| builder)).shared()).await;
+        let waiting = bench.waiting(forever(&client(&bench)).shared()).await;
         held.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
         bench.pass(later).await;
@@ -495,7 +427,7 @@ async fn a_caller_that_is_refused_for_another_of_its_process_hears_of_that() {
 #[tokio::test(start_paused = true)]
 async fn after_contention_a_lone_client_waits_for_no_turn() {
     let bench = bench(5);
-    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = client(&bench);
     let lock = forever(&other);
     let held = bench.lock().acquire().await.unwrap();
     let waiting = bench.waiting(lock.clone()).await;

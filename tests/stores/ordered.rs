@@ -4,19 +4,20 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::node::NodeKind;
 use quorlock::node::{Identity, Node, Request, Response, ask};
 use quorlock::protocol::{Claim, Moment, Token, WaiterId, companion};
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock, within};
 use quorlock::{Builder, Coordinator, Lease, RestartGuard, Wait};
 use quorlock_testkit::{ClosedPort, patience, until};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
 /// Of a claim.
 pub(crate) const TTL: Duration = Duration::from_secs(6);
@@ -177,6 +178,36 @@ pub(crate) async fn give_up_without_delaying_others(
     program.until(name, 2).await;
     holder.release().await.unwrap();
     next.await.unwrap().unwrap();
+}
+
+/// A lease is renewed all the time while its node reports changes of its key (rule I-54). Both block a thread, if they wait for
+/// each other.
+pub(crate) async fn is_renewed_beside_reports(
+    process: impl Fn() -> Coordinator,
+    program: &impl Program,
+    name: &str,
+) {
+    let (client, over) = (process(), Arc::new(AtomicBool::new(false)));
+    let lease = client.lock(name).acquire().await.unwrap();
+    let runtime = Runtime::new().unwrap();
+    let is_over = over.clone();
+    let renewing = runtime.spawn(async move {
+        while !is_over.load(Ordering::Relaxed) {
+            lease.renew().await.unwrap();
+        }
+    });
+    for _ in 0..300 {
+        // The next change is reported.
+        if client.lock(name).inspect().await.is_err() {
+            break;
+        }
+        let place = program.enter(name).await;
+        program.leave(&place).await;
+    }
+    over.store(true, Ordering::Relaxed);
+    let renewed = within(&SystemClock::default(), patience(), renewing).await;
+    runtime.shutdown_background();
+    renewed.expect("it hangs").unwrap();
 }
 
 /// For how long a waiter keeps its place without asking.

@@ -77,3 +77,31 @@ impl Cluster for Memory {
         Session::open(self, member).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::resume_unwind;
+
+    use quorlock::node::{ConnectionState, StatusListener};
+    use quorlock_testkit::ClosedPort;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl StatusListener for Panics {
+        fn on_status(&self, _: ConnectionState) {
+            resume_unwind(Box::new("a panic that the test wants"));
+        }
+    }
+
+    #[tokio::test]
+    async fn i31_a_panic_of_what_a_node_calls_does_not_end_it() {
+        let port = ClosedPort::bind().unwrap();
+        let node = EtcdNode::new(&format!("etcd://{}", port.address().unwrap()), &Seams::default()).unwrap();
+        let down = node.ready().await;
+        node.observe(Arc::new(Panics));
+        assert_eq!(node.ready().await, down);
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +18,7 @@ use quorlock::node::{
 use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tracing::error;
 
 use crate::address::ExecAddress;
 use crate::child::{Child, UNREAD};
@@ -104,16 +107,23 @@ impl ExecNode {
         let (name, able) = (address.to_string().into(), capabilities(&address));
         let announced = Announced { least_ttl: AtomicU64::new(0), proven: AtomicU64::new(u64::MAX) };
         let announced = Arc::new(announced);
-        let worker = Worker {
+        let mut worker = Worker {
             address: address.clone(),
             seams: seams.clone(),
             jobs: asked,
             announced: Arc::clone(&announced),
             observers: Observers::default(),
             listeners: Vec::new(),
+            hearing: false,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        seams.start_thread("quorlock-exec", move || runtime.block_on(worker.work()))?;
+        let shown = Arc::clone(&name);
+        seams.start_thread("quorlock-exec", move || {
+            // A panic, in the worker or in what it calls, costs the child and its requests (rule I-31).
+            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
+                error!(node = %shown, "the thread of the node panicked; the program is started again");
+            }
+        })?;
         Ok(ExecNode { address, name, able, jobs, announced, seams: seams.clone() })
     }
 }
@@ -191,6 +201,8 @@ struct Worker {
     announced: Arc<Announced>,
     observers: Observers,
     listeners: Vec<Arc<dyn HintListener>>,
+    /// Whether the listeners were notified that hints are active.
+    hearing: bool,
 }
 
 /// A child, and what it was asked.
@@ -222,7 +234,9 @@ struct Unanswered {
 
 impl Worker {
     /// Runs until the last handle of the node is dropped.
-    async fn work(mut self) {
+    async fn work(&mut self) {
+        // After a panic.
+        self.deafen();
         let clock = Arc::clone(self.seams.clock());
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         // Nothing is started before the first request.
@@ -239,7 +253,7 @@ impl Worker {
                     Some(Ok((identity, hello))) => {
                         self.announced.least_ttl.store(hello.least_ttl_ms, Ordering::Relaxed);
                         self.announced.proven.store(hello.proven_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
-                        match self.serve(child, identity, std::mem::take(&mut waiting)).await {
+                        match self.serve(child, identity, mem::take(&mut waiting)).await {
                             Some(Ended { reason, has_answered }) => {
                                 if has_answered {
                                     backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
@@ -317,6 +331,7 @@ impl Worker {
     async fn serve(&mut self, child: Child, identity: Identity, waiting: Vec<Job>) -> Option<Ended> {
         let (clock, identity) = (Arc::clone(self.seams.clock()), Arc::new(identity));
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
+        self.hearing = true;
         self.notify(Hint::Subscribed);
         let (unanswered, until, overdue) = (HashMap::new(), VecDeque::new(), VecDeque::new());
         let mut session =
@@ -355,7 +370,7 @@ impl Worker {
                 }
             }
         };
-        self.notify(Hint::Unsubscribed);
+        self.deafen();
         let lost = NodeError::Disconnected { reason: reason.clone() };
         session
             .unanswered
@@ -416,6 +431,13 @@ impl Worker {
     fn notify(&self, hint: Hint<'_>) {
         if self.address.hints {
             self.listeners.iter().for_each(|listener| listener.on_hint(hint));
+        }
+    }
+
+    /// Notifies the listeners that hints are off.
+    fn deafen(&mut self) {
+        if mem::take(&mut self.hearing) {
+            self.notify(Hint::Unsubscribed);
         }
     }
 

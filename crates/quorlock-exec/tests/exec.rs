@@ -4,11 +4,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Node as _, NodeError, Request, Seams, Vote, ask};
+use quorlock::node::{Node as _, NodeError, Request, Responder, Seams, Vote, ask};
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::runtime::{Clock as _, Entropy, SystemClock};
 use quorlock::{Coordinator, FencingToken, RestartGuard, Wait};
@@ -339,4 +340,15 @@ async fn a_child_ends_with_its_node() {
     assert!(process.exists());
     drop(node);
     until("its end", async || !process.exists()).await;
+}
+
+#[tokio::test]
+async fn i31_a_panic_of_what_a_node_calls_costs_its_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{HELLO}\nread asked\necho '{{\"id\":1,\"is\":\"free\"}}'\nsleep 60");
+    let node = node(&script(folder.path(), "once", &counted(&folder, &text)));
+    let panics = |_| resume_unwind(Box::new("a panic that the test wants"));
+    node.ask(acquire().into(), Responder::from_fn(panics));
+    until("an answer of the next child", async || ask(&node, acquire()).await.is_ok()).await;
+    assert_eq!(started(&folder).len(), 2);
 }

@@ -215,8 +215,10 @@ impl Login<'_> {
             [0xfe, switch @ ..] => {
                 let mut fields = Fields(switch);
                 self.plugin = fields.text().to_vec();
-                // Ends with a zero that is not part of it.
-                self.nonce = fields.0.strip_suffix(&[0]).unwrap_or(fields.0).to_vec();
+                let nonce = fields.0;
+                // Text that ends with a zero; of this plugin any bytes, the last of which may be zero, too.
+                let text = if self.plugin == ED25519 { None } else { nonce.strip_suffix(&[0]) };
+                self.nonce = text.unwrap_or(nonce).to_vec();
                 self.proof().map(Step::Send)
             }
             [1, 3] if self.plugin == CACHING => Ok(Step::Wait),
@@ -368,7 +370,9 @@ mod tests {
             let mut login = login(&database, NATIVE);
             let switch = [&[0xfe], plugin, b"\0tsrqponmlkjihgfedcba\0"].concat();
             assert_eq!(sent(login.next(&switch)).len(), length);
-            assert_eq!((&*login.plugin, &*login.nonce), (plugin, &b"tsrqponmlkjihgfedcba"[..]));
+            let zero: &[u8] = if plugin == ED25519 { &[0] } else { &[] };
+            let nonce = [b"tsrqponmlkjihgfedcba", zero].concat();
+            assert_eq!((&*login.plugin, &login.nonce), (plugin, &nonce));
             login.password = "";
             assert!(login.proof().unwrap().is_empty(), "nothing to prove");
         }

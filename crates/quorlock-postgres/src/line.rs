@@ -1,9 +1,10 @@
 //! One connection of a node: opened on first use, and reopened when it ends.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{Either, FutureExt as _, select};
 use quorlock::node::{ConnectionState, NodeError};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -30,8 +31,16 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnection {
-    /// Sends requests until the node is dropped.
-    pub(crate) async fn run(mut self) {
+    /// Sends requests until the node is dropped. A panic, here or in what is called, costs the connection (rule I-31).
+    pub(crate) async fn work(mut self) {
+        while AssertUnwindSafe(self.run()).catch_unwind().await.is_err() {
+            tracing::error!(node = %self.settings.url, "a task of the node panicked; reconnecting");
+        }
+    }
+
+    async fn run(&mut self) {
+        // After a panic.
+        self.listeners.unsubscribed(self.number);
         let Some(first) = self.jobs.recv().await else { return };
         let mut kept = Some(first);
         let mut wait = FIRST_WAIT;

@@ -70,9 +70,12 @@ impl ConnectionPool {
             spanning
         });
         let Some((sender, load)) = self.lines.get(first) else { return };
-        // If the connection's task has ended, dropping the request answers it.
         let order_lost = listeners.order_lost();
-        drop(sender.send(Job::Ask { request, responder, spanning, order_lost, unanswered: load.add() }));
+        let job = Job::Ask { request, responder, spanning, order_lost, unanswered: load.add() };
+        let sent = sender.send(job);
+        drop(used);
+        // If the connection's task has ended, this answers the request, and the caller may ask again.
+        drop(sent);
     }
 
     /// Reports when there is a connection, or why there is none.
@@ -146,7 +149,25 @@ fn line(key: &str, count: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use quorlock::node::Request;
+    use quorlock::runtime::SystemClock;
+    use tokio::sync::mpsc::unbounded_channel;
+
     use super::*;
+
+    /// A caller that asked the node again when it was answered waited for the lock.
+    #[test]
+    fn a_request_for_a_connection_that_is_no_more_is_answered_without_a_lock() {
+        let pool = Arc::new(ConnectionPool::new(vec![unbounded_channel().0]));
+        let (again, (answered, answer)) = (Arc::clone(&pool), channel());
+        let responder = Responder::from_fn(move |_| answered.send(again.used.try_lock().is_some()).unwrap());
+        let (listeners, clock) = (Listeners::default(), SystemClock::default());
+        pool.give(&["a"], Request::inspect("a").into(), responder, &listeners, &clock);
+        assert_eq!(answer.recv(), Ok(true));
+    }
 
     #[test]
     fn keys_spread_evenly_and_move_to_a_new_connection_only() {

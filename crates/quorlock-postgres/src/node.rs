@@ -65,7 +65,7 @@ impl PostgresNode {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         seams.start_thread("quorlock-postgres", move || {
             runtime.block_on(async move {
-                futures::future::join_all(works.into_iter().map(|work| tokio::spawn(work.run()))).await
+                futures::future::join_all(works.into_iter().map(|work| tokio::spawn(work.work()))).await
             });
         })?;
         Ok(PostgresNode { inner: Arc::new(Inner { name, settings, listeners, lines }) })
@@ -134,5 +134,26 @@ impl Node for PostgresNode {
 impl fmt::Debug for PostgresNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresNode").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::resume_unwind;
+
+    use quorlock::node::Request;
+    use quorlock_testkit::ClosedPort;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn i31_a_panic_of_what_a_node_calls_does_not_end_it() {
+        let port = ClosedPort::bind().unwrap();
+        let url = format!("postgres://{}/x", port.address().unwrap());
+        let node = PostgresNode::new(DatabaseUrl::parse(&url).unwrap(), &Seams::default()).unwrap();
+        let down = node.ready().await;
+        let panics = |_| resume_unwind(Box::new("a panic that the test wants"));
+        node.ask(Request::inspect("a").into(), Responder::from_fn(panics));
+        assert_eq!(node.ready().await, down);
     }
 }

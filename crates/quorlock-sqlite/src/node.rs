@@ -1,6 +1,7 @@
 //! The node.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -64,8 +65,12 @@ impl SqliteNode {
         seams: &Seams,
     ) -> Result<SqliteNode, Reason> {
         let (jobs, asked) = mpsc::channel();
-        let worker = Worker::new(path.clone(), boot, seams.clone());
-        seams.start_thread("quorlock-sqlite", move || worker.work(&asked))?;
+        let mut worker = Worker::new(path.clone(), boot, seams.clone());
+        seams.start_thread("quorlock-sqlite", move || {
+            // A panic, in the worker or in what it calls, costs one request (rule I-31). With the thread the mark of this
+            // process would end, and others would take the locks that it holds.
+            while catch_unwind(AssertUnwindSafe(|| worker.work(&asked))).is_err() {}
+        })?;
         Ok(SqliteNode { name, path: path.into(), jobs, seams: seams.clone() })
     }
 }

@@ -89,8 +89,8 @@ impl Worker {
         }
     }
 
-    /// Runs until the node is dropped.
-    pub(crate) fn work(mut self, asked: &Receiver<Job>) {
+    /// Runs until the node is dropped. After a panic it may be called again.
+    pub(crate) fn work(&mut self, asked: &Receiver<Job>) {
         loop {
             let job = match self.watch.pause(self.seams.clock().now()) {
                 None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),

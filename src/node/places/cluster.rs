@@ -247,7 +247,9 @@ impl<C: Cluster> Local<C> {
     pub fn notify(&self, hint: Hint<'_>) {
         // Not under the lock, which a request needs.
         let listeners = self.listeners.lock().clone();
-        listeners.iter().for_each(|listener| listener.on_hint(hint));
+        for listener in &listeners {
+            listener.on_hint(hint);
+        }
     }
 
     /// Returns whether anyone listens.

@@ -1,6 +1,7 @@
 //! The node of a store with places: a handle to its thread.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use futures::future::FutureExt as _;
 use quorlock_protocol::Claim;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tracing::error;
 
 use super::cluster::{Cluster, Listing, Local, Voter, open_any};
 use super::worker::{Counted, Job, Shared, Worker};
@@ -88,11 +90,17 @@ impl<C: Cluster> PlacesNode<C> {
     }
 
     fn start(address: &C::Address, seams: &Seams) -> Result<PlacesNode<C>, Reason> {
-        let (name, (jobs, asked)) = (address.to_string().into(), unbounded_channel());
+        let (name, (jobs, asked)) = (Arc::<str>::from(address.to_string()), unbounded_channel());
         let (cluster, shared) = (cluster(address, seams), Arc::new(Shared::default()));
-        let worker = Worker::new(Arc::clone(&cluster), Arc::clone(&shared), asked);
+        let mut worker = Worker::new(Arc::clone(&cluster), Arc::clone(&shared), asked);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        seams.start_thread(C::THREAD, move || runtime.block_on(worker.work()))?;
+        let shown = Arc::clone(&name);
+        seams.start_thread(C::THREAD, move || {
+            // A panic, in the worker or in what it calls, costs the connection and the requests that wait for it (rule I-31).
+            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
+                error!(node = %shown, "the thread of the node panicked; reconnecting");
+            }
+        })?;
         Ok(PlacesNode { name, jobs, shared, cluster })
     }
 }

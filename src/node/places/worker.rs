@@ -71,9 +71,15 @@ impl<C: Cluster> Worker<C> {
         Worker { cluster, shared, jobs, observers: Observers::default(), current, member: 0, backoff }
     }
 
-    /// Runs until the last handle of the node is dropped.
-    pub(super) async fn work(mut self) {
-        tokio::spawn(delete_ended(Arc::clone(&self.cluster), self.current.subscribe()));
+    /// Runs until the last handle of the node is dropped. After a panic it may be called again.
+    pub(super) async fn work(&mut self) {
+        if self.current.receiver_count() == 0 {
+            tokio::spawn(delete_ended(Arc::clone(&self.cluster), self.current.subscribe()));
+        }
+        if let Some(session) = self.current.send_replace(None) {
+            session.leave(false).await;
+            self.cluster.local().notify(Hint::Unsubscribed);
+        }
         // No server is contacted before the first request.
         let first = loop {
             match self.jobs.recv().await {

@@ -187,6 +187,21 @@ fn a_request_no_longer_wanted_is_not_sent() {
     assert_eq!(bench.answers()[1], (1, Err(NodeError::NotAsked)));
 }
 
+/// It ended its lease, say, whose clean-up asked the node for another key, and waited for the lock.
+#[test]
+fn a_request_that_a_full_queue_refuses_is_answered_without_a_lock() {
+    let (node, a) = (Arc::new(Store::default()), claim("a"));
+    let node = Ordered { queues: Arc::new(Queues::of(node.clone())), node };
+    for _ in 0..MOST_WAITING {
+        node.ask(acquire(&a).into(), Responder::from_fn(drop));
+    }
+    let (queues, was_free) = (node.queues.clone(), Arc::<AtomicBool>::default());
+    let seen = was_free.clone();
+    let answered = move |_| seen.store(queues.state.try_lock().is_some(), Ordering::Relaxed);
+    node.ask(acquire(&a).into(), Responder::from_fn(answered));
+    assert!(was_free.load(Ordering::Relaxed));
+}
+
 #[test]
 fn a_store_that_answers_immediately_needs_no_stack() {
     let bench = bench();

@@ -259,6 +259,8 @@ fn open(inner: &Arc<Inner>) {
 mod tests {
     use std::time::Duration;
 
+    use futures::FutureExt as _;
+
     use super::*;
     use crate::node::Identity;
     use crate::redis::cluster::{ClusterAddress, ClusterNode};
@@ -275,6 +277,20 @@ mod tests {
         adopt(&node.inner, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
         let server = Arc::new(Identity::new("a run", Moment::ORIGIN, Duration::ZERO));
         node.inner.shards()[0].identity.of_cluster(&server)
+    }
+
+    #[test]
+    fn a_caller_that_waits_for_the_first_contact_does_not_wait_for_a_runtime_that_has_ended() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = ClusterAddress::parse(&format!("redis+cluster://{}", silent.local_addr().unwrap()));
+        let node = ClusterNode::with(address.unwrap(), settings());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let here = runtime.enter();
+        let mut waits = node.ready();
+        assert!((&mut waits).now_or_never().is_none(), "no member has answered");
+        drop(here);
+        drop(runtime);
+        assert!(waits.now_or_never().is_some());
     }
 
     #[test]

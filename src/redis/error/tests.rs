@@ -177,18 +177,12 @@ fn a_server_that_does_not_know_sentinel_is_none() {
 }
 
 #[test]
-fn an_error_of_the_login_says_where_the_password_is_set() {
+fn an_error_of_the_login_says_where_the_password_is_set_which_for_a_sentinel_is_elsewhere() {
     for line in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
-        let error = explain(ServerError::on_line(line), asked(Peer::Server));
-        assert!(error.to_string().contains(LOGIN), "{error}");
-    }
-}
-
-#[test]
-fn a_sentinels_password_belongs_elsewhere() {
-    for line in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
-        let error = explain(ServerError::on_line(line), asked(Peer::Sentinel));
-        assert!(error.to_string().contains("sentinel_password"), "{error}");
+        for (peer, place) in [(Peer::Server, LOGIN), (Peer::Sentinel, "sentinel_password")] {
+            let error = explain(ServerError::on_line(line), asked(peer));
+            assert!(error.to_string().contains(place), "{error}");
+        }
     }
 }
 

@@ -10,7 +10,16 @@ fn process(run_id: &str, uptime: u64) -> Process {
 }
 
 fn connector() -> Connector {
-    Connector::new(Address::parse("db-7").unwrap(), super::super::tests::settings(), Arc::default())
+    connector_to("db-7")
+}
+
+fn connector_to(address: &str) -> Connector {
+    Connector::new(Address::parse(address).unwrap(), super::super::tests::settings(), Arc::default())
+}
+
+/// The age at `at` seconds of a process that is recognised then.
+fn age_of(connector: &mut Connector, process: Process, past: Past, marks: Marks, at: u64) -> Duration {
+    connector.recognise(process, past, marks, seconds(at)).age_at(seconds(at))
 }
 
 #[test]
@@ -49,16 +58,13 @@ fn a_process_that_was_seen_before_ages_on_our_clock() {
 
 #[test]
 fn t2_a_successor_waits_until_its_predecessor_is_unused() {
-    let age = |address, master_since, later: u64| {
-        let address = Address::parse(address).unwrap();
-        let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+    let promoted = |connector: &mut Connector, master_since, later: u64| {
         let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
         let past = Past::Promoted { master_since: Duration::from_secs(master_since) };
-        connector
-            .recognise(process, past, Marks::default(), seconds(100))
-            .age_at(seconds(100 + later))
-            .as_secs()
+        let identity = connector.recognise(process, past, Marks::default(), seconds(100));
+        identity.age_at(seconds(100 + later)).as_secs()
     };
+    let age = |address, master_since, later| promoted(&mut connector_to(address), master_since, later);
     assert_eq!(age("redis://a", 0, 20), 20);
     assert_eq!(age("redis+sentinel://a/m", 0, 20), 12, "3 s, and 5 s to tell each other");
     assert_eq!(age("redis+sentinel://a/m", 5, 2), 0);
@@ -67,10 +73,7 @@ fn t2_a_successor_waits_until_its_predecessor_is_unused() {
 
     let settings = super::Settings { membership: Membership::OfCluster, ..super::super::tests::settings() };
     let mut member = Connector::new(Address::parse("a").unwrap(), settings, Arc::default());
-    let process = Process { history: Some("first".into()), ..process("abc", 5_000) };
-    let past = Past::Promoted { master_since: Duration::from_secs(20) };
-    let age = member.recognise(process, past, Marks::default(), seconds(100)).age_at(seconds(100));
-    assert_eq!(age.as_secs(), 12, "clusters promote as well");
+    assert_eq!(promoted(&mut member, 20, 0), 12, "clusters promote as well");
 }
 
 #[test]
@@ -79,8 +82,7 @@ fn i53_by_the_operators_word_a_node_is_old_after_a_restart_and_a_promotion_and_n
     for address in
         ["a?forgets=never", "redis+sentinel://a/m?forgets=never", "redis+unix:///a?db=1&forgets=never"]
     {
-        let address = Address::parse(address).unwrap();
-        let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
+        let mut connector = connector_to(address);
         let same = || marks("secret", None, None);
         let restarted = connector.recognise(process("first", 1), Past::Master, same(), seconds(10));
         assert_eq!(restarted.age, Duration::MAX);
@@ -99,11 +101,9 @@ fn i53_by_the_operators_word_a_node_is_old_after_a_restart_and_a_promotion_and_n
 /// Of several clients that meet a process in the same moment, each leaves a note, and the last note stands.
 #[test]
 fn i53_by_the_operators_word_another_note_of_a_process_is_no_loss_unless_it_says_so() {
-    let address = Address::parse("a?forgets=never").unwrap();
-    let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());
-    let mut age = |noted, at| {
-        connector.recognise(process("abc", at), Past::Master, noted, seconds(at)).age_at(seconds(at))
-    };
+    let fresh = || connector_to("a?forgets=never");
+    let mut connector = fresh();
+    let mut age = |noted, at| age_of(&mut connector, process("abc", at), Past::Master, noted, at);
     assert_eq!(age(marks("secret", Some(1_001), Some(9)), 10), Duration::MAX);
     assert_eq!(
         age(marks("secret", Some(1_002), Some(18)), 20),
@@ -113,13 +113,8 @@ fn i53_by_the_operators_word_another_note_of_a_process_is_no_loss_unless_it_says
     let lost = Marks { is_anew: true, ..marks("secret", Some(1_023), Some(7)) };
     assert_eq!(age(lost.clone(), 30), Duration::from_secs(7), "of one that has seen that data were lost");
 
-    let age_at_first = |connector: &mut Connector, noted| {
-        connector.recognise(process("abc", 50), Past::Master, noted, seconds(50)).age_at(seconds(50))
-    };
-    let fresh = || {
-        let address = Address::parse("a?forgets=never").unwrap();
-        Connector::new(address, super::super::tests::settings(), Arc::default())
-    };
+    let age_at_first =
+        |connector: &mut Connector, noted| age_of(connector, process("abc", 50), Past::Master, noted, 50);
     assert_eq!(
         age_at_first(&mut fresh(), lost.clone()),
         Duration::from_secs(7),
@@ -145,7 +140,7 @@ fn i17_each_promotion_makes_a_process_new_and_no_older_than_its_reign() {
     let mut masters_since = |history: &str, master_since, at| {
         let process = Process { history: Some(history.into()), ..process("abc", 5_000) };
         let past = Past::Promoted { master_since: Duration::from_secs(master_since) };
-        connector.recognise(process, past, Marks::default(), seconds(at)).age_at(seconds(at))
+        age_of(&mut connector, process, past, Marks::default(), at)
     };
     assert_eq!(masters_since("first", 7, 10), Duration::from_secs(7));
     assert_eq!(masters_since("first", 100, 12), Duration::from_secs(9), "the same promotion, by our clock");
@@ -159,56 +154,43 @@ fn marks(secret: &str, began: Option<u64>, known: Option<u64>) -> Marks {
     Marks { secret, began: seconds(began), known: seconds(known), is_anew: false, loaded_nothing: true }
 }
 
-/// The age of a process at 100 s that was seen at 10 s and invalidated all keys at 90 s, by its marks then and now.
-fn age_after_invalidation(before: Marks, after: Marks) -> u64 {
+/// The age of a process at 100 s that was seen at 10 s, by its marks then and now; it may have invalidated all keys at 90 s.
+fn age_by_marks(before: Marks, after: Marks, is_invalidated: bool) -> u64 {
     let mut connector = connector();
     connector.recognise(process("abc", 1_000), Past::Master, before, seconds(10));
-    connector.invalidated(seconds(90));
-    connector
-        .recognise(process("abc", 1_090), Past::Master, after, seconds(100))
-        .age_at(seconds(100))
-        .as_secs()
+    if is_invalidated {
+        connector.invalidated(seconds(90));
+    }
+    age_of(&mut connector, process("abc", 1_090), Past::Master, after, 100).as_secs()
 }
 
 #[test]
 fn i51_a_process_that_has_invalidated_its_keys_begins_anew_unless_its_data_are_the_same() {
-    let same = || marks("secret", None, None);
-    assert_eq!(age_after_invalidation(same(), same()), 1_089, "another database was emptied");
-    assert_eq!(age_after_invalidation(same(), marks("other", None, None)), 10, "it was emptied");
-    assert_eq!(
-        age_after_invalidation(same(), Marks { loaded_nothing: false, ..same() }),
-        10,
-        "a dump was loaded"
-    );
-    assert_eq!(age_after_invalidation(marks("", None, None), same()), 10, "nobody knows");
-    assert_eq!(age_after_invalidation(same(), marks("", None, None)), 10, "nobody knows");
+    let (same, none) = (|| marks("secret", None, None), || marks("", None, None));
+    for (before, after, age, why) in [
+        (same(), same(), 1_089, "another database was emptied"),
+        (same(), marks("other", None, None), 10, "it was emptied"),
+        (same(), Marks { loaded_nothing: false, ..same() }, 10, "a dump was loaded"),
+        (none(), same(), 10, "it is unknown"),
+        (same(), none(), 10, "it is unknown"),
+    ] {
+        assert_eq!(age_by_marks(before, after, true), age, "{why}");
+    }
 }
 
 #[test]
 fn i51_a_loss_is_seen_by_a_client_that_was_not_connected() {
-    let age = |before: Marks, after: Marks| {
-        let mut connector = connector();
-        connector.recognise(process("abc", 1_000), Past::Master, before, seconds(10));
-        let identity = connector.recognise(process("abc", 1_090), Past::Master, after, seconds(100));
-        identity.age_at(seconds(100)).as_secs()
-    };
-    assert_eq!(age(marks("secret", None, None), marks("secret", None, None)), 1_089);
-    assert_eq!(age(marks("secret", None, None), marks("other", None, None)), 0, "it was emptied meanwhile");
-    assert_eq!(
-        age(marks("secret", None, None), marks("secret", Some(900), Some(7))),
-        7,
-        "another client has noticed"
-    );
-    assert_eq!(
-        age(marks("secret", Some(900), Some(3)), marks("secret", Some(900), Some(93))),
-        1_089,
-        "an old note"
-    );
-    assert_eq!(
-        age(marks("secret", None, None), marks("secret", Some(900), None)),
-        1_089,
-        "a note from the future"
-    );
+    let noted = |known| marks("secret", Some(900), known);
+    let same = || marks("secret", None, None);
+    for (before, after, age, why) in [
+        (same(), same(), 1_089, "nothing was lost"),
+        (same(), marks("other", None, None), 0, "it was emptied meanwhile"),
+        (same(), noted(Some(7)), 7, "another client has noticed"),
+        (noted(Some(3)), noted(Some(93)), 1_089, "an old note"),
+        (same(), noted(None), 1_089, "a note from the future"),
+    ] {
+        assert_eq!(age_by_marks(before, after, false), age, "{why}");
+    }
 }
 
 #[test]

@@ -56,8 +56,8 @@ async fn a_free_lock_is_acquired_by_two_commands_without_a_script() {
     assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, Some(fence_hint.usual())));
     assert_eq!(scripts_run(&server), before);
     assert_eq!(counter_of(&server, "orders/42"), fence_hint.usual().to_string());
-    assert!(server.cli(&["pttl", "orders/42"]).parse::<i64>().unwrap() > 0, "it would stay forever");
-    assert_eq!(server.cli(&["pttl", &fence_counter("", "orders/42")]), "-1", "it must stay forever");
+    assert!(server.left("orders/42") > 0, "it would stay forever");
+    assert_eq!(server.left(&fence_counter("", "orders/42")), -1, "it must stay forever");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
 }
 
@@ -71,8 +71,7 @@ async fn a_user_without_kill_acquires_by_scripts() {
             assert_eq!(missing, "-client|kill", "{without}");
             continue;
         }
-        let address = format!("redis://ann:pw@127.0.0.1:{}", server.port);
-        let node = RedisNode::with(Address::parse(&address).unwrap(), settings());
+        let node = server.node_of("ann:pw@");
         drop(node.ready().await);
         let before = scripts_run(&server);
         let answer = ask(&node, acquire(&claim("orders/42", 1))).await;

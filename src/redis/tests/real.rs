@@ -7,11 +7,9 @@ use std::time::Duration;
 use super::server::Server;
 use super::{
     HintLog, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
-    release, renew, settings, spawn_ask, transfer, vote, write_back,
+    release, renew, spawn_ask, transfer, vote, write_back,
 };
-use crate::address::Address;
 use crate::node::{Collect, HintListener, Node, NodeError, Request, Responder, Vote, ask};
-use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
 use quorlock_protocol::{Claim, FencingToken, WaiterId, gate, lists_note, turn_key, want_mark};
 use quorlock_testkit::until;
@@ -125,8 +123,7 @@ async fn the_permissions_in_the_error_are_sufficient() {
     let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*"];
     line.extend(RIGHTS.split(' '));
     server.cli(&line);
-    let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
-    let node = RedisNode::with(address, settings());
+    let node = server.node_of("anna:pw@");
     // The counters are below the prefix.
     let claim = |key: &str, random: u128| Arc::new(Claim::clone(&claim(key, random)).below("orders/".len()));
     let ours = claim("orders/42", 1);

@@ -17,7 +17,7 @@ use crate::node::{
     Response, StatusListener, ask,
 };
 use crate::redis::home::{Home, Work};
-use crate::redis::{RedisNode, Settings};
+use crate::redis::{PendingRequest, RedisNode, Settings};
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use crate::transport::{Dial, Stream, go_past_the_runtime};
@@ -96,8 +96,7 @@ async fn a_node_that_was_down_is_found_within_a_second() {
         away: Arc::clone(&away),
         behind: Scripted { behaviour: Behaviour::Hangs, votes: Votes::default() },
     });
-    let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
-    let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
+    let node = node_over("scripted", dial);
     assert!(node.ready().await.is_err(), "no server is there");
     Virtual.sleep_until(Virtual.now() + Duration::from_secs(600)).await;
     away.store(false, Ordering::Relaxed);
@@ -117,8 +116,7 @@ async fn no_question_is_sent_with_a_login_that_may_fail() {
         ("redis://scripted/1", false),
     ] {
         let records = Records::default();
-        let settings = Settings { clock: Arc::new(Virtual), dial: Arc::new(records.clone()), ..settings() };
-        let node = RedisNode::with(Address::parse(address).unwrap(), settings);
+        let node = node_over(address, Arc::new(records.clone()));
         assert!(node.ready().await.is_err(), "the server is silent");
         let heard = String::from_utf8_lossy(&records.heard.lock().unwrap()).into_owned();
         assert!(heard.contains("HELLO"), "{heard}");
@@ -307,31 +305,23 @@ async fn a_panic_gives_back_the_place_of_its_request() {
 #[tokio::test(start_paused = true)]
 async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
     let claim = claim("orders/42", 1);
-    is_not_sent_on_a_later_connection(release(&claim)).await;
-    is_not_sent_on_a_later_connection(Request::Cancel { claim, linger: Duration::ZERO }).await;
-}
-
-async fn is_not_sent_on_a_later_connection(taking_back: Request) {
-    let (node, votes) = node(Behaviour::Hangs);
-    node.ready().await.unwrap();
-    let vote = claim("orders/42", 1);
-    let place = node.state.admit(&taking_back).unwrap();
-    let log = Arc::new(Log::default());
-    node.ask(acquire(&vote).into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
-    until("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
-        .await;
-    let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
-    let late = super::super::PendingRequest {
-        request: taking_back.into(),
-        permit: place,
-        responder: reply,
-        step: None,
-    };
-    node.queue.send(late).unwrap();
-    until("an answer", async || log.answers.lock().unwrap().len() == 2).await;
-    let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
-    assert!(answer.unwrap_err().may_have_acted(), "the clean-up leaves a tombstone");
-    assert_eq!(*votes.lock().unwrap(), [1, 0], "it was sent on neither");
+    let cancel = Request::Cancel { claim: claim.clone(), linger: Duration::ZERO };
+    for taking_back in [release(&claim), cancel] {
+        let (node, votes) = node(Behaviour::Hangs);
+        node.ready().await.unwrap();
+        let permit = node.state.admit(&taking_back).unwrap();
+        let log = Arc::new(Log::default());
+        let responder = |index| Responder::new(Arc::clone(&log) as Arc<dyn Collect>, index);
+        node.ask(acquire(&claim).into(), responder(0));
+        let is_there = async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok();
+        until("the next connection", is_there).await;
+        let (request, responder) = (taking_back.into(), responder(1));
+        node.queue.send(PendingRequest { request, permit, responder, step: None }).unwrap();
+        until("an answer", async || log.answers.lock().unwrap().len() == 2).await;
+        let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
+        assert!(answer.unwrap_err().may_have_acted(), "the clean-up leaves a tombstone");
+        assert_eq!(*votes.lock().unwrap(), [1, 0], "it was sent on neither");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -386,9 +376,12 @@ struct Scripted {
 
 fn node(behaviour: Behaviour) -> (RedisNode, Votes) {
     let votes = Votes::default();
-    let dial = Arc::new(Scripted { behaviour, votes: Arc::clone(&votes) });
+    (node_over("scripted", Arc::new(Scripted { behaviour, votes: Arc::clone(&votes) })), votes)
+}
+
+fn node_over(address: &str, dial: Arc<dyn Dial>) -> RedisNode {
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
-    (RedisNode::with(Address::parse("scripted").unwrap(), settings), votes)
+    RedisNode::with(Address::parse(address).unwrap(), settings)
 }
 
 impl Dial for Scripted {

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use super::server::Server;
 use super::{
-    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, plain, release, renew, settings, vote,
-    write_back,
+    HintLog, LONG, acquire, cancel, claim, contend, enqueue_at, plain, release, renew, vote, write_back,
 };
-use crate::address::Address;
 use crate::node::{HintListener, Node, Request, Vote, ask};
 use crate::redis::error::RIGHTS;
 use crate::redis::start::ToNote;
@@ -22,6 +20,16 @@ use quorlock_protocol::{
     intents_key, readers_key, turn_key, want_mark,
 };
 use quorlock_testkit::until;
+
+/// The claim of a reader.
+fn reader(random: u128) -> Arc<Claim> {
+    Arc::new(Claim::clone(&claim("orders/42", random)).shared())
+}
+
+/// A claim of several locks.
+fn several(first: &str, random: u128, others: &[&str]) -> Arc<Claim> {
+    Arc::new(Claim::clone(&claim(first, random)).and(others.iter().copied().map(Arc::from).collect()))
+}
 
 /// A clock that was set back causes a note from the future, which would make a fresh master old.
 #[tokio::test]
@@ -109,9 +117,7 @@ fn each_script_is_made_before_a_fork() {
 #[tokio::test]
 async fn a_waiter_of_a_free_lock_leaves_nothing_tracked() {
     let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    node.listen(Arc::new(HintLog::default()));
-    node.ready().await.unwrap();
+    let node = server.hearing().await;
     let tracked = || tracked_by(&server);
     let before = tracked();
     let [first, second] = [1, 2].map(WaiterId::new);
@@ -174,7 +180,7 @@ async fn w5_a_lock_is_reserved_for_one_turn_and_twice_as_long_for_those_ahead() 
         let vote = ask(waiter).await;
         assert_eq!(vote == Vote::Free, is_free, "{waiter:?} {seconds} s after the last turn began: {vote:?}");
         assert_eq!(server.cli(&["get", &turn]) != then, is_free, "a new turn");
-        let left = server.cli(&["pttl", &turn]).parse::<i64>().unwrap();
+        let left = server.left(&turn);
         assert!((1..=6_000).contains(&left), "{left}");
     }
 }
@@ -212,7 +218,7 @@ async fn o9_that_another_program_was_seen_is_forgotten() {
     *others_seen = true;
     vote(&server.node(), request).await;
     let seen = format!("{}:others", want_mark("orders/42"));
-    assert!(server.cli(&["pttl", &seen]).parse::<i64>().unwrap() > 0, "it would stay forever");
+    assert!(server.left(&seen) > 0, "it would stay forever");
 }
 
 /// Returns how many keys the server tracks for clients.
@@ -226,19 +232,17 @@ fn tracked_by(server: &Server) -> u32 {
 #[tokio::test]
 async fn a_request_for_a_missing_lock_leaves_nothing_tracked() {
     let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    node.listen(Arc::new(HintLog::default()));
-    node.ready().await.unwrap();
+    let node = server.hearing().await;
     let before = tracked_by(&server);
     let shared = Arc::new(Claim::clone(&claim("shared", 2)).shared());
-    let several = Arc::new(Claim::clone(&claim("{a}1", 3)).and(["{a}2", "{a}3"].map(Arc::from).into()));
+    let several = several("{a}1", 3, &["{a}2", "{a}3"]);
     for ours in [claim("orders/42", 1), shared, several] {
         // After the cancellation a renewal stores nothing.
         for request in [release(&ours), write_back(&ours), cancel(&ours), renew(&ours)] {
             assert_eq!(vote(&node, request.clone()).await, Vote::Free, "{request:?}");
             assert_eq!(tracked_by(&server), before, "{request:?}");
         }
-        let left = server.cli(&["pttl", &ours.tombstone()]).parse::<i64>().unwrap();
+        let left = server.left(&ours.tombstone());
         assert!(left > 0, "its tombstone would stay forever: {left}");
     }
     assert!(matches!(vote(&node, Request::ReadLog { key: "orders/42".into() }).await, Vote::Log(_)));
@@ -254,13 +258,11 @@ async fn a_request_for_a_missing_lock_leaves_nothing_tracked() {
 #[tokio::test]
 async fn a_refused_claim_of_several_leaves_only_the_lock_that_is_held_tracked() {
     let Some(server) = Server::start(&[]) else { return };
-    let node = server.node();
-    node.listen(Arc::new(HintLog::default()));
-    node.ready().await.unwrap();
+    let node = server.hearing().await;
     assert_eq!(vote(&server.node(), acquire(&claim("{a}9", 1))).await, Vote::Granted);
     let before = tracked_by(&server);
     for first in ["{a}1", "{a}2", "{a}3"] {
-        let ours = Arc::new(Claim::clone(&claim(first, 2)).and(["{a}9", "{a}99"].map(Arc::from).into()));
+        let ours = several(first, 2, &["{a}9", "{a}99"]);
         for request in [acquire(&ours), renew(&ours)] {
             assert!(matches!(vote(&node, request.clone()).await, Vote::Held(_)), "{request:?}");
             assert_eq!(tracked_by(&server), before + 1, "{request:?}");
@@ -276,9 +278,7 @@ async fn a_refused_claim_of_several_ends_no_tracking_of_the_others_and_writes_no
     if version < 0x70200 {
         return println!("skipped: before Redis 7.2 each read tracks all keys of a script");
     }
-    let node = server.node();
-    node.listen(Arc::new(HintLog::default()));
-    node.ready().await.unwrap();
+    let node = server.hearing().await;
     assert_eq!(vote(&server.node(), acquire(&claim("{a}9", 1))).await, Vote::Granted);
     for key in ["{a}1", "{a}9", "{a}99"] {
         vote(&node, Request::inspect(key)).await;
@@ -289,7 +289,7 @@ async fn a_refused_claim_of_several_ends_no_tracking_of_the_others_and_writes_no
         let line = stats.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
         line.unwrap().trim().parse::<u32>().unwrap()
     };
-    let ours = Arc::new(Claim::clone(&claim("{a}1", 2)).and(["{a}9", "{a}99"].map(Arc::from).into()));
+    let ours = several("{a}1", 2, &["{a}9", "{a}99"]);
     for (request, writes) in [(acquire(&ours), 1), (renew(&ours), 0)] {
         let written = changes();
         assert!(matches!(vote(&node, request.clone()).await, Vote::Held(_)), "{request:?}");
@@ -410,7 +410,7 @@ async fn a_number_is_noted_unless_its_token_has_it_and_the_last_notes_are_kept()
 async fn f4_a_write_back_of_an_expired_share_or_by_no_reader_changes_nothing() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let [mine, theirs] = [1, 2].map(|random| Arc::new(Claim::clone(&claim("orders/42", random)).shared()));
+    let [mine, theirs] = [1, 2].map(reader);
     assert_eq!(vote(&node, acquire(&theirs)).await, Vote::Granted);
     let (ttl, fence_hint) = (Duration::from_millis(50), None);
     let request = Request::Acquire { claim: Arc::clone(&mine), ttl, fence_hint };
@@ -442,8 +442,8 @@ async fn a_transfer_asked_again_prolongs_and_says_if_the_lock_was_free() {
     assert_eq!((answer.vote, answer.fencing_token), (Vote::Restored, None));
     let answer = asked(1, 2, LONG).await;
     assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, None));
-    let left = server.cli(&["pttl", "orders/42"]).parse::<u128>().unwrap();
-    assert!(left > (LONG / 2).as_millis(), "{left}");
+    let left = server.left("orders/42");
+    assert!(left > 30_000, "{left}");
     let answer = asked(3, 4, LONG).await;
     assert!(matches!(answer.vote, Vote::Held(_)) && answer.fencing_token.is_none(), "{answer:?}");
 }
@@ -511,7 +511,7 @@ async fn w3_saying_who_is_next_leaves_the_queue_as_it_is() {
         let names: Vec<_> = waiters.iter().map(|id| WaiterId::new(*id).to_string()).collect();
         assert_eq!(server.cli(&["zrange", &order, "0", "-1"]), names.join("\n"));
         for key in [&order, &format!("{}:told", want_mark("orders/42")), &want_mark("orders/42")] {
-            let left = server.cli(&["pttl", key]).parse::<i64>().unwrap();
+            let left = server.left(key);
             assert!((1..=6_000).contains(&left), "{key}: {left}");
         }
         random += 1;
@@ -559,8 +559,7 @@ async fn o1_an_offer_that_cannot_be_heard_or_was_withdrawn_is_a_release() {
     let (node, _ear) = (server.node(), Ear::open(&server).await);
     let rights = RIGHTS.split(' ').chain(["resetchannels"]);
     server.cli(&["acl", "setuser", "anna", "on", ">pw", "~*"].into_iter().chain(rights).collect::<Vec<_>>());
-    let address = format!("redis://anna:pw@127.0.0.1:{}", server.port);
-    let mute = RedisNode::with(Address::parse(&address).unwrap(), settings());
+    let mute = server.node_of("anna:pw@");
     let offered = async |to: &RedisNode, random| {
         let (holder, next) = (claim("orders/42", random), claim("orders/42", random + 1));
         assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
@@ -603,7 +602,7 @@ async fn a_lock_without_a_number_is_taken_once_and_not_after_its_cancellation() 
         server.cli(&["eval", scripts::TAKE.text(), "1", "orders/42", token, "60000", &ours.tombstone()])
     };
     assert_eq!(take(&ours), "granted");
-    let left = server.cli(&["pttl", "orders/42"]).parse::<i64>().unwrap();
+    let left = server.left("orders/42");
     assert!((30_000..=60_000).contains(&left), "{left}");
     assert!(take(&theirs).starts_with("held\n00000000000000000000000000000001"), "{}", take(&theirs));
     server.cli(&["del", "orders/42"]);
@@ -617,12 +616,12 @@ async fn a_refused_reader_learns_the_number_and_leaves_its_mark_for_some_seconds
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let drawn = ask(&node, contend(&claim("orders/42", 1))).await.unwrap().fencing_token;
-    let reader = Arc::new(Claim::clone(&claim("orders/42", 2)).shared());
+    let reader = reader(2);
     for (request, number) in [(acquire(&reader), drawn), (plain(&reader), None)] {
         let answer = ask(&node, request).await.unwrap();
         assert!(matches!(answer.vote, Vote::Held(_)), "{answer:?}");
         assert_eq!(answer.fencing_token, number);
-        let left = server.cli(&["pttl", &want_mark("orders/42")]).parse::<i64>().unwrap();
+        let left = server.left(&want_mark("orders/42"));
         assert!((1_000..=6_000).contains(&left), "{left}");
     }
 }
@@ -631,7 +630,7 @@ async fn a_refused_reader_learns_the_number_and_leaves_its_mark_for_some_seconds
 async fn a_write_back_of_several_changes_no_lock_of_another() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let several = Arc::new(Claim::clone(&claim("{a}1", 1)).and(["{a}2".into()].into()));
+    let several = several("{a}1", 1, &["{a}2"]);
     server.cli(&["set", "{a}2", "x", "px", "60000"]);
     assert_eq!(vote(&node, write_back(&several)).await, Vote::Free);
     assert_eq!(server.cli(&["get", "{a}2"]), "x");
@@ -641,7 +640,7 @@ async fn a_write_back_of_several_changes_no_lock_of_another() {
 async fn s2_a_share_ends_at_its_own_time_by_the_servers_clock() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let [mine, theirs] = [1, 2].map(|random| Arc::new(Claim::clone(&claim("orders/42", random)).shared()));
+    let [mine, theirs] = [1, 2].map(reader);
     let readers = readers_key("orders/42");
     let token = str::from_utf8(mine.token().as_bytes()).unwrap();
     let ends = || server.cli(&["zscore", &readers, token]).parse::<u64>().unwrap();
@@ -654,12 +653,12 @@ async fn s2_a_share_ends_at_its_own_time_by_the_servers_clock() {
         assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, None));
         let (ends, after) = (ends(), clock_of(&server) / 1000);
         assert!((before + ttl..=after + ttl).contains(&ends), "{before}, {ends}, {after}");
-        assert!(server.cli(&["pttl", &readers]).parse::<i64>().unwrap() > 0, "it would stay forever");
+        assert!(server.left(&readers) > 0, "it would stay forever");
         server.cli(&["zadd", &readers, "2", token]);
     }
     assert_eq!(vote(&node, renew(&mine)).await, Vote::Restored);
     assert_eq!(vote(&node, release(&mine)).await, Vote::Granted);
-    assert!(server.cli(&["pttl", &readers]).parse::<i64>().unwrap() > 0, "it would stay forever");
+    assert!(server.left(&readers) > 0, "it would stay forever");
     // The last whose share has not expired frees the lock.
     assert_eq!(vote(&node, acquire(&mine)).await, Vote::Granted);
     let theirs = str::from_utf8(theirs.token().as_bytes()).unwrap();
@@ -672,12 +671,12 @@ async fn s2_a_share_ends_at_its_own_time_by_the_servers_clock() {
 async fn s5_a_reader_behind_a_writer_learns_the_number_and_does_not_end_the_intent() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let [first, refused] = [1, 2].map(|random| Arc::new(Claim::clone(&claim("orders/42", random)).shared()));
+    let [first, refused] = [1, 2].map(reader);
     let drawn = ask(&node, acquire(&first)).await.unwrap().fencing_token;
     let (key, waiter) = (Arc::from("orders/42"), WaiterId::new(1));
     let announced = Request::AnnounceWriter { key, waiter, patience: LONG };
     assert_eq!(vote(&node, announced).await, Vote::Granted);
-    let left = || server.cli(&["pttl", &intents_key("orders/42")]).parse::<i64>().unwrap();
+    let left = || server.left(&intents_key("orders/42"));
     assert!((30_000..=60_000).contains(&left()), "{}", left());
     for (request, number) in [(acquire(&refused), drawn), (plain(&refused), None)] {
         let answer = ask(&node, request).await.unwrap();
@@ -696,10 +695,7 @@ async fn s5_a_reader_behind_a_writer_learns_the_number_and_does_not_end_the_inte
 async fn a_reader_that_cannot_be_stored_leaves_no_marker() {
     let Some(server) = Server::start(&[]) else { return };
     server.cli(&["acl", "setuser", "anna", "on", ">pw", "+@all", "-pexpireat", "~*", "&*"]);
-    let address = format!("redis://anna:pw@127.0.0.1:{}", server.port);
-    let node = RedisNode::with(Address::parse(&address).unwrap(), settings());
-    let reader = Arc::new(Claim::clone(&claim("orders/42", 1)).shared());
-    let error = ask(&node, acquire(&reader)).await.unwrap_err();
+    let error = ask(&server.node_of("anna:pw@"), acquire(&reader(1))).await.unwrap_err();
     assert!(error.is_permanent(), "{error}");
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
 }
@@ -708,8 +704,7 @@ async fn a_reader_that_cannot_be_stored_leaves_no_marker() {
 async fn a_refused_claim_of_several_learns_the_number_and_leaves_its_mark_for_some_seconds() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    let [holder, other] =
-        [1, 2].map(|random| Arc::new(Claim::clone(&claim("{a}1", random)).and(["{a}2".into()].into())));
+    let [holder, other] = [1, 2].map(|random| several("{a}1", random, &["{a}2"]));
     let answer = ask(&node, plain(&holder)).await.unwrap();
     assert_eq!((answer.vote, answer.fencing_token), (Vote::Granted, None));
     let drawn = ask(&node, acquire(&holder)).await.unwrap().fencing_token;
@@ -718,7 +713,7 @@ async fn a_refused_claim_of_several_learns_the_number_and_leaves_its_mark_for_so
         let answer = ask(&node, request).await.unwrap();
         assert!(matches!(answer.vote, Vote::Held(_)), "{answer:?}");
         assert_eq!(answer.fencing_token, number);
-        let left = server.cli(&["pttl", &want_mark("{a}1")]).parse::<i64>().unwrap();
+        let left = server.left(&want_mark("{a}1"));
         assert!((1_000..=6_000).contains(&left), "{left}");
     }
     server.cli(&["del", "{a}1", "{a}2"]);
@@ -737,7 +732,7 @@ async fn a_release_of_several_says_the_most_that_it_has_found() {
     let [notified, wanted] = ["{a}1", "{a}2"];
     for (second, expected) in [(wanted, Vote::ReleasedContended), ("{a}3", Vote::Notified)] {
         for [first, last] in [[notified, second], [second, notified]] {
-            let holder = Arc::new(Claim::clone(&claim(first, 1)).and([last.into()].into()));
+            let holder = several(first, 1, &[last]);
             assert_eq!(vote(&node, acquire(&holder)).await, Vote::Granted);
             let waiter = enqueue_at(notified, WaiterId::new(1), LONG);
             assert!(matches!(vote(&node, waiter).await, Vote::Queued(_)));

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::process::Command;
+use std::sync::Arc;
 
 use quorlock_testkit::{Kind, Servers};
 
-use super::settings;
+use super::{HintLog, settings};
 use crate::address::Address;
+use crate::node::Node as _;
 use crate::redis::RedisNode;
 
 /// A server for one test. Of the test kit only its servers are used: its types of `quorlock` are those of
@@ -35,7 +37,26 @@ impl Server {
     }
 
     pub(super) fn node(&self) -> RedisNode {
-        RedisNode::with(Address::parse(&format!("redis://127.0.0.1:{}", self.port)).unwrap(), settings())
+        self.node_of("")
+    }
+
+    /// Returns a node with this login, such as `anna:pw@`.
+    pub(super) fn node_of(&self, login: &str) -> RedisNode {
+        let address = format!("redis://{login}127.0.0.1:{}", self.port);
+        RedisNode::with(Address::parse(&address).unwrap(), settings())
+    }
+
+    /// Returns a node that is notified of changes.
+    pub(super) async fn hearing(&self) -> RedisNode {
+        let node = self.node();
+        node.listen(Arc::new(HintLog::default()));
+        node.ready().await.unwrap();
+        node
+    }
+
+    /// Returns for how many milliseconds the server will store the key; -1 is for ever, -2 that it does not.
+    pub(super) fn left(&self, key: &str) -> i64 {
+        self.cli(&["pttl", key]).parse().unwrap()
     }
 
     pub(super) fn cli(&self, arguments: &[&str]) -> String {

@@ -58,7 +58,8 @@ async fn a_change_within_a_reply_is_neither_hint_nor_vote() {
 #[tokio::test]
 async fn a_stray_reply_is_not_taken_for_the_next_one() {
     // A reply that arrives with the handshake, and one that follows the reply to a request.
-    let (early, events) = introduced(1024, ONLY_SCRIPTS, GRANTED, |server| async move { Ok(server) });
+    let (early, events) =
+        introduced_to(1024, settings(), ONLY_SCRIPTS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
     until("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
@@ -215,7 +216,7 @@ where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    introduced(cut, ONLY_SCRIPTS, "", behaves)
+    introduced_to(cut, settings(), ONLY_SCRIPTS, "", behaves)
 }
 
 /// Like [`node`], with a server that supports acquiring without a script.
@@ -227,24 +228,11 @@ where
     // It assigns a connection ID, and its clock is a few seconds ahead of ours.
     let clock = SystemClock.wall().as_secs() + 5;
     let means = format!(":7\r\n:0\r\n*2\r\n$10\r\n{clock}\r\n$1\r\n0\r\n:1\r\n-ERR no\r\n-ERR no\r\n");
-    introduced(cut, means, "", behaves)
+    introduced_to(cut, settings(), means, "", behaves)
 }
 
-/// Like [`node`], with the replies for the supported commands, and `more` in the same write.
-fn introduced<B, F>(
-    cut: usize,
-    means: impl Into<String>,
-    more: &'static str,
-    behaves: B,
-) -> (RedisNode, Arc<EventLog>)
-where
-    B: FnOnce(Server) -> F + Send + 'static,
-    F: Future<Output = io::Result<Server>> + Send,
-{
-    introduced_to(cut, settings(), means, more, behaves)
-}
-
-/// Like [`introduced`], for a client with these settings.
+/// Like [`node`], for a client with these settings, with the replies for the supported commands, and `more` in the same
+/// write.
 fn introduced_to<B, F>(
     cut: usize,
     settings: Settings,

@@ -1,7 +1,7 @@
 //! Waiting for several resources: each blocking resource wakes the waiter, and no set starves.
 
 use super::*;
-use crate::common::{passing, without_hints};
+use crate::common::{Turns, passing, unnotified};
 
 /// A waiter holds nothing, so waiters cannot deadlock.
 #[tokio::test(start_paused = true)]
@@ -13,7 +13,7 @@ async fn m5_overlapping_sets_all_get_a_turn_and_never_two_together() {
         [&["a", "b"], &["b", "a"], &["b", "c"], &["c", "a"], &["c", "b", "a"], &["a"], &["b"], &["c", "d"]];
     let inside = Arc::new(Mutex::new(BTreeSet::<&str>::new()));
     let clients = sets.into_iter().map(|names| {
-        let (lock, clock) = (bench.stranger().lock_all(names).wait(Wait::Forever), bench.clock.clone());
+        let (lock, clock) = (client(&bench).lock_all(names).wait(Wait::Forever), bench.clock.clone());
         let inside = inside.clone();
         tokio::spawn(async move {
             for _ in 0..TURNS {
@@ -42,7 +42,7 @@ async fn m5_overlapping_sets_all_get_a_turn_and_never_two_together() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_notified_only_of_the_resource_that_blocks() {
     let bench = bench(5);
-    let other = bench.stranger();
+    let other = client(&bench);
     let held = other.lock("b").acquire().await.unwrap();
     let waiting = passing(bench.both().wait(Wait::Forever));
     bench.pass(SECOND / 10).await;
@@ -68,7 +68,7 @@ async fn a_waiter_is_notified_only_of_the_resource_that_blocks() {
 async fn a_contender_first_asks_the_node_of_the_blocking_resource() {
     for name in ["a", "b", "c", "d", "e"] {
         let bench = bench(5);
-        let _held = bench.stranger().lock(name).acquire().await.unwrap();
+        let _held = client(&bench).lock(name).acquire().await.unwrap();
         let waiting = passing(bench.coordinator.lock_all(["a", "b", "c", "d", "e"]).wait(Wait::Forever));
         bench.pass(SECOND / 10).await;
         let before: Vec<_> = bench.nodes.iter().map(|node| node.requests().acquire).collect();
@@ -84,7 +84,7 @@ async fn a_contender_first_asks_the_node_of_the_blocking_resource() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_notified_of_each_blocking_resource() {
     let bench = bench(5);
-    let other = bench.stranger();
+    let other = client(&bench);
     let (a, b) = (other.lock("a").acquire().await.unwrap(), other.lock("b").acquire().await.unwrap());
     let waiting = passing(bench.both().wait(Wait::Forever));
     bench.pass(SECOND / 10).await;
@@ -103,8 +103,7 @@ async fn a_waiter_asks_again_when_the_blocking_keys_expire() {
     for (index, node) in bench.nodes.iter().enumerate() {
         node.set_data(["a", "b"][index % 2], "another library's token", Expiry::In(SECOND * 6 / 10));
     }
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = unnotified(&bench);
     let before = bench.clock.now();
     drop(client.lock_all(["a", "b"]).wait(Wait::Forever).acquire().await.unwrap());
     let took = bench.clock.now().since(before);
@@ -114,41 +113,35 @@ async fn a_waiter_asks_again_when_the_blocking_keys_expire() {
 #[tokio::test(start_paused = true)]
 async fn waiters_of_one_process_are_notified_without_the_servers() {
     let bench = bench(5);
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = unnotified(&bench);
     let sets: [&[&str]; 4] = [&["b"], &["a", "b"], &["b", "c"], &["b"]];
     for pair in sets.windows(2) {
         let [first, next] = [0, 1].map(|place| client.lock_all(pair[place]).wait(Wait::Forever));
-        let held = first.acquire().await.unwrap();
-        let waiting = passing(next);
-        bench.pass(SECOND / 10).await;
-        let released = bench.clock.now();
-        held.release().await.unwrap();
-        waiting.await.unwrap().unwrap();
-        let took = bench.clock.now().since(released);
-        assert!(took < SECOND / 10, "{pair:?} took {took:?}: the first heartbeat comes after a second");
-        bench.settle().await;
+        notifies(&bench, first, next).await;
     }
+}
+
+/// The second of these waits for the first, and gets the lock long before its heartbeat, which comes after a second.
+async fn notifies<K: 'static, F: 'static>(bench: &Bench, first: Lock<K, F>, next: Lock<K, F>) {
+    let held = first.acquire().await.unwrap();
+    let waiting = passing(next);
+    bench.pass(SECOND / 10).await;
+    let released = bench.clock.now();
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    let took = bench.clock.now().since(released);
+    assert!(took < SECOND / 10, "{first:?} took {took:?}");
+    bench.settle().await;
 }
 
 /// The same for other kinds of lock, whose waiters have queues of their own as well.
 #[tokio::test(start_paused = true)]
 async fn readers_writers_and_semaphores_notify_each_other() {
     let bench = bench(5);
-    let nodes = bench.nodes.iter().cloned().map(without_hints);
-    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let client = unnotified(&bench);
     let writer = client.lock("r").wait(Wait::Forever);
-    for (held, next) in [(writer.clone().shared(), writer.clone()), (writer.clone(), writer.clone().shared())]
-    {
-        let held = held.acquire().await.unwrap();
-        let waiting = passing(next);
-        bench.pass(SECOND / 10).await;
-        let released = bench.clock.now();
-        held.release().await.unwrap();
-        waiting.await.unwrap().unwrap();
-        assert!(bench.clock.now().since(released) < SECOND / 10, "the first heartbeat comes after a second");
-        bench.settle().await;
-    }
+    notifies(&bench, writer.clone().shared(), writer.clone()).await;
+    notifies(&bench, writer.clone(), writer.shared()).await;
     let held = client.semaphore("s", 1).acquire().await.unwrap();
     let other = client.semaphore("s", 1).wait(Wait::Forever);
     let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
@@ -164,22 +157,15 @@ async fn equal_requests_of_one_process_share_one_queue() {
     let bench = bench(5);
     let held = bench.both().acquire().await.unwrap();
     let asked = bench.asked();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waiting = Vec::new();
+    let mut turns = Turns::default();
     for number in 0..8 {
         let names = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
-        let (lock, order) = (bench.coordinator.lock_all(names).wait(Wait::Forever), order.clone());
-        waiting.push(tokio::spawn(async move {
-            let lease = lock.acquire().await.unwrap();
-            order.lock().unwrap().push(number);
-            lease.release().await.unwrap();
-        }));
+        turns.join(&bench, bench.coordinator.lock_all(names).wait(Wait::Forever), Duration::ZERO);
         bench.settle().await;
     }
     assert_eq!(bench.asked(), asked, "no request is sent while it is held here");
     held.release().await.unwrap();
-    join_all(waiting).await;
-    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>(), "in the order they came");
+    assert_eq!(turns.order().await, (0..8).collect::<Vec<_>>(), "in the order they came");
 }
 
 /// Readers of one of them come and go so that there is always one.
@@ -187,7 +173,7 @@ async fn equal_requests_of_one_process_share_one_queue() {
 async fn readers_of_one_resource_do_not_starve_a_lock_of_several() {
     let bench = bench(5);
     for number in 0..4_u32 {
-        let (lock, clock) = (bench.stranger().lock("b").shared().wait(Wait::Forever), bench.clock.clone());
+        let (lock, clock) = (client(&bench).lock("b").shared().wait(Wait::Forever), bench.clock.clone());
         tokio::spawn(async move {
             clock.sleep_until(clock.now() + MS * 25 * number).await;
             loop {

@@ -96,14 +96,6 @@ async fn what_follows_the_name_is_the_command_with_or_without_two_dashes() {
 }
 
 #[tokio::test]
-async fn nothing_stays_at_the_servers() {
-    let Some(servers) = servers(5).await else { return };
-    let running = run(&servers, &[], "echo started; read line").prints(1).await;
-    running.end().await;
-    assert_eq!(keys(&servers).await, [""; 0]);
-}
-
-#[tokio::test]
 async fn signals_are_passed_on_and_its_own_code_counts() {
     let Some(servers) = servers(3).await else { return };
     for (signal, name) in [
@@ -151,15 +143,6 @@ async fn r5_one_that_does_not_listen_is_killed_when_asked_twice() {
     running.signal(Signal::SIGTERM);
     running.lines(2).await;
     running.ends_by_many(Signal::SIGTERM).await.expect(137);
-}
-
-#[tokio::test]
-async fn it_does_not_outlive_a_quorlock_that_is_killed() {
-    let Some(servers) = servers(3).await else { return };
-    let (running, pid) = started(&servers, &[]).await;
-    assert!(!is_gone(&pid), "the command runs");
-    running.signal(Signal::SIGKILL);
-    until("the end of the command", async || is_gone(&pid)).await;
 }
 
 #[tokio::test]

@@ -58,6 +58,12 @@ async fn one(setup: Setup) -> Option<Servers> {
     Some(setup.start(1).await.unwrap())
 }
 
+/// Starts so many that store each write before they answer.
+async fn durable(count: usize) -> Option<Servers> {
+    one(Servers::setup().durable()).await?;
+    Some(Servers::setup().durable().start(count).await.unwrap())
+}
+
 async fn with(options: &[&str]) -> Option<Servers> {
     // One password for all: some replicate others.
     one(Servers::setup().password("Qq7Zz9").options(options)).await
@@ -205,9 +211,8 @@ async fn hidden_facts_are_unknown() {
 
 #[tokio::test]
 async fn the_number_of_nodes_and_who_of_them_is_there_is_judged() {
-    let Some(servers) = one(Servers::setup().durable()).await else { return };
-    let more = Servers::setup().durable().start(3).await.unwrap();
-    let urls: Vec<_> = servers.urls().into_iter().chain(more.urls()).collect();
+    let Some(servers) = durable(4).await else { return };
+    let urls = servers.urls();
     let of = async |count: usize, code: u8| {
         let options = ["--json", "--restart-guard", "off"];
         found(&doctor(&urls[..count], &options).end().await.expect(code))
@@ -221,20 +226,17 @@ async fn the_number_of_nodes_and_who_of_them_is_there_is_judged() {
         "{three:?}"
     );
     assert!(of(4, 0).await.contains("even-nodes"));
-    more[0].kill();
+    servers[1].kill();
     assert!(of(3, 0).await.contains("no-spare"));
     let strict = doctor(&urls[..3], &["--strict", "--restart-guard", "off"]).end().await.expect(79);
     assert!(strict.stdout.ends_with("locks can be held safely: 2 of 3 nodes vote, 2 needed\n"), "{strict:?}");
-    more[1].kill();
+    servers[2].kill();
     assert!(of(3, 69).await.contains("no-quorum"));
 }
 
 #[tokio::test]
 async fn five_sound_servers_are_called_safe_once_they_are_old_enough() {
-    if one(Servers::setup().durable()).await.is_none() {
-        return;
-    }
-    let servers = Servers::setup().durable().start(5).await.unwrap();
+    let Some(servers) = durable(5).await else { return };
     let urls = servers.urls();
     doctor(&urls, &[]).end().await.expect(69).shows("does not vote for another");
 
@@ -303,10 +305,7 @@ const FAULTS: [(&[&str], &[&str], &str); 4] = [
 
 #[tokio::test]
 async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfigured() {
-    if one(Servers::setup().durable()).await.is_none() {
-        return;
-    }
-    let servers = Servers::setup().durable().start(3).await.unwrap();
+    let Some(servers) = durable(3).await else { return };
     for server in servers.iter() {
         set(server, &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all"]).await;
     }

@@ -5,13 +5,21 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use quorlock_testkit::until;
+use quorlock_testkit::{Servers, until};
 
 use crate::support::{Running, UNTIL_ENOUGH, children, is_gone, pause, run, send, servers, state};
 
 /// A command that ignores signals, and has started a process that does as well.
 const STUBBORN: &str =
     "trap '' TERM HUP INT; (trap '' TERM HUP INT; exec sleep 1000) & echo $!; echo $$; wait";
+
+/// Starts such a command, and returns its processes and its guardian.
+async fn stubborn(servers: &Servers) -> (Running, Vec<String>, String) {
+    let running = run(servers, &[], STUBBORN).start();
+    let pids = running.lines(2).await;
+    let guardian = guardian(&running).await;
+    (running, pids, guardian)
+}
 
 /// Returns the guardian of the command of `running`.
 pub(crate) async fn guardian(running: &Running) -> String {
@@ -39,17 +47,14 @@ async fn all_gone(pids: &[String]) {
 #[tokio::test]
 async fn r2_nothing_of_the_command_outlives_a_quorlock_that_is_killed() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &["-t", "5s"], STUBBORN).start();
-    let mut pids = running.lines(2).await;
-    pids.push(guardian(&running).await);
-    running.signal(Signal::SIGKILL);
-    all_gone(&pids).await;
     // Nor processes that outlive the command itself.
-    let running = run(&servers, &["-w", "forever"], &format!("({STUBBORN}) & exit 0")).start();
-    let mut pids = running.lines(2).await;
-    pids.push(guardian(&running).await);
-    running.signal(Signal::SIGKILL);
-    all_gone(&pids).await;
+    for script in [STUBBORN, &format!("({STUBBORN}) & exit 0")] {
+        let running = run(&servers, &["-t", "5s", "-w", "forever"], script).start();
+        let mut pids = running.lines(2).await;
+        pids.push(guardian(&running).await);
+        running.signal(Signal::SIGKILL);
+        all_gone(&pids).await;
+    }
 }
 
 #[tokio::test]
@@ -87,9 +92,7 @@ async fn a_pause_that_leaves_time_to_renew_does_not_end_the_command() {
 #[tokio::test]
 async fn a_guardian_that_is_killed_is_replaced() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], STUBBORN).start();
-    let mut pids = running.lines(2).await;
-    let first = guardian(&running).await;
+    let (running, mut pids, first) = stubborn(&servers).await;
     send(&first, Signal::SIGKILL);
     until("the end of the first", async || is_gone(&first)).await;
     pids.push(guardian_but(&running, &first).await);
@@ -121,9 +124,7 @@ signal.pause()'";
 #[tokio::test]
 async fn a_guardian_is_not_stopped_with_its_group() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], STUBBORN).start();
-    let mut pids = running.lines(2).await;
-    let guardian = guardian(&running).await;
+    let (running, mut pids, guardian) = stubborn(&servers).await;
     let group = Pid::from_raw(pids[1].parse().unwrap());
     nix::sys::signal::killpg(group, Signal::SIGSTOP).unwrap();
     let alone = async || state(&guardian) == 'S' && pids.iter().all(|pid| state(pid) == 'T');

@@ -6,7 +6,7 @@ use quorlock_testkit::{Servers, until};
 
 use crate::loss::TTL;
 use crate::support::{
-    NAMESPACES, Quorlock, freeze, has_namespaces, is_gone, keys, kill_all, run, send, servers, thaw,
+    NAMESPACES, Quorlock, Running, freeze, has_namespaces, is_gone, keys, kill_all, run, send, servers, thaw,
 };
 
 /// Prints its process id, ignores signals, and runs until the file `enough` exists.
@@ -14,6 +14,14 @@ const WORKS: &str = "sh -c 'trap \"\" TERM INT; echo $$; while [ ! -e enough ]; 
 /// Leaves the group, and prints its process id when its parent may end.
 const DAEMON: &str = "setsid sh -c 'trap \"\" TERM; echo $$; : > left; exec sleep 1000' & \
                       while [ ! -e left ]; do sleep 0.05; done";
+
+/// Starts such a command, and returns what is left of it when its first process has ended.
+async fn lingering(servers: &Servers, options: &[&str], script: &str) -> (Running, String) {
+    let running = run(servers, options, script).start();
+    let mut pids = running.lines(2).await;
+    gone(&pids[0]).await;
+    (running, pids.remove(1))
+}
 
 async fn gone(pid: &str) {
     until("the end of a process", async || is_gone(pid)).await;
@@ -48,36 +56,30 @@ async fn r1_a_lock_is_kept_while_what_was_started_finishes_its_work_after_its_pa
 #[tokio::test]
 async fn r1_a_lock_is_kept_for_what_runs_in_the_background_and_the_code_is_the_commands() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
-    let pids = running.lines(2).await;
-    gone(&pids[0]).await;
+    let (running, pid) = lingering(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).await;
     is_held(&servers).await;
     running.enough().await.expect(3);
-    assert!(is_gone(&pids[1]));
+    assert!(is_gone(&pid));
     is_free(&servers).await;
 }
 
 #[tokio::test]
 async fn a_second_request_kills_what_lingers() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
-    let pids = running.lines(2).await;
-    gone(&pids[0]).await;
+    let (running, pid) = lingering(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).await;
     running.ends_by_many(Signal::SIGTERM).await.expect(3);
-    assert!(is_gone(&pids[1]));
+    assert!(is_gone(&pid));
     is_free(&servers).await;
 }
 
 #[tokio::test]
 async fn i18_what_lingers_is_gone_before_its_lock_is_over() {
     let Some(servers) = servers(5).await else { return };
-    let running = run(&servers, &["-t", "5s"], &format!("echo $$; {WORKS} & exit 0")).start();
-    let pids = running.lines(2).await;
-    gone(&pids[0]).await;
+    let (running, pid) = lingering(&servers, &["-t", "5s"], &format!("echo $$; {WORKS} & exit 0")).await;
     freeze(&servers[..3]);
     let clock = SystemClock::default();
     let validity_ends = clock.now() + TTL.mul_f64(0.99);
-    gone(&pids[1]).await;
+    gone(&pid).await;
     let end = clock.now();
     let ended = running.end().await.expect(76);
     assert!(end < validity_ends, "it ran {:?} without the lock; {ended:?}", end.since(validity_ends));
@@ -94,11 +96,10 @@ async fn a_daemon_is_not_waited_for_unless_it_was_asked_for() {
     is_free(&servers).await;
     end_of(&daemon).await;
 
-    let running = run(&servers, &["--wait-for-descendants"], &format!("echo $$; {DAEMON}; exit 4")).start();
-    let pids = running.lines(2).await;
-    gone(&pids[0]).await;
+    let script = format!("echo $$; {DAEMON}; exit 4");
+    let (running, daemon) = lingering(&servers, &["--wait-for-descendants"], &script).await;
     is_held(&servers).await;
-    end_of(&pids[1]).await;
+    end_of(&daemon).await;
     running.end().await.expect(4);
     is_free(&servers).await;
 }

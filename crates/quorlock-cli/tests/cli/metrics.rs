@@ -122,17 +122,10 @@ async fn a_port_in_use_is_an_error_before_the_lock_is_asked_for() {
 #[tokio::test]
 async fn silent_connections_do_not_keep_it_alive() {
     let Some(servers) = servers(3).await else { return };
-    let running = run(
-        &servers,
-        &["-v", "--metrics", "127.0.0.1:0"],
-        "echo started; until [ -e go ]; do sleep 0.05; done",
-    )
-    .prints(1)
-    .await;
+    let running = run(&servers, &["-v", "--metrics", "127.0.0.1:0"], UNTIL_ENOUGH).prints(1).await;
     let address = address(&running).await;
     let _silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    std::fs::write(running.path("go"), "").unwrap();
-    running.end().await.expect(0);
+    running.enough().await.expect(0);
     assert_eq!(keys(&servers).await, [""; 0], "the lock was given back");
 }
 

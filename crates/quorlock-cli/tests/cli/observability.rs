@@ -16,7 +16,7 @@ use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::metrics::{address, scrape};
-use crate::support::{Quorlock, run, servers, skips};
+use crate::support::{Quorlock, UNTIL_ENOUGH, run, servers, skips};
 
 /// The values of each label.
 type Labels = BTreeMap<String, BTreeSet<String>>;
@@ -124,13 +124,11 @@ async fn emitted() -> Option<Emitted> {
     let servers = servers(3).await?;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
-    let script = "echo started; until [ -e go ]; do sleep 0.05; done";
     let options = ["-v", "--metrics", "0", "--metrics-file", path.to_str().unwrap()];
-    let running = run(&servers, &options, script).prints(1).await;
+    let running = run(&servers, &options, UNTIL_ENOUGH).prints(1).await;
     let mut emitted = Emitted::default();
     emitted.add(&scrape(&address(&running).await, "/metrics"));
-    fs::write(running.path("go"), "").unwrap();
-    running.end().await.expect(0);
+    running.enough().await.expect(0);
     emitted.add(&fs::read_to_string(&path).unwrap());
     // A failure is in the file from the first one on; and what is unsafe, if there is anything.
     run(&servers, &["--metrics-file", path.to_str().unwrap()], "exit 1").end().await.expect(1);

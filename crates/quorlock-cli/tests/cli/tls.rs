@@ -74,6 +74,12 @@ impl World {
         format!("rediss://:{}@localhost:{port}", self.servers[0].password().unwrap())
     }
 
+    /// Returns what the check of this node says, which must not vote.
+    async fn examined(&self, url: &str) -> Ended {
+        let doctor = Quorlock::new(["doctor", "--json"]).env("QUORLOCK_NODES", url);
+        doctor.env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69)
+    }
+
     /// Expects a run without the lock, and these words in its error.
     async fn refused(&self, url: &str, options: &[&str], words: &[&str]) -> Ended {
         let ended = run(url, options).env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69);
@@ -151,8 +157,7 @@ async fn a_wrong_scheme_names_the_right_one() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     let plain = format!("rediss://localhost:{}", world.servers[0].port());
     world.refused(&plain, &[], &["does not speak TLS", "write redis://"]).await;
-    let examined = Quorlock::new(["doctor", "--json"]).env("QUORLOCK_NODES", &plain);
-    let examined = examined.env("SSL_CERT_FILE", &world.path("ca.pem")).end().await.expect(69);
+    let examined = world.examined(&plain).await;
     assert!(examined.stdout.contains(r#""finding":"tls""#), "{examined:?}");
     assert!(examined.stdout.contains("write redis:// instead of rediss://"), "{examined:?}");
     assert!(!examined.stdout.contains(r#""finding":"unreachable""#), "{examined:?}");
@@ -169,8 +174,7 @@ async fn a_wrong_scheme_names_the_right_one() {
 async fn a_hung_server_is_not_said_to_lack_tls_or_to_be_away() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     world.servers[0].freeze().unwrap();
-    let examined = Quorlock::new(["doctor", "--json"]).env("QUORLOCK_NODES", &world.url());
-    let examined = examined.env("SSL_CERT_FILE", &world.path("ca.pem")).end().await.expect(69);
+    let examined = world.examined(&world.url()).await;
     assert!(examined.stdout.contains(r#""finding":"unresponsive""#), "{examined:?}");
     assert!(examined.stdout.contains("look at its process"), "{examined:?}");
     world.servers[0].thaw().unwrap();

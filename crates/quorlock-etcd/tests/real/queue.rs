@@ -52,6 +52,13 @@ async fn a_waiter_that_gives_up_or_dies_delays_no_other() {
     ordered::give_up_without_delaying_others(|| process(&cluster), &Foreign::of(&cluster), "a").await;
 }
 
+#[tokio::test]
+async fn i54_a_lease_is_renewed_while_its_node_reports_changes() {
+    let Some(programs) = newest() else { return };
+    let cluster = cluster(&programs).await;
+    ordered::is_renewed_beside_reports(|| process(&cluster), &Foreign::of(&cluster), "a").await;
+}
+
 /// The processes that watch the lock know that its first place has gone.
 #[tokio::test]
 async fn a_waiter_that_has_entered_again_is_ahead_of_those_that_enter_later() {

@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 
 use super::before;
 use super::server::Server;
-use crate::error::{failed, reason};
+use crate::error::{SHAPE, failed, reason};
 
 /// The version of the schema that this program creates and supports.
 const VERSION: i32 = 1;
@@ -174,9 +174,7 @@ pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
     }
     let is_ours = found.as_deref() == Some(COLUMNS) && functions.as_deref() == Some(FUNCTIONS);
     if version != Some(VERSION) || !is_ours || !fixed {
-        let words = "the schema `quorlock` is not the one that this program creates: rename it, or drop it while no \
-                     lock is held, and it is created again on the next use";
-        return Err(failed(NodeErrorKind::Misconfigured, words));
+        return Err(failed(NodeErrorKind::Misconfigured, SHAPE));
     }
     if !logged {
         let words = "a table of the schema `quorlock` is unlogged, so that a crash empties it: `ALTER TABLE … SET LOGGED`";

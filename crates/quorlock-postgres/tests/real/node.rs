@@ -291,7 +291,11 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     let change = "UPDATE pg_proc SET prosrc = replace(prosrc, 'expires > t', 'expires >= t')
         WHERE proname = 'is_cancelled'";
     assert_eq!(client.execute(change, &[]).await.unwrap(), 1);
-    assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+    assert_error(
+        &refused(&as_app).await,
+        NodeErrorKind::Misconfigured,
+        &["of another version of quorlock", "rename it, or drop it"],
+    );
     client.batch_execute("DROP SCHEMA quorlock CASCADE").await.unwrap();
     inspect(&*server.node(), "a").await.unwrap();
     client.batch_execute("ALTER TABLE quorlock.locks RENAME token TO owner").await.unwrap();
@@ -370,12 +374,13 @@ async fn a_grant_waits_for_a_synchronous_standby_also_where_others_do_not() {
 #[tokio::test]
 async fn standbys_that_may_be_synchronous_are_not_counted_as_others() {
     let Some(server) = server() else { return };
-    let client = server.client().await;
     server.node().ready().await.unwrap();
     let user = "CREATE USER app; GRANT USAGE ON SCHEMA quorlock TO app;
         GRANT ALL ON ALL TABLES IN SCHEMA quorlock TO app";
-    client.batch_execute(user).await.unwrap();
+    server.client().await.batch_execute(user).await.unwrap();
+    // Restarts the server where its package cannot copy it.
     let _standby = server.standby();
+    let client = server.client().await;
     let replicas = async |user: &str| {
         let node = node(&server.url("").replace("postgres@", &format!("{user}@")));
         node.examine("doctor".into()).await.unwrap().replicas
@@ -533,7 +538,7 @@ async fn a_refused_statement_has_a_kind_and_was_not_executed() {
         ("QL002", NodeErrorKind::WrongData, "quorlock.counters"),
         ("XX000", NodeErrorKind::Other, "as it says"),
         // It ends the connection.
-        ("42P01", NodeErrorKind::Misconfigured, "drop it when no lock is held"),
+        ("42P01", NodeErrorKind::Misconfigured, "drop it while no lock is held"),
     ] {
         let broken = format!(
             "CREATE OR REPLACE FUNCTION quorlock.inspect(k bytea, c bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$

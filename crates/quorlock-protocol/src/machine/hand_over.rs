@@ -203,12 +203,10 @@ impl Retention {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::machine::tests::FIVE;
+    use crate::machine::tests::{FIVE, response};
     use crate::machine::{Asked, Expect, Machine as _, Question};
-    use crate::node::{Expiry, Holding, Identity, Response, Vote};
+    use crate::node::{Expiry, Holding, Vote};
     use crate::{RenewalSchedule, Token};
 
     const TTL: Duration = Duration::from_secs(30);
@@ -277,8 +275,7 @@ mod tests {
         let mut round = Round::new(&FIVE, question, at(0), |_| Asked::Now);
         let replaced = Replaced::new(states([Holds, Holds, Holds, Without, Holds]));
         let hear = |round: &mut Round, node: usize, vote| {
-            let identity = Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO);
-            round.handle_response(&FIVE, node, Ok(Response::new(vote, Arc::new(identity))), at(1));
+            round.handle_response(&FIVE, node, Ok(response(node, vote)), at(1));
         };
         let lost = |round: &Round, now| replaced.was_lost(&FIVE, round, at(20), now);
         hear(&mut round, 3, Vote::Restored);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Deployment;
-use crate::{Quarantine, Quorum};
+use crate::node::{Expiry, Holding, Identity, Response, Vote};
+use crate::votes::{NodeVote, VoteOutcome, VoteReport};
+use crate::{Claim, Moment, Quarantine, Quorum, Token};
 
 /// Nodes whose round trips are not known.
 pub(super) struct Fake {
@@ -54,6 +56,29 @@ impl Deployment for Fake {
     fn name(&self, node: usize) -> Arc<str> {
         node.to_string().into()
     }
+}
+
+pub(super) fn at(millis: u64) -> Moment {
+    Moment::since_origin(Duration::from_millis(millis))
+}
+
+pub(super) fn claim(random: u128) -> Arc<Claim> {
+    Arc::new(Claim::new("r".into(), Token::new(random, "")))
+}
+
+pub(super) fn response(node: usize, vote: Vote) -> Response {
+    Response::new(vote, Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO)))
+}
+
+/// Another client has the lock, for some time.
+pub(super) fn held(token: u128) -> Holding {
+    Holding::new(Token::new(token, ""), Expiry::In(Duration::from_secs(9)))
+}
+
+/// The votes of all nodes.
+pub(super) fn report<const NODES: usize>(outcomes: [VoteOutcome; NODES]) -> VoteReport {
+    let vote = |outcome| NodeVote { node: "n".into(), outcome, took: Duration::ZERO, fencing_token: None };
+    VoteReport::new(Quorum::majority(NODES), outcomes.into_iter().map(vote).collect())
 }
 
 /// A machine is told what has happened and what time it is, and asked what to do.

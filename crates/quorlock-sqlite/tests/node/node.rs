@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +10,10 @@ use futures::future::join_all;
 use quorlock::protocol::{FenceHint, FencingToken};
 use quorlock::{
     Coordinator, RestartGuard, Wait,
-    node::{AddressError, Expiry, Kinds, NodeError, NodeErrorKind, NodeKind, Request, Seams, Vote, ask},
+    node::{
+        AddressError, Expiry, Kinds, Node as _, NodeError, NodeErrorKind, NodeKind, Request, Responder,
+        Seams, Vote, ask,
+    },
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
@@ -390,4 +394,18 @@ fn urls_are_read_and_written() {
         let cure = "write `sqlite:///var/lib/quorlock.db`";
         assert_eq!(error, AddressError::malformed("sqlite://…", problem, cure), "{url}");
     }
+}
+
+/// With its thread, the node lost the mark by which others know that the holder is alive.
+#[tokio::test]
+async fn i31_a_panic_of_what_a_node_calls_costs_one_request_and_no_lock() {
+    let (_directory, path) = new_file();
+    let (holds, other, held) = (node(&path), node(&path), claim("a"));
+    acquire(&holds, &held).await.unwrap();
+    let panics = |_| resume_unwind(Box::new("a panic that the test wants"));
+    holds.ask(Request::inspect("a").into(), Responder::from_fn(panics));
+    let answer = inspect(&holds, "a").await;
+    let refused = acquire(&other, &claim("a")).await.unwrap();
+    assert!(is_held_by(&refused, &held), "{refused:?}");
+    assert!(is_held_by(&answer.unwrap(), &held));
 }

@@ -33,6 +33,13 @@ async fn a_name_and_what_is_below_it_do_not_hinder_each_other() {
 }
 
 #[tokio::test]
+async fn i54_a_lease_is_renewed_while_its_node_reports_changes() {
+    let Some(cluster) = common().await else { return };
+    let foreign = Foreign::of(cluster).await;
+    ordered::is_renewed_beside_reports(|| process(cluster), &foreign, "reports").await;
+}
+
+#[tokio::test]
 async fn a_waiter_that_gives_up_or_dies_delays_no_other() {
     let Some(cluster) = common().await else { return };
     let foreign = Foreign::of(cluster).await;

@@ -268,7 +268,7 @@ async fn programs() -> Outcome<PathBuf> {
     if !programs.join("quorlock").exists() {
         let target = programs.parent().ok_or("the target folder")?;
         let build = command(
-            &[env!("CARGO"), "build", "--bin", "quorlock", "--target-dir"],
+            &[env!("CARGO"), "build", "--package", "quorlock-cli", "--bin", "quorlock", "--target-dir"],
             patience() * 9,
             |command| {
                 command.arg(target);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::machine::tests::FIVE;
-use crate::node::{Expiry, Holding, Identity, Vote};
+use crate::machine::tests::{FIVE, at, claim, response};
+use crate::node::{Expiry, Holding, Vote};
 use crate::votes::VoteOutcome;
 use crate::{Drift, Token};
 
@@ -8,14 +8,6 @@ const TTL: Duration = Duration::from_secs(10);
 /// Half of the longest TTL.
 const CLOCK_BOUND: Duration = Duration::from_secs(5);
 const FIRST: usize = 2;
-
-fn at(millis: u64) -> Moment {
-    Moment::since_origin(Duration::from_millis(millis))
-}
-
-fn claim(random: u128) -> Arc<Claim> {
-    Arc::new(Claim::new("r".into(), Token::new(random, "")))
-}
 
 fn wanted(fence_hint: Option<FenceHint>) -> Wanted {
     Wanted { claim: claim(7), ttl: TTL, fence_hint }
@@ -63,10 +55,6 @@ fn sent(attempt: &mut Attempt, now: Moment) -> Vec<(usize, &'static str)> {
 
 fn hear(attempt: &mut Attempt, index: usize, result: Result<Response, NodeError>, now: Moment) -> Heard {
     attempt.handle_response(&FIVE, index, result, now)
-}
-
-fn response(node: usize, vote: Vote) -> Response {
-    Response::new(vote, Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO)))
 }
 
 fn vote(attempt: &mut Attempt, node: usize, vote: Vote, now: Moment) -> Heard {

@@ -1,10 +1,8 @@
-use std::sync::Arc;
-
 use super::*;
 use crate::Token;
-use crate::machine::tests::{FIVE, Fake};
+use crate::machine::tests::{FIVE, Fake, response};
 use crate::machine::{Asked, Expect, Machine as _, Question};
-use crate::node::{Expiry, Holding, Identity, NodeError, Response, Vote};
+use crate::node::{Expiry, Holding, NodeError, Vote};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -32,8 +30,7 @@ fn round_of(nodes: &Fake, sent: Moment, votes: &[Cast]) -> Round {
 
 /// A millisecond after the round was sent.
 fn answer(round: &mut Round, nodes: &Fake, node: usize, vote: Cast) {
-    let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
-    let vote = vote.result().map(|vote| Response::new(vote, identity));
+    let vote = vote.result().map(|vote| response(node, vote));
     let _ = round.handle_response(nodes, node, vote, round.sent() + Duration::from_millis(1));
 }
 

@@ -1,25 +1,17 @@
 use super::*;
-use crate::machine::tests::FIVE;
-use crate::node::{Identity, NodeErrorKind, Vote};
+use crate::machine::tests::{FIVE, at, claim, response};
+use crate::node::{NodeErrorKind, Vote};
 use crate::{Token, Verdict};
 
 const TTL: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(60);
-
-fn at(millis: u64) -> Moment {
-    Moment::since_origin(Duration::from_millis(millis))
-}
-
-fn claim() -> Arc<Claim> {
-    Arc::new(Claim::new("r".into(), Token::new(7, "")))
-}
 
 fn terms(of: Of) -> Terms {
     Terms { of, ttl: TTL, linger: LINGER, drift: Drift::default(), is_wanted: false, offer: None }
 }
 
 fn undo(states: [KeyState; 5], terms: Terms) -> Undo {
-    Undo::start(&FIVE, at(0), &claim(), KeyStates::of(states), terms).unwrap()
+    Undo::start(&FIVE, at(0), &claim(7), KeyStates::of(states), terms).unwrap()
 }
 
 /// What is sent now, to which node.
@@ -41,8 +33,7 @@ fn sent(undo: &mut Undo, now: Moment) -> Vec<(usize, &'static str)> {
 }
 
 fn hear(undo: &mut Undo, node: usize, result: Result<Vote, NodeError>, now: Moment) -> Heard {
-    let identity = Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO));
-    undo.handle_response(&FIVE, node, result.map(|vote| Response::new(vote, identity)), now)
+    undo.handle_response(&FIVE, node, result.map(|vote| response(node, vote)), now)
 }
 
 fn gone() -> NodeError {
@@ -59,14 +50,14 @@ fn each_node_gets_what_the_state_of_its_key_asks_for() {
     assert_eq!(lease, [(1, "release"), (2, "release"), (3, "cancel, with a tombstone")]);
     let attempt = sent(&mut undo(states, terms(Of::Attempt)), at(0));
     assert_eq!(attempt, [(1, "cancel"), (2, "cancel"), (3, "cancel, with a tombstone")]);
-    assert!(Undo::start(&FIVE, at(0), &claim(), KeyStates::of([Without; 5]), terms(Of::Lease)).is_none());
+    assert!(Undo::start(&FIVE, at(0), &claim(7), KeyStates::of([Without; 5]), terms(Of::Lease)).is_none());
 }
 
 #[test]
 fn the_preferred_node_is_asked_last_if_others_want_the_lock() {
     let wanted = || Terms { is_wanted: true, ..terms(Of::Lease) };
     let order = |sent: Vec<(usize, &str)>| sent.into_iter().map(|(node, _)| node).collect::<Vec<_>>();
-    let last = claim().preferred_node(5);
+    let last = claim(7).preferred_node(5);
     let ring: Vec<_> = (1..=5).map(|step| (last + step) % 5).collect();
     assert_eq!(order(sent(&mut undo(ALL, wanted()), at(0))), ring);
     let mut some = ALL;
@@ -87,7 +78,7 @@ fn nodes_that_can_are_asked_to_offer_the_lock() {
         },
     };
     let offer = |queued| {
-        Request::Offer { claim: claim(), next: Arc::new(next.clone()), queued, fence_hint: None }.into()
+        Request::Offer { claim: claim(7), next: Arc::new(next.clone()), queued, fence_hint: None }.into()
     };
     let offer = Offer {
         home: 1,

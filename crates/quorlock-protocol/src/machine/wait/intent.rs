@@ -66,19 +66,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::machine::tests;
     use crate::node::{Expiry, Holding};
-    use crate::{Quorum, SHARED_MARKER, Token};
+    use crate::{SHARED_MARKER, Token};
 
     const NOW: Moment = Moment::ORIGIN;
 
     fn report(token: Token, key: Option<&str>) -> VoteReport {
         let mut holding = Holding::new(token, Expiry::In(Duration::from_secs(9)));
         holding.key = key.map(Arc::from);
-        let (outcome, took) = (VoteOutcome::Held(holding), Duration::ZERO);
-        VoteReport::new(
-            Quorum::majority(1),
-            vec![NodeVote { node: "n".into(), outcome, took, fencing_token: None }],
-        )
+        tests::report([VoteOutcome::Held(holding)])
     }
 
     fn sent(intent: &mut Intent, report: &VoteReport, now: Moment) -> Vec<String> {

@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::Quorum;
-    use crate::node::{Expiry, Holding};
+    use crate::machine::tests;
     use crate::votes::NodeVote;
 
     #[test]
@@ -134,8 +134,7 @@ mod tests {
     }
 
     fn held(node: usize, token: u128) -> NodeVote {
-        let holding = Holding::new(Token::new(token, ""), Expiry::In(Duration::from_secs(9)));
-        vote(node, VoteOutcome::Held(holding))
+        vote(node, VoteOutcome::Held(tests::held(token)))
     }
 
     fn vote(node: usize, outcome: VoteOutcome) -> NodeVote {

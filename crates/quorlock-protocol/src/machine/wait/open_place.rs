@@ -156,27 +156,20 @@ impl OpenPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Expiry, Holding, Queued};
-    use crate::votes::{NodeVote, VoteOutcome};
-    use crate::{Quorum, Token};
+    use crate::machine::tests::{at, held, report};
+    use crate::node::Queued;
+    use crate::votes::VoteOutcome;
 
     const TURN: Duration = Duration::from_millis(100);
     const MS: Duration = Duration::from_millis(1);
     const WAITED: Duration = Duration::from_secs(80);
 
-    fn at(millis: u64) -> Moment {
-        Moment::ORIGIN + Duration::from_millis(millis)
-    }
-
     fn place(queued: Option<Queued>) -> Place {
-        let (outcome, took) = (VoteOutcome::Free, Duration::ZERO);
-        let votes = vec![NodeVote { node: "n".into(), outcome, took, fencing_token: None }];
-        Place { home: 0, queued, report: VoteReport::new(Quorum::majority(1), votes), turn: TURN }
+        Place { home: 0, queued, report: report([VoteOutcome::Free]), turn: TURN }
     }
 
     fn behind(ahead: u32, is_held: bool) -> Place {
-        let holding = Holding::new(Token::new(7, ""), Expiry::In(Duration::from_secs(9)));
-        place(Some(Queued::new(ahead, is_held.then_some(holding))))
+        place(Some(Queued::new(ahead, is_held.then_some(held(7)))))
     }
 
     #[test]

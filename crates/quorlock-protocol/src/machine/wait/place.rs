@@ -313,19 +313,11 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Quorum;
-    use crate::votes::{NodeVote, VoteOutcome};
-
-    fn at(millis: u64) -> Moment {
-        Moment::since_origin(Duration::from_millis(millis))
-    }
+    use crate::machine::tests::{at, held, report};
+    use crate::votes::VoteOutcome;
 
     fn places() -> Places {
         Places::default()
-    }
-
-    fn held(token: u128) -> Holding {
-        Holding::new(Token::new(token, ""), Expiry::In(Duration::from_secs(9)))
     }
 
     fn queued(ahead: u32, holder: Option<u128>) -> Queued {
@@ -489,13 +481,7 @@ mod tests {
 
     #[test]
     fn a_waiter_in_the_queue_asks_again_when_what_it_was_told_has_changed() {
-        let vote = NodeVote {
-            node: "n".into(),
-            outcome: VoteOutcome::Free,
-            took: Duration::ZERO,
-            fencing_token: None,
-        };
-        let report = VoteReport::new(Quorum::majority(1), vec![vote]);
+        let report = report([VoteOutcome::Free]);
         let place =
             |queued| Place { home: 3, queued, report: report.clone(), turn: Duration::from_millis(25) };
         let (first, second, far) = (queued(0, Some(7)), queued(1, Some(7)), queued(5, None));

@@ -174,21 +174,11 @@ impl Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::votes::NodeVote;
-    use crate::{Quorum, Token};
-
-    fn at(millis: u64) -> Moment {
-        Moment::ORIGIN + Duration::from_millis(millis)
-    }
+    use crate::Token;
+    use crate::machine::tests::{at, report};
 
     fn held(token: u128, millis: u64) -> VoteOutcome {
         VoteOutcome::Held(Holding::new(Token::new(token, ""), Expiry::In(Duration::from_millis(millis))))
-    }
-
-    fn report(outcomes: [VoteOutcome; 5]) -> VoteReport {
-        let vote =
-            |outcome| NodeVote { node: "n".into(), outcome, took: Duration::ZERO, fencing_token: None };
-        VoteReport::new(Quorum::majority(5), outcomes.into_iter().map(vote).collect())
     }
 
     fn after(watch: &mut Watch, outcomes: [VoteOutcome; 5]) -> (Moment, usize, usize) {

@@ -1,22 +1,11 @@
 use super::*;
-use crate::Quorum;
-use crate::Token;
-use crate::node::{Expiry, Holding};
-use crate::votes::{NodeVote, QuarantineCause, VoteOutcome};
+use crate::machine::tests::{self, at, report};
+use crate::votes::{QuarantineCause, VoteOutcome};
 
 const NOW: Moment = Moment::ORIGIN;
 
-fn at(millis: u64) -> Moment {
-    NOW + Duration::from_millis(millis)
-}
-
-fn report(outcomes: [VoteOutcome; 5]) -> VoteReport {
-    let vote = |outcome| NodeVote { node: "n".into(), outcome, took: Duration::ZERO, fencing_token: None };
-    VoteReport::new(Quorum::majority(5), outcomes.into_iter().map(vote).collect())
-}
-
 fn by(token: u128) -> VoteOutcome {
-    VoteOutcome::Held(Holding::new(Token::new(token, ""), Expiry::In(Duration::from_secs(9))))
+    VoteOutcome::Held(tests::held(token))
 }
 
 /// One client has a quorum.

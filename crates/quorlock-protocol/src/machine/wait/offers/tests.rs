@@ -1,12 +1,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::*;
-use crate::machine::tests::FIVE;
+use crate::machine::tests::{FIVE, claim, response};
 use crate::machine::{Offered, Wanted};
-use crate::node::{Identity, Response, Vote};
-use crate::{Claim, KeyState, offer_renamed_after};
+use crate::node::Vote;
+use crate::{KeyState, offer_renamed_after};
 
 const LIFE: Duration = Duration::from_millis(1200);
 const ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -32,8 +31,7 @@ fn before(moment: Moment) -> Moment {
 }
 
 fn requested(random: u128, now: Moment) -> Shared {
-    let claim = Arc::new(Claim::new("r".into(), Token::new(random, "")));
-    let wanted = Wanted { claim, ttl: LIFE, fence_hint: None };
+    let wanted = Wanted { claim: claim(random), ttl: LIFE, fence_hint: None };
     Rc::new(RefCell::new(Attempt::offered(&FIVE, now, wanted)))
 }
 
@@ -45,11 +43,7 @@ fn requests() -> (OfferRequests<Shared>, Shared) {
 }
 
 fn offer_for(request: &Shared, node: usize, life: Duration, now: Moment) -> Offered {
-    let vote = Response::new(
-        Vote::Granted,
-        Arc::new(Identity::new(node.to_string(), Moment::ORIGIN, Duration::ZERO)),
-    );
-    request.borrow_mut().handle_offer(&FIVE, node, vote, life, now)
+    request.borrow_mut().handle_offer(&FIVE, node, response(node, Vote::Granted), life, now)
 }
 
 fn offer(request: &Shared, nodes: std::ops::Range<usize>, now: Moment) {
