@@ -315,7 +315,9 @@ async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, q
     for master in &cluster[..3] {
         master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
     }
-    let lease = holder.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
+    // A renewal would store it on the replica.
+    let lock = holder.lock("r").renewal(Renewal::Manual).wait(Wait::UpTo(patience()));
+    let lease = lock.acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
     for replica in &cluster[3..] {
         replica.thaw().unwrap();

@@ -3,7 +3,7 @@
 use quorlock::{Coordinator, RestartGuard};
 use quorlock_testkit::Servers;
 
-use crate::world::run_command;
+use crate::world::{knows, run_command};
 
 #[path = "../stores/rotation.rs"]
 mod rotation;
@@ -13,8 +13,9 @@ use rotation::{PasswordFile, costs_no_lock, is_refused, password};
 /// Lets the user log in with these passwords alone.
 async fn allow(servers: &Servers, passwords: &[String]) {
     let passwords = passwords.iter().map(|password| format!(">{password}"));
-    let words = ["ACL", "SETUSER", "locks", "reset", "on", "~*", "&*", "+@all"].map(str::to_owned);
-    let words: Vec<String> = words.into_iter().chain(passwords).collect();
+    let words = ["ACL", "SETUSER", "locks", "reset", "on", "~*", "+@all"].map(str::to_owned);
+    let channels = knows(servers.kind(), "resetchannels").then(|| "&*".to_owned());
+    let words: Vec<String> = words.into_iter().chain(channels).chain(passwords).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     for server in servers.iter() {
         run_command(server, &words).await;
