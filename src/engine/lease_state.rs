@@ -2,7 +2,8 @@
 //!
 //! What happens to a lease goes to its keeper by [`LeaseState::handle`]: a call of the holder, a timer, the last response of
 //! a round. The keeper is out of its place while it handles an event, so no mutex is held when nodes are asked and callers
-//! are woken. What happens meanwhile waits in its place, and is handled before it is put back.
+//! are woken. What happens meanwhile waits in its place, and is handled before it is put back: by a task if a node was
+//! reporting what came first, since a call of that node still goes on, and from there nothing may be asked of it (rule I-54).
 
 use std::fmt;
 use std::mem;

@@ -58,7 +58,7 @@ async fn one(setup: Setup) -> Option<Servers> {
     Some(setup.start(1).await.unwrap())
 }
 
-/// Starts so many that store each write before they answer.
+/// Starts this number of servers that store each write before they answer.
 async fn durable(count: usize) -> Option<Servers> {
     one(Servers::setup().durable()).await?;
     Some(Servers::setup().durable().start(count).await.unwrap())
