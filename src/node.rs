@@ -43,6 +43,7 @@ use crate::runtime::BoxFuture;
 
 use self::facts::Facts;
 
+pub(crate) mod catch_panic;
 pub mod facts;
 mod hint;
 mod key_pages;
@@ -50,7 +51,7 @@ mod kind;
 mod kinds;
 pub(crate) mod lists;
 pub(crate) mod max_ttls;
-mod observers;
+pub(crate) mod observers;
 pub(crate) mod password;
 pub mod places;
 mod responder;

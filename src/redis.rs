@@ -46,7 +46,6 @@ use crate::node::{
 use crate::transport::is_past_the_runtime;
 
 mod admission;
-mod catch_panic;
 mod cluster;
 mod command;
 mod connect_timeout;

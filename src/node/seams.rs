@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::NodeError;
+use super::catch_panic::run_again;
 use super::lists::NodeLists;
 use super::max_ttls::MaxTtlNotes;
 use super::password::Password;
@@ -179,11 +180,20 @@ impl Seams {
     /// Starts a thread of the node, outside the program's runtimes. `name` is shown by debuggers; Linux shows
     /// its first 15 bytes.
     ///
+    /// The thread ends when `work` returns. If it panics, that is logged with `node`, the node's name, and `work` is called
+    /// again: it must answer the requests that it then finds unanswered, which dropping their responders does (rule I-31).
+    ///
     /// # Errors
     ///
     /// The system cannot start another thread.
-    pub fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Reason> {
-        let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+    pub fn start_thread(
+        &self,
+        name: &str,
+        node: impl Into<Arc<str>>,
+        work: impl FnMut() + Send + 'static,
+    ) -> Result<(), Reason> {
+        let node = node.into();
+        let started = thread::Builder::new().name(name.to_owned()).spawn(move || run_again(&node, work));
         started.map(drop).map_err(|error| Reason::new("cannot start a thread").because(error))
     }
 

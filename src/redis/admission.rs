@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::catch_panic::catch_panic;
+use crate::node::catch_panic::catch_panic;
 use super::exchange::Step;
 use super::observers::Observers;
 use crate::node::facts::Facts;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::catch_panic::catch_panic;
+use crate::node::observers::notify;
 use crate::node::{ConnectionState, StatusListener};
 use crate::runtime::Mutex;
 
@@ -35,10 +35,6 @@ impl Observers {
             all.iter().for_each(|observer| notify(&**observer, contact.clone()));
         }
     }
-}
-
-fn notify(observer: &dyn StatusListener, contact: ConnectionState) {
-    catch_panic("a status listener", || observer.on_status(contact));
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::catch_panic::catch_panic;
+use crate::node::catch_panic::catch_panic;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, HintListener, Identity};
 use crate::runtime::Mutex;

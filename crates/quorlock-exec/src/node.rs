@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +17,6 @@ use quorlock::node::{
 use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tracing::error;
 
 use crate::address::ExecAddress;
 use crate::child::{Child, UNREAD};
@@ -117,13 +115,8 @@ impl ExecNode {
             hearing: false,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shown = Arc::clone(&name);
-        seams.start_thread("quorlock-exec", move || {
-            // A panic, in the worker or in what it calls, costs the child and its requests (rule I-31).
-            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
-                error!(node = %shown, "the thread of the node panicked; the program is started again");
-            }
-        })?;
+        // A panic costs the child and its requests (rule I-31).
+        seams.start_thread("quorlock-exec", Arc::clone(&name), move || runtime.block_on(worker.work()))?;
         Ok(ExecNode { address, name, able, jobs, announced, seams: seams.clone() })
     }
 }

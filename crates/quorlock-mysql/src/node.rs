@@ -1,7 +1,6 @@
 //! The node: a handle to a thread with one connection.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use quorlock::{
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tracing::error;
 
 use crate::address::Database;
 use crate::list;
@@ -62,17 +60,12 @@ impl MysqlNode {
     pub(crate) fn of(database: Database, seams: &Seams) -> Result<MysqlNode, Reason> {
         let (jobs, asked) = unbounded_channel();
         let shared = Arc::new(Shared::default());
-        let name = database.to_string();
+        let name = Arc::<str>::from(database.to_string());
         let mut worker = Worker::new(database.clone(), seams.clone(), Arc::clone(&shared), asked);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shown = name.clone();
-        seams.start_thread("quorlock-mysql", move || {
-            // A panic, in the worker or below, costs the connection and the requests of one batch.
-            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
-                error!(node = %shown, "the thread of the node panicked; reconnecting");
-            }
-        })?;
-        Ok(MysqlNode { name: name.into(), database, jobs, shared, seams: seams.clone() })
+        // A panic costs the connection and the requests of one batch (rule I-31).
+        seams.start_thread("quorlock-mysql", Arc::clone(&name), move || runtime.block_on(worker.work()))?;
+        Ok(MysqlNode { name, database, jobs, shared, seams: seams.clone() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The node: a thread that sends requests over a few connections.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl PostgresNode {
         let listeners = Arc::new(Listeners::default());
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..connections).map(|_| unbounded_channel()).unzip();
         let lines = Arc::new(ConnectionPool::new(senders));
-        let works: Vec<_> = jobs
+        let mut works: Vec<_> = jobs
             .into_iter()
             .enumerate()
             .map(|(number, jobs)| {
@@ -63,10 +64,10 @@ impl PostgresNode {
             })
             .collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        seams.start_thread("quorlock-postgres", move || {
-            runtime.block_on(async move {
-                futures::future::join_all(works.into_iter().map(|work| tokio::spawn(work.work()))).await
-            });
+        // Each connection contains its panics itself.
+        seams.start_thread("quorlock-postgres", name.as_str(), move || {
+            let works = mem::take(&mut works).into_iter();
+            runtime.block_on(futures::future::join_all(works.map(|work| async { tokio::spawn(work.work()).await })));
         })?;
         Ok(PostgresNode { inner: Arc::new(Inner { name, settings, listeners, lines }) })
     }

@@ -1,7 +1,6 @@
 //! The node.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,11 +65,9 @@ impl SqliteNode {
     ) -> Result<SqliteNode, Reason> {
         let (jobs, asked) = mpsc::channel();
         let mut worker = Worker::new(path.clone(), boot, seams.clone());
-        seams.start_thread("quorlock-sqlite", move || {
-            // A panic, in the worker or in what it calls, costs one request (rule I-31). With the thread the mark of this
-            // process would end, and others would take the locks that it holds.
-            while catch_unwind(AssertUnwindSafe(|| worker.work(&asked))).is_err() {}
-        })?;
+        // A panic costs one request (rule I-31). With the thread the mark of this process would end, and others would take
+        // the locks that it holds.
+        seams.start_thread("quorlock-sqlite", Arc::clone(&name), move || worker.work(&asked))?;
         Ok(SqliteNode { name, path: path.into(), jobs, seams: seams.clone() })
     }
 }

@@ -1,7 +1,6 @@
 //! The node of a store with places: a handle to its thread.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,7 +9,6 @@ use futures::future::FutureExt as _;
 use quorlock_protocol::Claim;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tracing::error;
 
 use super::cluster::{Cluster, Listing, Local, Voter, open_any};
 use super::worker::{Counted, Job, Shared, Worker};
@@ -94,13 +92,8 @@ impl<C: Cluster> PlacesNode<C> {
         let (cluster, shared) = (cluster(address, seams), Arc::new(Shared::default()));
         let mut worker = Worker::new(Arc::clone(&cluster), Arc::clone(&shared), asked);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let shown = Arc::clone(&name);
-        seams.start_thread(C::THREAD, move || {
-            // A panic, in the worker or in what it calls, costs the connection and the requests that wait for it (rule I-31).
-            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
-                error!(node = %shown, "the thread of the node panicked; reconnecting");
-            }
-        })?;
+        // A panic costs the connection and the requests that wait for it (rule I-31).
+        seams.start_thread(C::THREAD, Arc::clone(&name), move || runtime.block_on(worker.work()))?;
         Ok(PlacesNode { name, jobs, shared, cluster })
     }
 }
