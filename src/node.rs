@@ -51,7 +51,7 @@ mod kind;
 mod kinds;
 pub(crate) mod lists;
 pub(crate) mod max_ttls;
-pub(crate) mod observers;
+mod observers;
 pub(crate) mod password;
 pub mod places;
 mod responder;

@@ -16,6 +16,7 @@ use crate::engine::offer_inbox::{Inbox, Offers, Time};
 use crate::engine::options::{Options, check_label};
 use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::{ConfigError, LEAST_TTL, TEN_YEARS, TIMEOUTS_IN_A_TTL};
+use crate::node::catch_panic::Contained;
 use crate::node::lists::NodeLists;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::password::Password;
@@ -381,11 +382,16 @@ impl Builder {
         let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64()), self.time));
         for (node, listened) in nodes.iter().enumerate() {
             for queues in [&queues, &readers] {
-                listened.listen(Arc::new(HintSink { queues: Arc::downgrade(queues), node }));
+                listened.listen(Arc::new(Contained(HintSink { queues: Arc::downgrade(queues), node })));
             }
             let (offers, queues) = (Arc::downgrade(&offers), Arc::downgrade(&queues));
-            listened.listen(Arc::new(Inbox { offers, queues, clock: self.seams.clock.clone(), node }));
-            listened.observe(lists.observer(node, &self.seams.clock));
+            listened.listen(Arc::new(Contained(Inbox {
+                offers,
+                queues,
+                clock: self.seams.clock.clone(),
+                node,
+            })));
+            listened.observe(Arc::new(Contained(lists.observer(node, &self.seams.clock))));
         }
         let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);

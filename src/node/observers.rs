@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::catch_panic::catch_panic;
 use super::{ConnectionState, StatusListener};
 
 /// The [observers](super::Node::observe) of a node, and the state of its connection of which they were last
@@ -17,7 +16,7 @@ impl Observers {
     /// Notifies `observer` of the present state, if there is one, and of all later ones.
     pub fn add(&mut self, observer: Arc<dyn StatusListener>) {
         if let Some(state) = &self.state {
-            notify(&*observer, state.clone());
+            observer.on_status(state.clone());
         }
         self.all.push(observer);
     }
@@ -32,13 +31,8 @@ impl Observers {
             (before, now) => before.as_ref() == Some(now),
         };
         if !same {
-            self.all.iter().for_each(|observer| notify(&**observer, state.clone()));
+            self.all.iter().for_each(|observer| observer.on_status(state.clone()));
             self.state = Some(state);
         }
     }
-}
-
-/// Notifies one observer. Its panic does not affect the others (rule I-31).
-pub(crate) fn notify(observer: &dyn StatusListener, state: ConnectionState) {
-    catch_panic("a status listener", || observer.on_status(state));
 }

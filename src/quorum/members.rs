@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::board::{NodeMonitor, StatusBoard};
 use super::ordered::in_order;
 use crate::duration;
+use crate::node::catch_panic::Contained;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Capability, Grants, Node, NodeError, NodeErrorKind, Reach, Request};
 use crate::runtime::entropy::Entropy;
@@ -72,7 +73,7 @@ impl Nodes {
                 refusing: Mutex::default(),
                 refuses: AtomicBool::default(),
             });
-            node.observe(monitor.clone());
+            node.observe(Arc::new(Contained(monitor.clone())));
             NodeHandle {
                 node: in_order(node),
                 name,

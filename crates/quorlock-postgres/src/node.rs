@@ -67,7 +67,9 @@ impl PostgresNode {
         // Each connection contains its panics itself.
         seams.start_thread("quorlock-postgres", name.as_str(), move || {
             let works = mem::take(&mut works).into_iter();
-            runtime.block_on(futures::future::join_all(works.map(|work| async { tokio::spawn(work.work()).await })));
+            runtime.block_on(futures::future::join_all(
+                works.map(|work| async { tokio::spawn(work.work()).await }),
+            ));
         })?;
         Ok(PostgresNode { inner: Arc::new(Inner { name, settings, listeners, lines }) })
     }

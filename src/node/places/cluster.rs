@@ -11,7 +11,6 @@ use super::members::{Member, Members};
 use super::own::{OwnPlace, OwnPlaces, Role as PlaceRole};
 use super::watched::Watched;
 use crate::address::AddressError;
-use crate::node::catch_panic::catch_panic;
 use crate::node::facts::{ClockReading, Concern, Facts, Fsync, Memory, Role, Software};
 use crate::node::{Capabilities, Hint, HintListener, Identity, ListedKeys, NodeError, Request, Seams, Vote};
 use crate::runtime::{Clock, Mutex};
@@ -249,7 +248,7 @@ impl<C: Cluster> Local<C> {
         // Not under the lock, which a request needs.
         let listeners = self.listeners.lock().clone();
         for listener in &listeners {
-            catch_panic("a listener", || listener.on_hint(hint));
+            listener.on_hint(hint);
         }
     }
 

@@ -12,6 +12,7 @@ use super::{
     settings, spawn_ask,
 };
 use crate::address::Address;
+use crate::node::catch_panic::Contained;
 use crate::node::{
     Collect, ConnectionState, Hint, HintListener, Node, NodeError, NodeErrorKind, Request, Responder,
     Response, StatusListener, ask,
@@ -259,8 +260,8 @@ impl Collect for Panicking {
 async fn a_panicking_callback_ends_no_connection() {
     type Change = fn(&RedisNode);
     let all: [(&str, Change); 3] = [
-        ("a status listener", |node| node.observe(Arc::new(Panicking))),
-        ("a listener", |node| node.listen(Arc::new(Panicking))),
+        ("a status listener", |node| node.observe(Arc::new(Contained(Arc::new(Panicking))))),
+        ("a listener", |node| node.listen(Arc::new(Contained(Panicking)))),
         ("a caller", |node| node.ask(inspect().into(), Responder::new(Arc::new(Panicking), 0))),
     ];
     for (who, change) in all {
