@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::{Wait, lock::Waiting};
+use quorlock::{LossReason, RenewError, Wait, lock::Waiting};
 
 use crate::failure::Failure;
 use crate::logging::HeldBack;
@@ -73,6 +73,10 @@ async fn acquire_for(wanted: &Wanted, ttl: Duration, wait: Wait) -> Result<Acqui
             return Ok(acquired);
         }
         let Err(error) = acquired.renew().await else { return Ok(acquired) };
+        if matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::MaxHold) {
+            // The next one would be over as soon.
+            return Err(Refusal::NotRenewed(error));
+        }
         left = match wait {
             Wait::UpTo(longest) => Wait::UpTo(longest.saturating_sub(now().since(since))),
             Wait::Never | Wait::Forever | _ => wait,
@@ -194,6 +198,24 @@ mod tests {
         assert!(matches!(refused, Refusal::NotRenewed(_)), "{refused}");
         let outcome = acquire_for(&wanted, ttl, Wait::UpTo(Duration::from_millis(50))).await;
         assert!(outcome.is_err(), "it went on until renewals succeeded");
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_over_before_it_begins_is_not_asked_for_again_and_again() {
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = asked.clone();
+        let node = WrappedNode::new(MemoryNode::new("a")).on_request(move |request, responder, inner| {
+            counted.fetch_add(usize::from(matches!(&*request, Request::Acquire { .. })), Ordering::Relaxed);
+            inner.ask(request, responder);
+        });
+        let coordinator = Coordinator::builder().custom_nodes([node]).build().unwrap();
+        let lock = coordinator.lock("job").max_hold(Duration::from_nanos(1));
+        let wanted = Wanted::Lock(lock.fencing(quorlock::Fencing::On));
+        let wait = Wait::UpTo(Duration::from_millis(50));
+        let refused =
+            acquire_for(&wanted, Duration::from_secs(30), wait).await.err().expect("it is over").to_string();
+        assert!(refused.contains("max_hold"), "{refused}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
     #[test]

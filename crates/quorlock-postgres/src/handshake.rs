@@ -20,7 +20,7 @@ use crate::error::{failed, of_statement, reason, unfit};
 use crate::guard::Refusal;
 use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
 use crate::request::{NOTE, Statements};
-use crate::session::{Session, timeouts};
+use crate::session::{Session, timeout, timeouts};
 use crate::settings::Settings;
 use crate::shedlock;
 
@@ -242,7 +242,7 @@ fn setting_up(limit: Duration) -> String {
             WHERE current_setting('synchronous_commit') <> 'remote_apply';
          SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
         timeouts(limit),
-        limit.as_millis().max(1)
+        timeout(limit)
     )
 }
 

@@ -43,8 +43,13 @@ const MOST_IN_A_ROW: u32 = 32;
 /// The server's timeouts for a request whose client waits this long: shorter, so that the error arrives that says why, and
 /// a row locked by another transaction does not block all later requests.
 pub(crate) fn timeouts(limit: Duration) -> String {
-    let [lock, statement] = [limit / 2, limit * 3 / 4].map(|part| part.as_millis().max(1));
+    let [lock, statement] = [limit / 2, limit / 4 * 3].map(timeout);
     format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}")
+}
+
+/// Returns a timeout of the server in milliseconds: zero would be none, and it takes at most 2147483647.
+pub(crate) fn timeout(time: Duration) -> u128 {
+    time.as_millis().clamp(1, u128::from(i32::MAX.unsigned_abs()))
 }
 
 /// A connection that is ready for requests.
@@ -520,6 +525,15 @@ fn unhex(digits: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_timeout_is_one_that_the_server_refuses() {
+        assert_eq!(timeouts(Duration::from_secs(1)), "SET statement_timeout = 750; SET lock_timeout = 500");
+        assert_eq!(timeouts(Duration::from_nanos(1)), "SET statement_timeout = 1; SET lock_timeout = 1");
+        let longest = "SET statement_timeout = 2147483647; SET lock_timeout = 2147483647";
+        assert_eq!(timeouts(Duration::MAX), longest);
+        assert_eq!(timeouts(Duration::from_secs(60 * 24 * 3600)), longest);
+    }
 
     #[test]
     fn a_key_is_read_from_its_digits_and_from_nothing_else() {

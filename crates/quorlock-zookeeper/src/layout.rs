@@ -184,6 +184,16 @@ pub(crate) fn numbered(path: &str, created: i32) -> String {
     format!("{path}{created:010}")
 }
 
+/// The largest number. A server gives it to all places that come after, so that nothing says which of them is first.
+pub(crate) const LAST: i32 = i32::MAX;
+
+/// Whether the number of a place that was created with this path, up to the number, orders it among the others.
+pub(crate) fn is_ordered(place: &str, path: &str) -> bool {
+    let number = place.strip_prefix(path).and_then(|number| number.parse::<i64>().ok());
+    // One that is negative comes after the largest.
+    number.is_some_and(|number| number >= 0 && number != i64::from(LAST))
+}
+
 /// Returns the entry of a list for the place of a waiter, of whatever program.
 pub(crate) fn listed(data: &[u8], place: &Place, wall: std::time::Duration) -> QueuedWaiter {
     Owner::of(data).listed(WaiterId::new(place.sequence), wall)
@@ -310,6 +320,20 @@ mod tests {
         assert_eq!(found.iter().map(|place| place.sequence).collect::<Vec<_>>(), [3, 4, 7, 8, 12]);
         assert_eq!(*found[2].path, *ours);
         assert_eq!(sequence("17000000000000000042"), Some(7_000_000_000_000_000_042));
+    }
+
+    #[test]
+    fn a_place_after_the_largest_number_is_in_no_order() {
+        for (number, ordered) in [
+            ("0000000000", true),
+            ("2147483646", true),
+            ("2147483647", false),
+            ("-2147483648", false),
+            ("-000000001", false),
+            ("0000000003000000000", true),
+        ] {
+            assert_eq!(is_ordered(&format!("/a/_c_1-lock-{number}"), "/a/_c_1-lock-"), ordered, "{number}");
+        }
     }
 
     #[test]

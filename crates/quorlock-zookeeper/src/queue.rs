@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::layout::{self, Place, listed, places};
 use crate::look::First;
 use crate::memory::Stored;
-use crate::requests::Outcome;
+use crate::requests::{Outcome, without_order};
 use crate::session::Session;
 use crate::wire::{Call, Create, code};
 
@@ -87,6 +87,10 @@ impl Session {
         self.committed(put, answer.zxid);
         let (path, stat) = answer.created()?;
         let path: Arc<str> = path.into();
+        if !layout::is_ordered(&path, &layout::waiter(dir, waiter, self.id)) {
+            drop(self.client.send(&Call::Delete { path: path.to_string() }));
+            return Err(without_order(dir));
+        }
         self.memory.cache.lock().empty.remove(dir);
         let role = Role::Waiter(Waiting::new(waiter, LEAST_TURN));
         let stored = Stored { czxid: stat.czxid, put };

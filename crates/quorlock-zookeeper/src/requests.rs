@@ -9,10 +9,11 @@ use std::time::Duration;
 use quorlock::node::facts::{Concern, Software};
 use quorlock::node::places::{Answer, Connection, Owner, Role, Voter, Watched, failed, unknown};
 use quorlock::node::{Identity, NodeErrorKind, Request, Vote};
-use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::protocol::{Claim, Moment, Token, printable};
 
 use crate::doctor::concerns;
 use crate::error::Failure;
+use crate::layout::LAST;
 use crate::look::{First, Look};
 use crate::memory::{Memory, Own};
 use crate::session::Session;
@@ -220,6 +221,16 @@ fn find(claim: &Claim, place: Option<&Own>, look: &Look) -> Found {
 /// Whether it is this waiter's turn.
 fn is_turn(own: &Own) -> bool {
     matches!(&own.role, Role::Waiter(waiting) if waiting.turn_ends.is_some())
+}
+
+/// The error of a lock whose node has given the largest number to a place: the next ones would be in no order.
+pub(crate) fn without_order(dir: &str) -> Failure {
+    let words = format!(
+        "its node `{}` has had {LAST} places, and ZooKeeper numbers no more: leave the lock alone for two minutes, in which \
+         ZooKeeper deletes a node that is empty, or delete the node while no client holds the lock",
+        printable(dir)
+    );
+    failed(NodeErrorKind::WrongData, words).into()
 }
 
 fn unexpected() -> Failure {

@@ -6,9 +6,9 @@ use quorlock::node::NodeErrorKind;
 use quorlock::node::places::{OwnPlace, Owner, Role, contended, encode_counter, failed};
 use quorlock::protocol::{FencingToken, Moment};
 
-use super::{Stale, Stood, Target, unexpected};
+use super::{Stale, Stood, Target, unexpected, without_order};
 use crate::error::Failure;
-use crate::layout::{Counter, attempt, numbered, with_parents};
+use crate::layout::{Counter, LAST, attempt, numbered, with_parents};
 use crate::look::{First, Look};
 use crate::memory::{Grants, Stored};
 use crate::session::Session;
@@ -86,7 +86,7 @@ impl Session {
             (None, _) => self.make(dir),
         }
         let path = attempt(dir, claim.token());
-        let check = Call::Check { path: numbered(&path, made.unwrap_or(0)), version: -1 };
+        let check = Call::Check { path: next(dir, &path, made.unwrap_or(0))?, version: -1 };
         let data = Owner::attempt(claim.token(), number);
         let create = Call::Create { path, data, how: Create::EphemeralSequential };
         self.stored(target, vec![create, check], 0, counted).await
@@ -181,7 +181,7 @@ impl Session {
         };
         let delete = Call::Delete { path: first.path.to_string() };
         let path = attempt(&target.dir, target.claim.token());
-        let check = Call::Check { path: numbered(&path, made), version: -1 };
+        let check = Call::Check { path: next(&target.dir, &path, made)?, version: -1 };
         let drawn = match &first.owner {
             Owner::Attempt(_, drawn) => *drawn,
             Owner::Waiter(..) => None,
@@ -200,4 +200,10 @@ impl Session {
         }
         Err(Failure::Lost("another connection has begun since".into()))
     }
+}
+
+/// Returns the name that the next place with this path will have, which shows that no other has come before. With the largest
+/// number it would not.
+fn next(dir: &str, path: &str, made: i32) -> Result<String, Failure> {
+    if made == LAST { Err(without_order(dir)) } else { Ok(numbered(path, made)) }
 }

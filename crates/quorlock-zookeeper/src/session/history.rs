@@ -77,7 +77,7 @@ impl Note {
 
     /// How old the history is at least; more than the quarantine need not be known.
     fn age(&self, is_young: bool) -> Duration {
-        let passed = self.passed + if is_young { Duration::ZERO } else { self.part };
+        let passed = self.passed.saturating_add(if is_young { Duration::ZERO } else { self.part });
         passed.max(self.observed).min(self.quarantine)
     }
 }
@@ -206,7 +206,8 @@ impl Opened<'_> {
         // What follows is no news.
         self.client.send(&Call::RemoveWatches { path: layout.history() }).done().await.map_err(unread)?;
         let left = note.quarantine.saturating_sub(note.passed);
-        let (client, granted) = self.memory.another_session(left + Duration::from_secs(1)).await?;
+        let (client, granted) =
+            self.memory.another_session(left.saturating_add(Duration::from_secs(1))).await?;
         let part = Duration::from_secs(granted.timeout.as_secs());
         let (path, data) = (layout.history(), Note { part, ..note }.text());
         let write = match version {
@@ -258,5 +259,17 @@ impl Opened<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_with_the_largest_numbers_is_of_an_age() {
+        let most = u64::MAX;
+        let note = Note::of(format!("a 9 {most} {most} {most}").as_bytes()).unwrap();
+        assert_eq!([false, true].map(|is_young| note.age(is_young)), [Duration::from_secs(9); 2]);
     }
 }

@@ -221,6 +221,40 @@ async fn a_restored_backup_is_a_new_history_to_clients_that_lived_through_it() {
     ordered::is_another_history(&knows, || node(&cluster), (before, restored)).await;
 }
 
+/// A server gives the largest number to all places that come after, so that nothing would say which of them is first.
+#[tokio::test]
+async fn a_lock_whose_places_have_no_more_numbers_is_refused() {
+    let (Some(programs), Some(cluster)) = (programs(), ensemble(1).await) else { return };
+    let (name, before) = ("counted", node(&cluster));
+    assert_eq!(answer(&before, acquire(&claim(name, 1))).await.vote, Vote::Granted);
+    assert_eq!(answer(&before, Request::Release { claim: claim(name, 1) }).await.vote, Vote::Granted);
+    drop(before);
+    cluster.kill(0);
+    let backup = cluster.backup().unwrap();
+    let mut counted = programs.java(None);
+    counted.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/Counted.java"));
+    counted.arg(backup.join("0")).args([&dir(name), &(i32::MAX - 1).to_string()]);
+    assert!(counted.status().unwrap().success(), "the data were not changed");
+    cluster.restore(&backup).unwrap();
+    cluster.restart(0).await.unwrap();
+    let node = node(&cluster);
+    identity(&node).await;
+    // The last that has a number of its own, as one of two that ask at the same time.
+    let (one, other) =
+        futures::join!(ask(&node, acquire(&claim(name, 2))), ask(&node, acquire(&claim(name, 3))));
+    let granted =
+        [&one, &other].map(|answer| answer.as_ref().is_ok_and(|answer| answer.vote == Vote::Granted));
+    assert!(granted.contains(&true) && granted.contains(&false), "{one:?} {other:?}");
+    let wait = Request::enqueue(name.into(), WaiterId::new(7), Duration::ZERO, TTL, TTL);
+    let refused = ask(&node, wait).await.unwrap_err();
+    assert!(refused.is_permanent() && refused.to_string().contains("delete the node"), "{refused}");
+    let held = if granted[0] { claim(name, 2) } else { claim(name, 3) };
+    assert_eq!(answer(&node, Request::Release { claim: held }).await.vote, Vote::Granted);
+    let refused = ask(&node, acquire(&claim(name, 4))).await.unwrap_err();
+    assert!(refused.is_permanent() && !refused.may_have_acted(), "{refused}");
+    assert!(Foreign::of(&cluster).await.places(&dir(name)).await.unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn a_new_history_grows_old_without_a_client_that_stays() {
     let Some(cluster) = ensemble(1).await else { return };
