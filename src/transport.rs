@@ -11,6 +11,6 @@ pub use dial::{Dial, SystemDial};
 pub(crate) use quorlock_protocol::node::TlsFailure;
 pub(crate) use socket::{go_past_the_runtime, is_past_the_runtime};
 pub use stream::Stream;
-pub(crate) use thread::on_thread;
+pub(crate) use thread::SharedWork;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -4,17 +4,14 @@ use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
 
 use super::NodeError;
 use crate::node::Reason;
 use crate::runtime::Mutex;
 use crate::runtime::clock::{Clock, within};
-use crate::transport::on_thread;
+use crate::transport::SharedWork;
 use quorlock_protocol::Moment;
 
 /// How long a login waits for it.
@@ -43,13 +40,9 @@ pub(crate) struct Source {
     latest: Mutex<Option<Reading>>,
 }
 
-type Outcome = Result<Arc<str>, Reason>;
-
 struct Reading {
     began: Moment,
-    /// Ended with the reading.
-    under_way: Weak<()>,
-    outcome: Shared<BoxFuture<'static, Outcome>>,
+    work: SharedWork<Arc<str>>,
 }
 
 /// Shows nothing of it.
@@ -108,29 +101,20 @@ impl Password {
 }
 
 impl Source {
-    /// Returns the outcome of the latest reading, or of a new one. It needs no runtime, since that of the first login may
-    /// end before.
-    fn outcome(&self, now: Moment) -> Shared<BoxFuture<'static, Outcome>> {
+    /// Returns the outcome of the latest reading, or of a new one.
+    fn outcome(&self, now: Moment) -> impl Future<Output = Result<Arc<str>, Reason>> + use<> {
         let mut latest = self.latest.lock();
         let is_current = |reading: &&Reading| {
             let is_recent = !self.is_file && now.since(reading.began) < SHARED_FOR;
-            is_recent || reading.under_way.upgrade().is_some()
+            is_recent || reading.work.is_under_way()
         };
         if let Some(reading) = latest.as_ref().filter(is_current) {
-            return reading.outcome.clone();
+            return reading.work.outcome();
         }
-        let (read, token) = (Arc::clone(&self.read), Arc::new(()));
-        let under_way = Arc::downgrade(&token);
-        let reading = async move {
-            let done = on_thread(move || {
-                let password = read();
-                drop(token);
-                password
-            });
-            done.await.map(Arc::from).map_err(Reason::from)
-        };
-        let outcome = reading.boxed().shared();
-        *latest = Some(Reading { began: now, under_way, outcome: outcome.clone() });
+        let read = Arc::clone(&self.read);
+        let work = SharedWork::new(move || read().map(Arc::from));
+        let outcome = work.outcome();
+        *latest = Some(Reading { began: now, work });
         outcome
     }
 }
@@ -163,6 +147,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
 
+    use futures::FutureExt as _;
     use futures::future::join_all;
 
     use super::*;

@@ -61,7 +61,13 @@ pub(super) struct Sentinels {
     service: String,
     members: Vec<Member>,
     settings: Settings,
+    /// Those that are being asked. Once a majority agrees, the answers of the others are worth nothing, but their connections are
+    /// kept: otherwise the slowest would have a new one each second.
+    asked: FuturesUnordered<Asked>,
 }
+
+/// The number of a Sentinel that was asked, its connection, and its report.
+type Asked = BoxFuture<'static, (usize, Option<Connection>, Result<Named, NodeError>)>;
 
 struct Member {
     address: Address,
@@ -82,7 +88,8 @@ impl Sentinels {
     pub(super) fn of(address: &Address, settings: &Settings) -> Option<Sentinels> {
         let Endpoint::Sentinel { service, .. } = address.endpoint() else { return None };
         let members = address.sentinels().map(|address| Member { address, connection: None }).collect();
-        Some(Sentinels { service: service.clone(), members, settings: settings.clone() })
+        let (service, settings) = (service.clone(), settings.clone());
+        Some(Sentinels { service, members, settings, asked: FuturesUnordered::new() })
     }
 
     /// Finds the master.
@@ -112,7 +119,9 @@ impl Sentinels {
         let replaced = async move {
             let clock = Arc::clone(&self.settings.clock);
             loop {
-                clock.sleep_until(clock.now() + LOOK).await;
+                let next = clock.now() + LOOK;
+                within(&*clock, LOOK, self.take_back()).await;
+                clock.sleep_until(next).await;
                 let asked = clock.now();
                 let (answers, _) = self.ask().await;
                 match agreed(&answers, most(&answers, self.members.len())) {
@@ -131,18 +140,17 @@ impl Sentinels {
     /// the errors of the others, by address.
     async fn ask(&mut self) -> (Vec<Named>, Vec<(Arc<str>, NodeError)>) {
         let clock = Arc::clone(&self.settings.clock);
-        let (service, settings, given) = (&self.service, &self.settings, self.members.len());
-        let limit = settings.connect_timeout.sentinels();
+        let given = self.members.len();
+        let limit = self.settings.connect_timeout.sentinels();
         let addresses: Vec<Arc<str>> =
             self.members.iter().map(|member| member.address.to_string().into()).collect();
         // The first error of each Sentinel without a report, in the order of the address.
         let mut errors = vec![Some(NodeError::Unanswered { waited: limit }); given];
-        let ask = async |index, member: &mut Member| (index, member.ask(service, settings).await);
-        let mut asked: FuturesUnordered<_> =
-            self.members.iter_mut().enumerate().map(|(index, member)| ask(index, member)).collect();
+        // Those that have still not answered hang: they are dialled again.
+        self.asked = (0..given).filter_map(|index| self.asking(index)).collect();
         let mut answers = Vec::new();
         let collect = async {
-            while let Some((index, outcome)) = asked.next().await {
+            while let Some((index, outcome)) = self.next_answer().await {
                 let error = match outcome {
                     Ok(named) => {
                         answers.push(named);
@@ -161,6 +169,31 @@ impl Sentinels {
         within(&*clock, limit, collect).await;
         let errors = addresses.into_iter().zip(errors).filter_map(|(address, error)| Some((address, error?)));
         (answers, errors.collect())
+    }
+
+    /// Asks one of them.
+    fn asking(&mut self, index: usize) -> Option<Asked> {
+        let member = self.members.get_mut(index)?;
+        let mut member = Member { address: member.address.clone(), connection: member.connection.take() };
+        let (service, settings) = (self.service.clone(), self.settings.clone());
+        Some(Box::pin(async move {
+            let outcome = member.ask(&service, &settings).await;
+            (index, member.connection, outcome)
+        }))
+    }
+
+    /// Returns the next report, and keeps the connection. `None` if all have answered.
+    async fn next_answer(&mut self) -> Option<(usize, Result<Named, NodeError>)> {
+        let (index, connection, outcome) = self.asked.next().await?;
+        if let Some(member) = self.members.get_mut(index) {
+            member.connection = connection;
+        }
+        Some((index, outcome))
+    }
+
+    /// Keeps the connections to those that were slower than the majority.
+    async fn take_back(&mut self) {
+        while self.next_answer().await.is_some() {}
     }
 }
 

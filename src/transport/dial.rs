@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::select_ok;
@@ -9,11 +11,11 @@ use tokio::net::TcpStream;
 
 use super::socket::Socket;
 use super::stream::Stream;
-use super::thread::on_thread;
+use super::thread::{Outcome, SharedWork};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::address::{Address, Endpoint};
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, Mutex};
 
 /// Opens connections to nodes.
 ///
@@ -61,6 +63,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct SystemDial {
     #[cfg(feature = "tls")]
     tls: Tls,
+    lookups: Lookups,
 }
 
 #[cfg(feature = "tls")]
@@ -68,29 +71,30 @@ impl SystemDial {
     /// Uses the system's sockets, with these TLS settings.
     #[must_use]
     pub fn with_tls(tls: Tls) -> SystemDial {
-        SystemDial { tls }
+        SystemDial { tls, lookups: Lookups::default() }
     }
 }
 
 impl Dial for SystemDial {
     fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
-        let host = host.to_owned();
+        let (lookups, host) = (self.lookups.clone(), host.to_owned());
         Box::pin(async move {
-            let found = look_up(&host, 0).await;
+            let found = lookups.look_up(&host, 0).await;
             found.into_iter().flatten().map(|address| address.ip()).collect()
         })
     }
 
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let lookups = self.lookups.clone();
         match address.endpoint().clone() {
             Endpoint::Tcp { host, port } => {
-                Box::pin(async move { Ok(Box::new(connect_tcp(&host, port).await?) as Box<dyn Stream>) })
+                Box::pin(async move { Ok(Box::new(lookups.connect(&host, port).await?) as Box<dyn Stream>) })
             }
             #[cfg(feature = "tls")]
             Endpoint::Tls { host, port } => {
                 let tls = self.tls.clone();
                 Box::pin(async move {
-                    let stream = connect_tcp(&host, port).await?;
+                    let stream = lookups.connect(&host, port).await?;
                     tls.wrap(&host, stream).await
                 })
             }
@@ -119,51 +123,99 @@ fn unsupported(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
-/// Connects to the first of the host's addresses that answers, in parallel: an unreachable one must
-/// not use up the time of the others.
-async fn connect_tcp(host: &str, port: u16) -> io::Result<Socket<TcpStream>> {
-    let addresses = look_up(host, port).await?;
-    let attempts: Vec<_> =
-        addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
-    if attempts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
-    }
-    let (stream, _) = select_ok(attempts).await?;
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(&stream);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
-    #[cfg(any(
-        target_os = "linux",
-        target_os = "android",
-        target_vendor = "apple",
-        target_os = "freebsd",
-        windows
-    ))]
-    let keepalive = keepalive.with_interval(KEEPALIVE).with_retries(PROBES);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    Ok(Socket(stream))
-}
+/// The lookups of names that are under way, by name. A lookup has a thread, and may take far longer than a connection is waited
+/// for: each later connection waits for the same one.
+#[derive(Clone, Debug, Default)]
+struct Lookups(Arc<Mutex<BTreeMap<Arc<str>, SharedWork<Addresses>>>>);
 
-/// Resolves a host name by the operating system.
-async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
+type Addresses = Arc<[SocketAddr]>;
+
+impl Lookups {
+    /// Connects to the first of the host's addresses that answers, in parallel: an unreachable one must
+    /// not use up the time of the others.
+    async fn connect(&self, host: &str, port: u16) -> io::Result<Socket<TcpStream>> {
+        let addresses = self.look_up(host, port).await?;
+        let attempts: Vec<_> =
+            addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
+        if attempts.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
+        }
+        let (stream, _) = select_ok(attempts).await?;
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+        #[cfg(any(
+            target_os = "linux",
+            target_os = "android",
+            target_vendor = "apple",
+            target_os = "freebsd",
+            windows
+        ))]
+        let keepalive = keepalive.with_interval(KEEPALIVE).with_retries(PROBES);
+        socket.set_tcp_keepalive(&keepalive)?;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+        Ok(Socket(stream))
     }
-    let host = host.to_owned();
-    on_thread(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
+
+    /// Resolves a host name by the operating system.
+    async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let resolve = |host: &str| (host, 0).to_socket_addrs().map(Iterator::collect);
+        let found = self.join(host, resolve).await.map_err(io::Error::other)?;
+        let with_port = |found: &SocketAddr| {
+            let mut address = *found;
+            address.set_port(port);
+            address
+        };
+        Ok(found.iter().map(with_port).collect())
+    }
+
+    /// Returns what the lookup of the host finds that is under way, or a new one.
+    fn join(
+        &self,
+        host: &str,
+        resolve: impl FnOnce(&str) -> io::Result<Addresses> + Send + 'static,
+    ) -> Outcome<Addresses> {
+        let mut under_way = self.0.lock();
+        under_way.retain(|_, lookup| lookup.is_under_way());
+        let host = Arc::<str>::from(host);
+        let lookup = under_way.entry(Arc::clone(&host));
+        lookup.or_insert_with(|| SharedWork::new(move || resolve(&host))).outcome()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
     async fn a_name_and_an_address_are_looked_up() {
-        let loopback = look_up("localhost", 7).await.unwrap();
+        let lookups = Lookups::default();
+        let loopback = lookups.look_up("localhost", 7).await.unwrap();
         assert!(loopback.iter().all(|found| found.ip().is_loopback() && found.port() == 7), "{loopback:?}");
-        assert_eq!(look_up("::1", 7).await.unwrap(), ["[::1]:7".parse().unwrap()]);
-        assert!(look_up("no such host", 7).await.is_err());
+        assert_eq!(lookups.look_up("::1", 7).await.unwrap(), ["[::1]:7".parse().unwrap()]);
+        assert!(lookups.look_up("no such host", 7).await.is_err());
+    }
+
+    /// Each attempt to connect gave up its lookup, which went on, and began another one.
+    #[tokio::test]
+    async fn a_lookup_that_hangs_is_not_begun_again() {
+        let (lookups, (name_server, answers)) = (Lookups::default(), channel::<SocketAddr>());
+        let hangs = move |_: &str| answers.recv().map(|found| [found].into()).map_err(io::Error::other);
+        assert!(lookups.join("db", hangs).now_or_never().is_none(), "it is answered");
+        let again = |_: &str| -> io::Result<Addresses> { panic!("it is begun again") };
+        let (second, third) = (lookups.join("db", again), lookups.join("db", again));
+        let other = lookups.join("cache", |_| Ok([].into())).await.unwrap();
+        assert!(other.is_empty(), "another name does not wait");
+        let found: SocketAddr = "10.0.0.1:0".parse().unwrap();
+        name_server.send(found).unwrap();
+        assert_eq!((&*second.await.unwrap(), &*third.await.unwrap()), (&[found][..], &[found][..]));
     }
 }

@@ -1,7 +1,11 @@
 //! Runs blocking work on its own thread.
 
+use std::sync::{Arc, Weak};
 use std::{io, thread};
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use quorlock_protocol::node::Reason;
 use tokio::sync::oneshot;
 
 /// Runs `work`, which blocks and cannot be cancelled, on its own thread. A blocking thread of the
@@ -13,6 +17,43 @@ pub(crate) async fn on_thread<T: Send + 'static>(
     let (sender, done) = oneshot::channel();
     thread::Builder::new().name("quorlock dial".to_owned()).spawn(move || drop(sender.send(work())))?;
     done.await.map_err(|_| io::Error::other("what was to do it has panicked"))?
+}
+
+/// Blocking work that several callers wait for: while it hangs, none of them begins it again, on yet another thread.
+#[derive(Debug)]
+pub(crate) struct SharedWork<T> {
+    /// Ended with the work.
+    under_way: Weak<()>,
+    outcome: Outcome<T>,
+}
+
+/// What the work returns, for one of its callers.
+pub(crate) type Outcome<T> = Shared<BoxFuture<'static, Result<T, Reason>>>;
+
+impl<T: Clone + Send + Sync + 'static> SharedWork<T> {
+    /// The work begins when its outcome is first polled, and needs no runtime: that of the first caller may end before.
+    pub(crate) fn new(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> SharedWork<T> {
+        let token = Arc::new(());
+        let under_way = Arc::downgrade(&token);
+        let work = async move {
+            let done = on_thread(move || {
+                let done = work();
+                drop(token);
+                done
+            });
+            done.await.map_err(Reason::from)
+        };
+        SharedWork { under_way, outcome: work.boxed().shared() }
+    }
+
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.upgrade().is_some()
+    }
+
+    /// Returns the outcome for one of the callers.
+    pub(crate) fn outcome(&self) -> Outcome<T> {
+        self.outcome.clone()
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use quorlock::protocol::SUCCESSION;
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{
     AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
     votes::VoteOutcome,
 };
 use quorlock_testkit::{Server, Servers, Service, Setup, patience, until};
 
-use crate::world::{client, is_believed_after_a_failover, run_command, wait_for_info};
+use crate::world::{client, is_believed_after_a_failover, reported, run_command, wait_for_info};
 
 /// A failover takes two or three seconds; renewals are sent after a third of this.
 const TTL: Duration = Duration::from_secs(6);
@@ -57,6 +58,27 @@ async fn sentinels_that_are_dead_or_hang_are_not_waited_for() {
     let service = service("orders").await;
     service.sentinels()[0].freeze().unwrap();
     drop(lock(&only(&service, RestartGuard::Off)).acquire().await.unwrap());
+}
+
+/// Otherwise each client would log in every second at the slowest of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_are_asked_over_connections_that_last() {
+    const LOOKS: Duration = Duration::from_secs(8);
+    let (service, clock) = (service("orders").await, SystemClock::default());
+    let coordinator = only(&service, RestartGuard::Off);
+    drop(lock(&coordinator).acquire().await.unwrap());
+    let received = async || {
+        let mut all = 0;
+        for sentinel in &**service.sentinels() {
+            all += reported(sentinel, "total_connections_received:").await.unwrap();
+        }
+        all
+    };
+    let before = received().await;
+    clock.sleep_until(clock.now() + LOOKS).await;
+    // Three are those of the question itself.
+    let since = received().await - before;
+    assert!(since <= 5, "{since} connections in {LOOKS:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -302,6 +302,9 @@ impl Worker {
                 }
                 job = self.jobs.recv() => match (job?, &silent) {
                     (job, Some(failure)) => self.refuse(job, failure),
+                    (job @ Job::Ask(..), None) if waiting.len() >= UNREAD => {
+                        self.refuse(job, &NodeError::Overloaded { waiting: waiting.len() });
+                    }
                     (job, None) => waiting.push(job),
                 },
                 () = clock.sleep_until(began + limit) => {

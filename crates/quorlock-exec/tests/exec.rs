@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Node as _, NodeError, Request, Responder, Seams, Vote, ask};
+use futures::future::join_all;
+use quorlock::node::{Node as _, NodeError, Request, Responder, Seams, SharedRequest, Vote, ask};
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::runtime::{Clock as _, Entropy, SystemClock};
 use quorlock::{Coordinator, FencingToken, RestartGuard, Wait};
@@ -351,4 +352,14 @@ async fn i31_a_panic_of_what_a_node_calls_costs_its_child() {
     node.ask(acquire().into(), Responder::from_fn(panics));
     until("an answer of the next child", async || ask(&node, acquire()).await.is_ok()).await;
     assert_eq!(started(&folder).len(), 2);
+}
+
+#[tokio::test]
+async fn no_more_than_so_many_requests_wait_for_a_program_that_says_nothing() {
+    let node = node("exec:sleep?arg=60");
+    let request = SharedRequest::from(Request::inspect("a"));
+    let asked = (0..1_034).map(|_| ask(&node, request.clone()));
+    let answers = join_all(asked).await;
+    let refused = answers.iter().filter(|answer| matches!(answer, Err(NodeError::Overloaded { .. })));
+    assert_eq!(refused.count(), 10);
 }

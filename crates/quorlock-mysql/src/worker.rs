@@ -67,6 +67,8 @@ pub(crate) fn capabilities() -> Capabilities {
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// The maximum delay before reconnecting, as for Redis nodes.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A connection that ends sooner, and answers no request, counts as none: the delay grows, as where a proxy ends each one.
+const LASTING: Duration = Duration::from_secs(3);
 /// The maximum number of requests per transaction, whose commit flushes to disk once.
 const BATCH: usize = 128;
 /// A connection that was idle for longer is tested before its next use.
@@ -104,7 +106,10 @@ struct Session {
     connection: Connection,
     identity: Arc<Identity>,
     known: Known,
+    /// When it was made.
+    since: Moment,
     used: Moment,
+    has_answered: bool,
     shedlock: Option<Table>,
     /// How long the clients of the last batch wait, for which the server's timeout is set, if it has one.
     awaited: Option<Duration>,
@@ -164,7 +169,12 @@ impl Worker {
                     let mut link = self.linked(ready);
                     match self.serve(&mut link, std::mem::take(&mut waiting)).await {
                         End::Closed => return link.connection.close().await,
-                        End::Lost(error) => error,
+                        End::Lost(error) => {
+                            if link.has_answered || self.seams.clock().now().since(link.since) >= LASTING {
+                                self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+                            }
+                            error
+                        }
                     }
                 }
                 Err(error) => error,
@@ -184,7 +194,6 @@ impl Worker {
 
     fn linked(&mut self, ready: Ready) -> Session {
         let Ready { connection, identity, known, facts, round_trip, shedlock, is_mariadb } = ready;
-        self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         // The table of ShedLock sends no hints.
@@ -192,8 +201,9 @@ impl Worker {
         if self.hearing {
             self.say(Hint::Subscribed);
         }
-        let (used, awaited) = (self.seams.clock().now(), is_mariadb.then(|| node_limit(&self.seams)));
-        Session { connection, identity, known, used, shedlock, awaited }
+        let (now, awaited) = (self.seams.clock().now(), is_mariadb.then(|| node_limit(&self.seams)));
+        let has_answered = false;
+        Session { connection, identity, known, since: now, used: now, has_answered, shedlock, awaited }
     }
 
     /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
@@ -299,10 +309,12 @@ impl Worker {
                 if let Some(error) = lost {
                     return End::Lost(error);
                 }
+                link.has_answered = true;
                 continue;
             }
             let done = self.execute(link, batch).await;
             link.used = clock.now();
+            link.has_answered |= done.is_ok();
             match done {
                 Ok(true) if self.seams.entropy().next_u64().is_multiple_of(SWEEP_ONE_OF) => {
                     if let Err(Failure::Lost(reason)) = sweep(&mut link.connection, &self.swept).await {

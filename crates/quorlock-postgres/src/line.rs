@@ -47,7 +47,6 @@ impl NodeConnection {
         loop {
             let error = match connect(&self.settings, &mut self.predecessor).await {
                 Ok((session, facts)) => {
-                    wait = FIRST_WAIT;
                     if session.follows_unended {
                         self.listeners.lose_order();
                     }
@@ -60,12 +59,18 @@ impl NodeConnection {
                     let clock = Arc::clone(self.settings.seams.clock());
                     let limit = self.settings.limit();
                     let begun = clock.now();
-                    let end = session.run(&mut kept, &mut self.jobs, &clock, &self.listeners, limit).await;
+                    let (end, has_answered) =
+                        session.run(&mut kept, &mut self.jobs, &clock, &self.listeners, limit).await;
                     self.listeners.unsubscribed(self.number);
+                    let has_lasted = clock.now().since(begun) >= LONGEST_WAIT;
+                    // Where a proxy ends each connection, the delay grows.
+                    if has_answered || has_lasted {
+                        wait = FIRST_WAIT;
+                    }
                     match end {
                         End::Unused => return,
                         // Requests wait for the next connection: nothing says yet that there is none.
-                        End::Lost(error) if clock.now().since(begun) >= LONGEST_WAIT => {
+                        End::Lost(error) if has_lasted => {
                             self.lost(&mut kept, &error).await;
                             continue;
                         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::runtime::Mutex;
 use quorlock::{
-    node::{Responder, SharedRequest},
+    node::{NodeError, Responder, SharedRequest},
     runtime::Clock,
 };
 use tokio::sync::mpsc::UnboundedSender;
@@ -16,6 +16,8 @@ use crate::listeners::Listeners;
 
 /// Another connection is opened when a key's connection has this many unanswered requests.
 const DEEP: usize = 3;
+/// The maximum number of unanswered requests on a connection, also of those that wait for one. Further ones are refused.
+const MOST_UNANSWERED: usize = 100_000;
 /// How long to wait after a failed attempt to open another connection.
 const PAUSE: Duration = Duration::from_secs(10);
 
@@ -59,6 +61,12 @@ impl ConnectionPool {
             }
         }
         let (first, others) = lines.split_first().map_or((0, &[][..]), |(first, others)| (*first, others));
+        let Some((sender, load)) = self.lines.get(first) else { return };
+        let waiting = load.get();
+        if waiting >= MOST_UNANSWERED {
+            drop(used);
+            return responder.send(Err(NodeError::Overloaded { waiting }));
+        }
         let spanning = (!others.is_empty()).then(|| {
             // Earlier requests on the other connections execute before this one, and later ones after it.
             let mut spanning = Spanning { arrivals: Vec::new(), leave: Vec::new() };
@@ -69,7 +77,6 @@ impl ConnectionPool {
             }
             spanning
         });
-        let Some((sender, load)) = self.lines.get(first) else { return };
         let order_lost = listeners.order_lost();
         let job = Job::Ask { request, responder, spanning, order_lost, unanswered: load.add() };
         let sent = sender.send(job);
@@ -79,7 +86,7 @@ impl ConnectionPool {
     }
 
     /// Reports when there is a connection, or why there is none.
-    pub(crate) fn connect(&self, ready: oneshot::Sender<Result<(), quorlock::node::NodeError>>) {
+    pub(crate) fn connect(&self, ready: oneshot::Sender<Result<(), NodeError>>) {
         if let Some((sender, _)) = self.lines.first() {
             drop(sender.send(Job::Connect(ready)));
         }

@@ -26,8 +26,6 @@ use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
 use crate::request::{Statements, response, statement};
 use crate::shedlock;
 
-/// The maximum number of unanswered requests. Further requests are not sent.
-const MOST_UNANSWERED: usize = 100_000;
 /// The number of requests between two sweeps for expired rows.
 const SWEEP_EVERY: u32 = 128;
 /// The number of keys that a sweep examines.
@@ -103,6 +101,8 @@ struct Run<'a> {
     /// The number of requests sent.
     sent: u64,
     answered: u64,
+    /// Whether a client's request was.
+    has_answered: bool,
     /// Changed keys, each with the number of answers after which it is reported: a refused client gets the
     /// refusal before the hint.
     changes: VecDeque<(u64, Vec<u8>)>,
@@ -138,7 +138,8 @@ enum Held {
 }
 
 impl Session {
-    /// Runs until the connection ends, is silent for twice the `limit`, or the node is dropped.
+    /// Runs until the connection ends, is silent for twice the `limit`, or the node is dropped. Returns how it ended, and
+    /// whether it has answered any request.
     pub(crate) async fn run(
         self,
         first: &mut Option<Job>,
@@ -146,7 +147,7 @@ impl Session {
         clock: &Arc<dyn Clock>,
         listeners: &Listeners,
         limit: Duration,
-    ) -> End {
+    ) -> (End, bool) {
         let Session { client, mut carrier, statements, shedlock, max_ttl, identity, .. } = self;
         let (max_ttl, max_ttl_changed) =
             max_ttl.map_or((None, false), |(record, changed)| (Some(record), changed));
@@ -162,6 +163,7 @@ impl Session {
             pending: VecDeque::new(),
             sent: 0,
             answered: 0,
+            has_answered: false,
             changes: VecDeque::new(),
             untold: 0,
             in_a_row: 0,
@@ -237,14 +239,14 @@ impl Session {
                 }
             }
         };
-        run.finish(&end);
+        let has_answered = run.finish(&end);
         if let Some(Held::Spanning { job: Some(job), .. }) = held
             && let Job::Ask { responder, .. } = *job
         {
             let reason = "the connection ended before the request was sent".into();
             responder.send(Err(NodeError::Unreachable { reason }));
         }
-        end
+        (end, has_answered)
     }
 }
 
@@ -367,10 +369,6 @@ impl Run<'_> {
             responder.send(Err(NodeError::Disconnected { reason }));
             return;
         }
-        if self.pending.len() >= MOST_UNANSWERED {
-            responder.send(Err(NodeError::Overloaded { waiting: self.pending.len() }));
-            return;
-        }
         if request.may_create() {
             self.set_timeouts(request.waits_for(self.limit));
         }
@@ -466,6 +464,7 @@ impl Run<'_> {
                 .ok_or_else(|| NodeError::UnexpectedReply { reason: "the response has no row".into() })?;
             response(&request, row, &self.identity)
         });
+        self.has_answered |= notification.is_ok();
         // Only a new connection creates tables that are gone.
         let gone = notification.as_ref().is_err_and(|error| error.kind() == NodeErrorKind::Misconfigured);
         responder.send(notification);
@@ -484,8 +483,8 @@ impl Run<'_> {
         }
     }
 
-    /// Delivers the answers that have arrived, and reports the other requests as unanswered.
-    fn finish(mut self, end: &End) {
+    /// Delivers the answers that have arrived, and reports the other requests as unanswered. Returns whether any was answered.
+    fn finish(mut self, end: &End) -> bool {
         let mut context = Context::from_waker(std::task::Waker::noop());
         while let Poll::Ready(Some(answer)) = self.answers.poll_next_unpin(&mut context) {
             let closed = answer.as_ref().is_err_and(|error| error.as_db_error().is_none());
@@ -503,6 +502,7 @@ impl Run<'_> {
                 responder.send(Err(error.clone()));
             }
         }
+        self.has_answered
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
@@ -28,8 +29,13 @@ pub struct SqliteNode {
     name: Arc<str>,
     path: Arc<Path>,
     jobs: Sender<Job>,
+    /// The number of requests that wait for the thread.
+    waiting: Arc<AtomicUsize>,
     seams: Seams,
 }
+
+/// The maximum number of requests that wait: the disk may hang.
+const MOST_REQUESTS: usize = 32768;
 
 impl SqliteNode {
     /// Creates a node called `name` that keeps its locks in the database at `path`, which is created by the
@@ -64,11 +70,12 @@ impl SqliteNode {
         seams: &Seams,
     ) -> Result<SqliteNode, Reason> {
         let (jobs, asked) = mpsc::channel();
-        let mut worker = Worker::new(path.clone(), boot, seams.clone());
+        let waiting = Arc::<AtomicUsize>::default();
+        let mut worker = Worker::new(path.clone(), boot, Arc::clone(&waiting), seams.clone());
         // A panic costs one request (rule I-31). With the thread the mark of this process would end, and others would take
         // the locks that it holds.
         seams.start_thread("quorlock-sqlite", Arc::clone(&name), move || worker.work(&asked))?;
-        Ok(SqliteNode { name, path: path.into(), jobs, seams: seams.clone() })
+        Ok(SqliteNode { name, path: path.into(), jobs, waiting, seams: seams.clone() })
     }
 }
 
@@ -78,6 +85,11 @@ impl Node for SqliteNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        if waiting >= MOST_REQUESTS {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return responder.send(Err(NodeError::Overloaded { waiting }));
+        }
         // If the thread has ended, dropping the responder answers the request.
         drop(self.jobs.send(Job::Ask(request, responder, SystemClock::default().now())));
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub(crate) struct Worker {
     seams: Seams,
     /// Replaces the boot name of this system, in tests.
     boot: Option<String>,
+    /// The number of requests that wait for the thread, which the handles share.
+    waiting: Arc<AtomicUsize>,
     store: Option<Store>,
     /// Whether the database was ever open.
     was_open: bool,
@@ -74,11 +77,17 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(path: PathBuf, boot: Option<String>, seams: Seams) -> Worker {
+    pub(crate) fn new(
+        path: PathBuf,
+        boot: Option<String>,
+        waiting: Arc<AtomicUsize>,
+        seams: Seams,
+    ) -> Worker {
         Worker {
             path,
             seams,
             boot,
+            waiting,
             store: None,
             was_open: false,
             marks: Vec::new(),
@@ -108,6 +117,7 @@ impl Worker {
     fn take(&mut self, job: Job) {
         match job {
             Job::Ask(request, responder, asked) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
                 if request.may_create() {
                     self.awaited = request.waits_for(self.seams.node_timeout().unwrap_or(TIME_LIMIT));
                 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock_protocol::{FencingToken, Moment, turn_key};
@@ -336,6 +337,7 @@ pub struct Connection {
     pub(super) round_trip: Duration,
     ended: Mutex<Option<NodeError>>,
     end: Notify,
+    has_answered: AtomicBool,
 }
 
 impl Connection {
@@ -358,7 +360,7 @@ impl Connection {
             ..Facts::default()
         };
         let (identity, ended, end) = (Arc::new(identity), Mutex::new(None), Notify::new());
-        Connection { identity, facts, round_trip, ended, end }
+        Connection { identity, facts, round_trip, ended, end, has_answered: AtomicBool::new(false) }
     }
 
     /// Records that it has ended, and why.
@@ -381,6 +383,15 @@ impl Connection {
     #[must_use]
     pub fn ended(&self) -> Option<NodeError> {
         self.ended.lock().clone()
+    }
+
+    /// Records that a request was answered.
+    pub(super) fn answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
     }
 
     pub(super) async fn next_end(&self) {

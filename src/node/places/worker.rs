@@ -48,6 +48,8 @@ impl<C: Cluster> Default for Shared<C> {
 /// The initial delay before reconnecting, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A connection that ends sooner, and answers no request, counts as none: the delay grows, as where a member ends each one.
+const LASTING: Duration = Duration::from_secs(3);
 /// When the deletion of a place is tried again.
 const TRIED_AGAIN: Duration = Duration::from_secs(1);
 /// How long to rest if nothing has to be deleted.
@@ -93,18 +95,24 @@ impl<C: Cluster> Worker<C> {
             let mut wait = Duration::ZERO;
             let Some(connected) = self.connect(&mut waiting).await else { return };
             let failure = match connected {
-                Ok(session) => match self.serve(&session, std::mem::take(&mut waiting)).await {
-                    None => return session.leave(true).await,
-                    Some(failure) => {
-                        session.leave(false).await;
-                        // The next member may be better off.
-                        self.member += 1;
-                        self.cluster.local().notify(Hint::Unsubscribed);
-                        failure
+                Ok(session) => {
+                    let since = self.cluster.local().now();
+                    let served = self.serve(&session, std::mem::take(&mut waiting)).await;
+                    let Some(failure) = served else { return session.leave(true).await };
+                    session.leave(false).await;
+                    // The next member may be better off.
+                    self.member += 1;
+                    self.cluster.local().notify(Hint::Unsubscribed);
+                    let lasted = self.cluster.local().now().since(since) >= LASTING;
+                    if lasted || session.connection().has_answered() {
+                        self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+                    } else {
+                        wait = self.next_wait();
                     }
-                },
+                    failure
+                }
                 Err(error) => {
-                    wait = self.backoff.next(self.cluster.local().seams.entropy().next_u64());
+                    wait = self.next_wait();
                     error
                 }
             };
@@ -116,6 +124,10 @@ impl<C: Cluster> Worker<C> {
                 return;
             }
         }
+    }
+
+    fn next_wait(&mut self) -> Duration {
+        self.backoff.next(self.cluster.local().seams.entropy().next_u64())
     }
 
     /// Waits before the next connection, and refuses requests meanwhile. Returns `None` if no handle is left.
@@ -159,7 +171,6 @@ impl<C: Cluster> Worker<C> {
     /// Carries out requests until the connection ends. Returns why, or `None` if no handle is left.
     async fn serve(&mut self, session: &Arc<C::Voter>, waiting: Vec<Job>) -> Option<NodeError> {
         let connection = session.connection();
-        self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let max_ttl = self.cluster.local().max_ttl();
         *self.shared.facts.lock() = Some(Arc::new(Facts { max_ttl, ..connection.facts.clone() }));
         *self.shared.round_trip.lock() = Some(connection.round_trip);
@@ -193,6 +204,9 @@ impl<C: Cluster> Worker<C> {
                 let session = Arc::clone(session);
                 tokio::spawn(async move {
                     let answer = execute(&session, &request).await;
+                    if answer.is_ok() {
+                        session.connection().answered();
+                    }
                     drop(counted);
                     responder.send(answer);
                 });

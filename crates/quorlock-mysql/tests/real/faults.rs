@@ -13,6 +13,7 @@ use quorlock::{
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::{Proxy, until};
 
+use crate::reconnects::pause_longer_each_time;
 use crate::requests::{acquire, acquisition, cancel, claim, inspect, is_held_by, release};
 use crate::server::Server;
 
@@ -218,4 +219,12 @@ async fn rows_of_unused_locks_are_deleted() {
         left == 0
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_each_connection_is_dialled_with_growing_pauses() {
+    let Some(server) = Server::start(&[]).await else { return };
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let through = server.url().replace(&server.port().to_string(), &proxy.address().port().to_string());
+    pause_longer_each_time(&MysqlNode::new(&through, &Seams::default()).unwrap(), proxy, 25).await;
 }

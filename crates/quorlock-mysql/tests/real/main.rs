@@ -11,6 +11,8 @@ mod login;
 mod moves;
 mod program;
 mod queue;
+#[path = "../../../../tests/stores/reconnects.rs"]
+mod reconnects;
 #[path = "../../../../tests/stores/requests.rs"]
 mod requests;
 mod rights;

@@ -1,15 +1,18 @@
 //! The connections of a PostgreSQL node: when they are opened, and the order of requests over several of them.
 
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
 use quorlock::protocol::Claim;
 use quorlock::{
-    node::{Node, Vote},
+    node::{Node, NodeError, Request, Responder, SharedRequest, Vote},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_testkit::until;
 
+use crate::reconnects::pause_longer_each_time;
 use crate::requests::{TTL, acquire, claim, inspect, release};
 use crate::support::{Server, backends, node, server};
 
@@ -92,4 +95,30 @@ async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
         }
     });
     join_all(works).await;
+}
+
+#[tokio::test]
+async fn a_server_that_ends_each_connection_is_dialled_with_growing_pauses() {
+    let Some(server) = server() else { return };
+    let (proxy, url) = server.behind_proxy().await;
+    pause_longer_each_time(&*node(&url), proxy, 12).await;
+}
+
+/// As a server that is stopped: its system accepts connections for it.
+#[tokio::test]
+async fn no_more_than_so_many_requests_wait_for_a_server_that_is_silent() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let node = node(&format!("postgres://app@{address}/x"));
+    let (refused, request) = (Arc::new(AtomicUsize::new(0)), SharedRequest::from(Request::inspect("a")));
+    for _ in 0..100_010 {
+        let refused = Arc::clone(&refused);
+        let count = move |answer| {
+            if matches!(answer, Err(NodeError::Overloaded { .. })) {
+                refused.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        node.ask(request.clone(), Responder::from_fn(count));
+    }
+    assert_eq!(refused.load(Ordering::SeqCst), 10);
 }

@@ -18,6 +18,8 @@ mod node;
 mod order;
 mod owners;
 mod program;
+#[path = "../../../../tests/stores/reconnects.rs"]
+mod reconnects;
 #[path = "../../../../tests/stores/requests.rs"]
 mod requests;
 mod shedlock;

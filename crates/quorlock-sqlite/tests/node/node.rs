@@ -4,6 +4,9 @@ use std::fs;
 use std::io::Write as _;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,10 +14,10 @@ use quorlock::protocol::{FenceHint, FencingToken};
 use quorlock::{
     Coordinator, RestartGuard, Wait,
     node::{
-        AddressError, Expiry, Kinds, Node as _, NodeError, NodeErrorKind, NodeKind, Request, Responder,
-        Seams, Vote, ask,
+        AddressError, Expiry, Hint, HintListener, Kinds, Node as _, NodeError, NodeErrorKind, NodeKind,
+        Request, Responder, Seams, SharedRequest, Vote, ask,
     },
-    runtime::{Clock as _, SystemClock},
+    runtime::{Clock as _, Mutex, SystemClock},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
 use quorlock_testkit::{Disk, eventually, until};
@@ -408,4 +411,34 @@ async fn i31_a_panic_of_what_a_node_calls_costs_one_request_and_no_lock() {
     let refused = acquire(&other, &claim("a")).await.unwrap();
     assert!(is_held_by(&refused, &held), "{refused:?}");
     assert!(is_held_by(&answer.unwrap(), &held));
+}
+
+/// As where a disk hangs: here it is a listener that does.
+#[tokio::test]
+async fn no_more_than_so_many_requests_wait_for_a_thread_that_hangs() {
+    #[derive(Debug)]
+    struct Hangs(Mutex<Receiver<()>>);
+
+    impl HintListener for Hangs {
+        fn on_hint(&self, _: Hint<'_>) {
+            let _ = self.0.lock().recv();
+        }
+    }
+
+    let (_directory, path) = new_file();
+    let (node, (goes_on, hangs)) = (node(&path), channel());
+    node.listen(Arc::new(Hangs(Mutex::new(hangs))));
+    let (refused, request) = (Arc::new(AtomicUsize::new(0)), SharedRequest::from(Request::inspect("a")));
+    for _ in 0..32_778 {
+        let refused = Arc::clone(&refused);
+        let count = move |answer| {
+            if matches!(answer, Err(NodeError::Overloaded { .. })) {
+                refused.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        node.ask(request.clone(), Responder::from_fn(count));
+    }
+    assert_eq!(refused.load(Ordering::SeqCst), 10);
+    drop(goes_on);
+    until("the node answers again", async || inspect(&node, "a").await.is_ok()).await;
 }

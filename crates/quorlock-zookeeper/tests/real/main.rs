@@ -16,6 +16,8 @@ mod moves;
 #[path = "../../../../tests/stores/ordered.rs"]
 mod ordered;
 mod queue;
+#[path = "../../../../tests/stores/reconnects.rs"]
+mod reconnects;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
