@@ -13,9 +13,9 @@ use crate::guard::Refusal;
 /// The number of characters of a server's text that are kept.
 const LONGEST_TEXT: usize = 1024;
 /// What to do about a schema of another shape.
-pub(crate) const SHAPE: &str = "the schema `quorlock` is not the one that this program creates, but of another version of quorlock, or \
-                                changed: use one version in all clients; to replace the schema, stop them and rename it, or drop it \
-                                while no lock is held, and it is created again on the next use";
+pub(crate) const SHAPE: &str = "the schema `quorlock` is not the one that this program creates, but of a version of quorlock with \
+                                another layout, or changed: use versions with one layout in all clients; to replace the schema, stop \
+                                them and rename it, or drop it while no lock is held, and it is created again on the next use";
 /// What to do about missing privileges.
 const RIGHTS: &str = "the user may not use the lock tables: as their owner, run `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
                       SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with the user's name";

@@ -15,6 +15,7 @@ use quorlock::{
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error};
 
+use crate::RULES;
 use crate::connect::{Opened, open};
 use crate::error::{failed, of_statement, reason, unfit};
 use crate::guard::Refusal;
@@ -29,7 +30,7 @@ mod schema;
 mod server;
 
 pub(crate) use backend::Backend;
-use schema::{check_owners, check_schema, create, find_table};
+use schema::{check_owners, find_table, prepare};
 use server::{SERVER_FACTS, Server};
 
 /// How many messages without a request a server may send during the setup.
@@ -141,11 +142,7 @@ async fn introduce(
         return introduce_shedlock(settings, client, layout, (server, sent, round_trip, facts), predecessor)
             .await;
     }
-    if !server.has_schema {
-        create(client, &server).await?;
-    }
-    check_owners(client, &server, None).await?;
-    check_schema(client).await?;
+    prepare(client, &server).await?;
     let follows_unended = match predecessor {
         Some(gone) => !gone.end(client, settings).await?,
         None => false,
@@ -162,12 +159,14 @@ async fn introduce(
     let channel = format!("quorlock_{:032x}", settings.seams.entropy().next_u128());
     let listen = format!("LISTEN quorlock; LISTEN {channel}");
     let asked = format!("SELECT {NOTE}");
+    let begin = format!("SELECT quorlock.{RULES}known_since($1, $2), quorlock.{RULES}clock()");
+    let sweep = format!("SELECT quorlock.{RULES}sweep(100)");
     let (begun, history, statements, listening, swept) = futures::join!(
-        client.query_one("SELECT quorlock.known_since($1, $2), quorlock.clock()", &parameters),
+        client.query_one(&begin, &parameters),
         client.query_one(&asked, &[]),
         Statements::prepare(client, channel),
         client.batch_execute(&listen),
-        client.batch_execute("SELECT quorlock.sweep(100)")
+        client.batch_execute(&sweep)
     );
     let begun = begun.map_err(before)?;
     let statements = statements.map_err(before)?;

@@ -56,5 +56,8 @@ pub use node::PostgresNode;
 
 /// The script that creates the tables and functions, for administrators who run it by hand.
 ///
-/// A node runs it on first use if its user may create a schema.
+/// A node runs it on first use if its user may create a schema, or the functions of this version in it.
 pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// How the names of the functions of this version begin: with the digest of their text.
+const RULES: &str = "vfeb0e14a_";

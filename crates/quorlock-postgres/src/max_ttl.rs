@@ -9,6 +9,7 @@ use std::time::Duration;
 use quorlock::node::Seams;
 use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
+use crate::RULES;
 use crate::settings::Settings;
 
 /// The payload of a notification that it has changed. Those about keys are hexadecimal digits.
@@ -36,7 +37,9 @@ impl MaxTtlRecord {
     /// Returns the answer, and in it the `max_ttl` of others.
     pub(crate) async fn compare(&self, client: &Client) -> Result<(Vec<Row>, Option<Duration>), Error> {
         let ours = i64::try_from(self.ours.as_millis()).unwrap_or(i64::MAX);
-        let rows = client.query("SELECT quorlock.max_ttl($1, $2)", &[&&*self.prefix, &ours]).await?;
+        let rows = client
+            .query(&format!("SELECT quorlock.{RULES}max_ttl($1, $2)"), &[&&*self.prefix, &ours])
+            .await?;
         let millis: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
         let other = u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis);
         if let Some(other) = other.and_then(|other| self.seams.hear_max_ttl(other)) {

@@ -17,6 +17,7 @@ use quorlock::{
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
+use crate::RULES;
 use crate::error::{failed, of_statement};
 
 pub(crate) fn capabilities() -> Capabilities {
@@ -104,7 +105,7 @@ impl Statements {
         let prepared = FUNCTIONS.iter().map(|(name, types)| {
             let places: Vec<_> = (1..=types.len()).map(|place| format!("${place}")).collect();
             let text = format!(
-                "SELECT vote, number, holder, remaining, place, readers, waited, {NOTE} FROM quorlock.{name}({})",
+                "SELECT vote, number, holder, remaining, place, readers, waited, {NOTE} FROM quorlock.{RULES}{name}({})",
                 places.join(", ")
             );
             async move { client.prepare_typed(&text, types).await }
@@ -365,12 +366,13 @@ mod tests {
     #[test]
     fn the_schema_has_every_function_and_the_marker_of_readers() {
         for (name, _) in FUNCTIONS {
-            assert!(crate::SCHEMA.contains(&format!("CREATE FUNCTION quorlock.{name}(")), "{name}");
+            assert!(crate::SCHEMA.contains(&format!("CREATE FUNCTION rules.{name}(")), "{name}");
         }
         assert_eq!(
             FUNCTIONS.get(Function::ListWaiters as usize).map(|(name, _)| *name),
             Some("list_waiters")
         );
+        assert!(crate::SCHEMA.contains(&format!("own text := '{RULES}';")));
         assert!(crate::SCHEMA.contains(&format!("'{SHARED_MARKER}'")));
         let max = FencingToken::MAX.get().to_string();
         assert!(crate::SCHEMA.contains(&max), "the largest number");

@@ -1,10 +1,23 @@
--- The schema of quorlock in a PostgreSQL database, version 1.
+-- The schema of quorlock in a PostgreSQL database.
 --
 -- Where the user of the locks may not create a schema, run it as the future owner, and then:
 --   GRANT USAGE ON SCHEMA quorlock TO app;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app;
+-- For another version of quorlock run its script as well: it adds what is missing.
+--
+-- The layout, with the version in `meta`, is shared by programs of several versions: the tables, what their rows mean, the
+-- triggers, and the notifications. The functions are not. Each version brings its own and calls no others, since their
+-- names begin with the digest of their text.
 --
 -- Times are microseconds since 1970 by the clock of this server.
+DO $do$
+DECLARE
+    -- `RULES` in `lib.rs`. After a change of a function the error of a node names the new digest; if rows or notifications
+    -- mean something else, the layout has another version.
+    own text := 'vfeb0e14a_';
+    caller text := pg_catalog.current_setting('role');
+BEGIN
+IF pg_catalog.to_regnamespace('quorlock') IS NULL THEN
 CREATE SCHEMA quorlock;
 
 -- One row per lock used in the last minutes. The columns that change have no index, and half of each page is
@@ -115,14 +128,6 @@ CREATE VIEW quorlock.held AS
     FROM quorlock.locks
     WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1e6);
 
--- Not now(), which is the start of the transaction: the clock must be read after waiting for a row. Not
--- extract(), which returns a slow numeric: a double is precise to a quarter of a microsecond for these times.
-CREATE FUNCTION quorlock.clock() RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN date_part('epoch', clock_timestamp()) * 1e6;
-END $$;
-
 -- Notifies waiters when a lock is freed by hand. A release does its own notification.
 CREATE FUNCTION quorlock.notify() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -135,9 +140,27 @@ CREATE TRIGGER freed AFTER UPDATE ON quorlock.locks FOR EACH ROW
     EXECUTE FUNCTION quorlock.notify();
 CREATE TRIGGER deleted AFTER DELETE ON quorlock.locks FOR EACH ROW
     WHEN (OLD.token IS NOT NULL) EXECUTE FUNCTION quorlock.notify();
+END IF;
+
+IF NOT EXISTS (
+    SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname = 'quorlock' AND p.proname = own || 'clock'
+) THEN
+-- Clients refuse functions of another owner.
+PERFORM pg_catalog.set_config('role', pg_catalog.pg_get_userbyid(nspowner)::text, true)
+FROM pg_catalog.pg_namespace WHERE nspname = 'quorlock';
+-- `rules.` stands for the schema and the digest.
+EXECUTE pg_catalog.replace($functions$
+-- Not now(), which is the start of the transaction: the clock must be read after waiting for a row. Not
+-- extract(), which returns a slow numeric: a double is precise to a quarter of a microsecond for these times.
+CREATE FUNCTION rules.clock() RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN date_part('epoch', clock_timestamp()) * 1e6;
+END $$;
 
 -- Returns the row of a key, created if missing, and locks it until the end of the transaction.
-CREATE FUNCTION quorlock.row_of(k bytea) RETURNS quorlock.locks
+CREATE FUNCTION rules.row_of(k bytea) RETURNS quorlock.locks
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
@@ -152,14 +175,14 @@ BEGIN
 END $$;
 
 -- Locks the rows of several keys, in the same order for all clients, so that no deadlock can occur.
-CREATE FUNCTION quorlock.rows_of(ks bytea[], make boolean) RETURNS void
+CREATE FUNCTION rules.rows_of(ks bytea[], make boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
 BEGIN
     FOR k IN SELECT DISTINCT s FROM unnest(ks) AS s ORDER BY s LOOP
         IF make THEN
-            PERFORM quorlock.row_of(k);
+            PERFORM rules.row_of(k);
         ELSE
             PERFORM FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
         END IF;
@@ -167,7 +190,7 @@ BEGIN
 END $$;
 
 -- Whether the row holds a token. A row with an expiry but no token was written by another program.
-CREATE FUNCTION quorlock.is_held(l quorlock.locks, t bigint) RETURNS boolean
+CREATE FUNCTION rules.is_held(l quorlock.locks, t bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF l.token IS NULL AND l.expires > t THEN
@@ -176,7 +199,7 @@ BEGIN
     RETURN l.token IS NOT NULL AND (l.expires IS NULL OR l.expires > t);
 END $$;
 
-CREATE FUNCTION quorlock.is_cancelled(ks bytea[], tok bytea, t bigint) RETURNS boolean
+CREATE FUNCTION rules.is_cancelled(ks bytea[], tok bytea, t bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN EXISTS (
@@ -185,7 +208,7 @@ BEGIN
 END $$;
 
 -- Leaves a tombstone, and records it in the row of the key.
-CREATE FUNCTION quorlock.bury(k bytea, tok bytea, until bigint) RETURNS void
+CREATE FUNCTION rules.bury(k bytea, tok bytea, until bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO quorlock.tombstones VALUES (k, substr(tok, 1, 32), until)
@@ -194,7 +217,7 @@ BEGIN
 END $$;
 
 -- Returns the value of the counter, or raises if no number can be drawn from it.
-CREATE FUNCTION quorlock.usable(counter bigint) RETURNS bigint
+CREATE FUNCTION rules.usable(counter bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF counter < 0 OR counter >= 9007199254740991 THEN
@@ -204,46 +227,46 @@ BEGIN
 END $$;
 
 -- Returns the largest of the counters, or raises if no number can be drawn from one of them; null if there is none.
-CREATE FUNCTION quorlock.largest(cs bytea[]) RETURNS bigint
+CREATE FUNCTION rules.largest(cs bytea[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT NULLIF(max(quorlock.usable(c.counter)), 0) FROM quorlock.counters c WHERE c.key = ANY (cs));
+    RETURN (SELECT NULLIF(max(rules.usable(c.counter)), 0) FROM quorlock.counters c WHERE c.key = ANY (cs));
 END $$;
 
 -- Raises the counters to a number, and none lowers. In the same order for all clients, and after they have locked the
 -- rows of their locks, so that no deadlock can occur.
-CREATE FUNCTION quorlock.raise_to(cs bytea[], num bigint) RETURNS void
+CREATE FUNCTION rules.raise_to(cs bytea[], num bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO quorlock.counters AS c SELECT DISTINCT s, num FROM unnest(cs) AS s ORDER BY s
-    ON CONFLICT (key) DO UPDATE SET counter = GREATEST(quorlock.usable(c.counter), EXCLUDED.counter);
+    ON CONFLICT (key) DO UPDATE SET counter = GREATEST(rules.usable(c.counter), EXCLUDED.counter);
 END $$;
 
 -- Draws the next number: one more than the larger of counter and hint. If that is further ahead of the clock than the
 -- lead, the clock takes its place (rules F-1, F-7).
-CREATE FUNCTION quorlock.draw(cs bytea[], hint bigint, lead bigint) RETURNS bigint
+CREATE FUNCTION rules.draw(cs bytea[], hint bigint, lead bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    t bigint := quorlock.clock();
+    t bigint := rules.clock();
     least bigint := CASE WHEN hint > t + lead THEN t ELSE hint END;
     drawn bigint;
 BEGIN
     IF cardinality(cs) > 1 THEN
         -- Locks the rows first.
-        PERFORM quorlock.raise_to(cs, 0);
-        drawn := GREATEST(quorlock.largest(cs), least) + 1;
-        PERFORM quorlock.raise_to(cs, drawn);
+        PERFORM rules.raise_to(cs, 0);
+        drawn := GREATEST(rules.largest(cs), least) + 1;
+        PERFORM rules.raise_to(cs, drawn);
         RETURN drawn;
     END IF;
     INSERT INTO quorlock.counters AS c VALUES (cs[1], least + 1)
-    ON CONFLICT (key) DO UPDATE SET counter = GREATEST(quorlock.usable(c.counter) + 1, EXCLUDED.counter)
+    ON CONFLICT (key) DO UPDATE SET counter = GREATEST(rules.usable(c.counter) + 1, EXCLUDED.counter)
     RETURNING counter INTO drawn;
     RETURN drawn;
 END $$;
 
 -- Records that a client wants a lock. Losing this in a crash costs only time, so it does not wait for the
 -- disk.
-CREATE FUNCTION quorlock.want(k bytea, mark int) RETURNS void
+CREATE FUNCTION rules.want(k bytea, mark int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -252,7 +275,7 @@ END $$;
 
 -- The answer to every request. Votes: 0 granted, 1 free, 2 held, 3 behind a writer, 4 restored, 5 ahead, 6
 -- wanted, 7 the next waiter was notified, 8 queued (`number` waiters ahead), 9 the queue.
-CREATE TYPE quorlock.answer AS (
+CREATE TYPE rules.answer AS (
     vote int,
     number bigint,
     holder bytea,
@@ -262,15 +285,15 @@ CREATE TYPE quorlock.answer AS (
     waited bigint[]
 );
 
-CREATE FUNCTION quorlock.refused(l quorlock.locks, t bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.refused(l quorlock.locks, t bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN ROW(2, l.number, l.token, l.expires - t, l.key, NULL, NULL)::quorlock.answer;
+    RETURN ROW(2, l.number, l.token, l.expires - t, l.key, NULL, NULL)::rules.answer;
 END $$;
 
 -- The counters are in the order of the locks.
-CREATE FUNCTION quorlock.acquire(ks bytea[], cs bytea[], tok bytea, ttl bigint, hint bigint, lead bigint)
-RETURNS quorlock.answer
+CREATE FUNCTION rules.acquire(ks bytea[], cs bytea[], tok bytea, ttl bigint, hint bigint, lead bigint)
+RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
@@ -293,7 +316,7 @@ BEGIN
             END
             AND (buried IS NULL OR buried <= date_part('epoch', clock_timestamp()) * 1e6);
         IF FOUND THEN
-            RETURN quorlock.granted(ks, cs, tok, hint, lead);
+            RETURN rules.granted(ks, cs, tok, hint, lead);
         END IF;
     END IF;
     -- Refused requests only read, and write only if the lock is not yet marked as wanted.
@@ -301,74 +324,74 @@ BEGIN
         SELECT * INTO l FROM quorlock.locks WHERE key = k;
         IF NOT FOUND AND mark = 0 THEN
             -- First use. Without a row there is no tombstone.
-            INSERT INTO quorlock.locks (key, token, expires) VALUES (k, tok, quorlock.clock() + ttl) ON CONFLICT DO NOTHING;
+            INSERT INTO quorlock.locks (key, token, expires) VALUES (k, tok, rules.clock() + ttl) ON CONFLICT DO NOTHING;
             IF FOUND THEN
-                RETURN quorlock.granted(ks, cs, tok, hint, lead);
+                RETURN rules.granted(ks, cs, tok, hint, lead);
             END IF;
         ELSIF FOUND AND l.wanted >= mark AND l.token <> tok THEN
-            t := quorlock.clock();
-            IF quorlock.is_held(l, t) THEN
-                IF quorlock.is_cancelled(ks, tok, t) THEN
-                    RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            t := rules.clock();
+            IF rules.is_held(l, t) THEN
+                IF rules.is_cancelled(ks, tok, t) THEN
+                    RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
                 END IF;
-                RETURN quorlock.refused_at(l, t, cs, ks);
+                RETURN rules.refused_at(l, t, cs, ks);
             END IF;
         END IF;
     END LOOP;
     IF cardinality(ks) > 1 THEN
-        PERFORM quorlock.rows_of(ks, true);
+        PERFORM rules.rows_of(ks, true);
     END IF;
     FOREACH k IN ARRAY ks LOOP
-        l := quorlock.row_of(k);
-        t := quorlock.clock();
-        IF quorlock.is_held(l, t) AND l.token <> tok THEN
-            IF quorlock.is_cancelled(ks, tok, t) THEN
-                RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        l := rules.row_of(k);
+        t := rules.clock();
+        IF rules.is_held(l, t) AND l.token <> tok THEN
+            IF rules.is_cancelled(ks, tok, t) THEN
+                RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
             END IF;
             IF mark > 0 THEN
-                PERFORM quorlock.want(k, mark);
+                PERFORM rules.want(k, mark);
             END IF;
-            RETURN quorlock.refused_at(l, t, cs, ks);
+            RETURN rules.refused_at(l, t, cs, ks);
         END IF;
     END LOOP;
-    IF quorlock.is_cancelled(ks, tok, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    IF rules.is_cancelled(ks, tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     UPDATE quorlock.locks SET
         expires = CASE WHEN token = tok AND (expires IS NULL OR expires > t) THEN expires ELSE t + ttl END,
         token = tok,
         number = NULL
     WHERE key = ANY (ks);
-    RETURN quorlock.granted(ks, cs, tok, hint, lead);
+    RETURN rules.granted(ks, cs, tok, hint, lead);
 END $$;
 
 -- Returns the holder, and the counter of that lock.
-CREATE FUNCTION quorlock.refused_at(l quorlock.locks, t bigint, cs bytea[], ks bytea[]) RETURNS quorlock.answer
+CREATE FUNCTION rules.refused_at(l quorlock.locks, t bigint, cs bytea[], ks bytea[]) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a quorlock.answer := quorlock.refused(l, t);
+    a rules.answer := rules.refused(l, t);
 BEGIN
-    a.number := quorlock.largest(ARRAY[cs[array_position(ks, l.key)]]);
+    a.number := rules.largest(ARRAY[cs[array_position(ks, l.key)]]);
     RETURN a;
 END $$;
 
 -- Draws the number of a token that was just stored.
-CREATE FUNCTION quorlock.granted(ks bytea[], cs bytea[], tok bytea, hint bigint, lead bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.granted(ks bytea[], cs bytea[], tok bytea, hint bigint, lead bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     drawn bigint;
 BEGIN
     IF hint IS NOT NULL THEN
-        drawn := quorlock.draw(cs, hint, lead);
+        drawn := rules.draw(cs, hint, lead);
         -- As a rule it is the number in the token.
         IF position(convert_to(':' || drawn || ' ', 'UTF8') IN tok) <> 33 THEN
             UPDATE quorlock.locks SET number = drawn WHERE key = ANY (ks) AND token = tok;
         END IF;
     END IF;
-    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.renew(ks bytea[], cs bytea[], tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.renew(ks bytea[], cs bytea[], tok bytea, ttl bigint, num bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
@@ -377,24 +400,24 @@ DECLARE
     any_free boolean := false;
 BEGIN
     IF cardinality(ks) > 1 THEN
-        PERFORM quorlock.rows_of(ks, true);
+        PERFORM rules.rows_of(ks, true);
     END IF;
     FOREACH k IN ARRAY ks LOOP
-        l := quorlock.row_of(k);
-        t := quorlock.clock();
-        IF NOT quorlock.is_held(l, t) THEN
+        l := rules.row_of(k);
+        t := rules.clock();
+        IF NOT rules.is_held(l, t) THEN
             any_free := true;
         ELSIF l.token <> tok THEN
-            RETURN quorlock.refused(l, t);
+            RETURN rules.refused(l, t);
         END IF;
     END LOOP;
     IF NOT any_free THEN
         UPDATE quorlock.locks SET expires = t + ttl
         WHERE key = ANY (ks) AND (expires IS NULL OR expires < t + ttl);
-        RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
-    IF quorlock.is_cancelled(ks, tok, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    IF rules.is_cancelled(ks, tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     UPDATE quorlock.locks SET
         expires = CASE
@@ -405,32 +428,32 @@ BEGIN
         number = num
     WHERE key = ANY (ks);
     IF num IS NOT NULL THEN
-        PERFORM quorlock.raise_to(cs, num);
+        PERFORM rules.raise_to(cs, num);
     END IF;
-    RETURN ROW(4, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(4, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.transfer(
+CREATE FUNCTION rules.transfer(
     k bytea, c bytea, from_tok bytea, tok bytea, ttl bigint, hint bigint, lead bigint
-) RETURNS quorlock.answer
+) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    l quorlock.locks := quorlock.row_of(k);
-    t bigint := quorlock.clock();
-    held boolean := quorlock.is_held(l, t);
-    a quorlock.answer;
+    l quorlock.locks := rules.row_of(k);
+    t bigint := rules.clock();
+    held boolean := rules.is_held(l, t);
+    a rules.answer;
 BEGIN
-    IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    IF rules.is_cancelled(ARRAY[k], tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     IF held AND l.token = tok THEN
         UPDATE quorlock.locks SET expires = GREATEST(expires, t + ttl) WHERE key = k;
     ELSIF held AND l.token <> from_tok THEN
-        RETURN quorlock.refused_at(l, t, ARRAY[c], ARRAY[k]);
+        RETURN rules.refused_at(l, t, ARRAY[c], ARRAY[k]);
     ELSE
         UPDATE quorlock.locks SET token = tok, expires = t + ttl, number = NULL WHERE key = k;
     END IF;
-    a := quorlock.granted(ARRAY[k], ARRAY[c], tok, hint, lead);
+    a := rules.granted(ARRAY[k], ARRAY[c], tok, hint, lead);
     IF NOT held THEN
         a.vote := 4;
     END IF;
@@ -438,7 +461,7 @@ BEGIN
 END $$;
 
 -- Notifies the first waiter that has asked recently, and removes it from the queue.
-CREATE FUNCTION quorlock.tell_next(k bytea, t bigint) RETURNS boolean
+CREATE FUNCTION rules.tell_next(k bytea, t bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w quorlock.waiters;
@@ -457,10 +480,10 @@ BEGIN
 END $$;
 
 -- Frees a lock whose row is locked, and notifies its waiters. Returns the vote.
-CREATE FUNCTION quorlock.free(l quorlock.locks, t bigint) RETURNS int
+CREATE FUNCTION rules.free(l quorlock.locks, t bigint) RETURNS int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    turn boolean := l.queued AND quorlock.tell_next(l.key, t);
+    turn boolean := l.queued AND rules.tell_next(l.key, t);
 BEGIN
     UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL, wanted = 0, released = t, queued = turn,
         told = CASE WHEN turn THEN t END
@@ -473,7 +496,7 @@ END $$;
 
 -- Does not wait for the disk: if a crash undoes the release, the lock stays until its TTL expires. A later
 -- grant does wait, and flushes everything before it.
-CREATE FUNCTION quorlock.release(ks bytea[], tok bytea) RETURNS quorlock.answer
+CREATE FUNCTION rules.release(ks bytea[], tok bytea) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
@@ -483,7 +506,7 @@ DECLARE
     was int := 1;
 BEGIN
     IF cardinality(ks) > 1 THEN
-        PERFORM quorlock.rows_of(ks, false);
+        PERFORM rules.rows_of(ks, false);
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
     IF cardinality(ks) = 1 THEN
@@ -492,44 +515,44 @@ BEGIN
         WHERE key = ks[1] AND token = tok AND expires > date_part('epoch', clock_timestamp()) * 1e6
             AND wanted = 0 AND NOT queued;
         IF FOUND THEN
-            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
         END IF;
     END IF;
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
-        t := quorlock.clock();
+        t := rules.clock();
         -- Of several keys, those held by this token are freed, whatever the others hold.
         CONTINUE WHEN cardinality(ks) > 1 AND l.token IS NULL;
-        CONTINUE WHEN NOT quorlock.is_held(l, t) OR l.token <> tok;
-        v := quorlock.free(l, t);
+        CONTINUE WHEN NOT rules.is_held(l, t) OR l.token <> tok;
+        v := rules.free(l, t);
         IF v = 6 OR v = 7 AND was <> 6 OR was = 1 THEN
             was := v;
         END IF;
     END LOOP;
-    RETURN ROW(was, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(was, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.cancel(ks bytea[], tok bytea, linger bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.cancel(ks bytea[], tok bytea, linger bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a quorlock.answer;
+    a rules.answer;
     l quorlock.locks;
     t bigint;
 BEGIN
     -- A late request waits for these rows, and then finds the tombstone.
-    PERFORM quorlock.rows_of(ks, true);
+    PERFORM rules.rows_of(ks, true);
     SELECT * INTO l FROM quorlock.locks WHERE key = ks[1];
-    t := quorlock.clock();
-    IF cardinality(ks) = 1 AND l.queued AND quorlock.is_held(l, t) AND l.token = tok THEN
+    t := rules.clock();
+    IF cardinality(ks) = 1 AND l.queued AND rules.is_held(l, t) AND l.token = tok THEN
         -- An attempt that is undone is no waiter's turn (rule W-8): waiters are notified only that the lock has changed.
         UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL, wanted = 0, released = t WHERE key = l.key;
         PERFORM pg_notify('quorlock', encode(l.key, 'hex'));
         a.vote := 0;
     ELSE
-        a := quorlock.release(ks, tok);
+        a := rules.release(ks, tok);
     END IF;
-    PERFORM quorlock.bury(ks[1], tok, quorlock.clock() + linger);
+    PERFORM rules.bury(ks[1], tok, rules.clock() + linger);
     IF a.vote > 1 THEN
         a.vote := 0;
     END IF;
@@ -538,7 +561,7 @@ END $$;
 
 -- Raises the counters to an attempt's number, if all locks are still its own, or it still shares the one (rule F-4), and
 -- all counters are below (rule F-5).
-CREATE FUNCTION quorlock.write_back(ks bytea[], cs bytea[], tok bytea, num bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.write_back(ks bytea[], cs bytea[], tok bytea, num bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
@@ -547,46 +570,46 @@ DECLARE
     stands bigint;
 BEGIN
     IF cardinality(ks) > 1 THEN
-        PERFORM quorlock.rows_of(ks, false);
+        PERFORM rules.rows_of(ks, false);
     END IF;
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
-        t := quorlock.clock();
-        IF l.key IS NULL OR NOT quorlock.is_held(l, t) THEN
-            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        t := rules.clock();
+        IF l.key IS NULL OR NOT rules.is_held(l, t) THEN
+            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
         ELSIF l.token <> tok AND NOT (l.token = 'quorlock:shared' AND EXISTS (
             SELECT FROM quorlock.readers r WHERE r.key = k AND r.token = tok AND r.expires > t
         )) THEN
             IF l.token = 'quorlock:shared' THEN
-                RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+                RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
             END IF;
-            RETURN quorlock.refused(l, t);
+            RETURN rules.refused(l, t);
         END IF;
     END LOOP;
-    PERFORM quorlock.raise_to(cs, 0);
-    stands := quorlock.largest(cs);
+    PERFORM rules.raise_to(cs, 0);
+    stands := rules.largest(cs);
     IF stands >= num THEN
-        RETURN ROW(5, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(5, stands, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
-    PERFORM quorlock.raise_to(cs, num);
+    PERFORM rules.raise_to(cs, num);
     UPDATE quorlock.locks SET number = num WHERE key = ANY (ks) AND token = tok;
-    RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.inspect(k bytea, c bytea) RETURNS quorlock.answer
+CREATE FUNCTION rules.inspect(k bytea, c bytea) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
     t bigint;
-    a quorlock.answer;
+    a rules.answer;
     stands bigint := (SELECT counter FROM quorlock.counters WHERE key = c AND counter BETWEEN 1 AND 9007199254740991);
 BEGIN
     SELECT * INTO l FROM quorlock.locks WHERE key = k;
-    t := quorlock.clock();
-    IF l.key IS NULL OR NOT quorlock.is_held(l, t) THEN
-        RETURN ROW(1, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    t := rules.clock();
+    IF l.key IS NULL OR NOT rules.is_held(l, t) THEN
+        RETURN ROW(1, stands, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
-    a := quorlock.refused(l, t);
+    a := rules.refused(l, t);
     -- As a rule its number is in the token, which the client reads.
     IF l.number IS NULL AND encode(substr(l.token, 1, 64), 'escape') !~ '^[0-9a-f]+:[0-9]' THEN
         a.number := stands;
@@ -600,37 +623,37 @@ BEGIN
 END $$;
 
 -- Adds a reader, unless the lock is held alone or a writer waits (`intents`): a reader that shares it already goes on.
-CREATE FUNCTION quorlock.acquire_shared(k bytea, c bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
-RETURNS quorlock.answer
+CREATE FUNCTION rules.acquire_shared(k bytea, c bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
+RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    l quorlock.locks := quorlock.row_of(k);
-    t bigint := quorlock.clock();
-    held boolean := quorlock.is_held(l, t);
+    l quorlock.locks := rules.row_of(k);
+    t bigint := rules.clock();
+    held boolean := rules.is_held(l, t);
     shared boolean := held AND l.token = 'quorlock:shared';
 BEGIN
-    IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    IF rules.is_cancelled(ARRAY[k], tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     IF held AND NOT shared THEN
-        PERFORM quorlock.want(k, 2);
-        RETURN quorlock.refused_at(l, t, ARRAY[c], ARRAY[k]);
+        PERFORM rules.want(k, 2);
+        RETURN rules.refused_at(l, t, ARRAY[c], ARRAY[k]);
     END IF;
     IF NOT shared OR NOT EXISTS (
         SELECT FROM quorlock.readers r WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t
     ) THEN
         IF EXISTS (SELECT FROM quorlock.intents i WHERE i.key = k AND i.expires > t) THEN
-            PERFORM quorlock.want(k, 1);
-            RETURN ROW(3, quorlock.largest(ARRAY[c]), NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            PERFORM rules.want(k, 1);
+            RETURN ROW(3, rules.largest(ARRAY[c]), NULL, NULL, NULL, NULL, NULL)::rules.answer;
         END IF;
-        PERFORM quorlock.share(k, tok, t + ttl, shared);
+        PERFORM rules.share(k, tok, t + ttl, shared);
     END IF;
     -- Each reader draws a number, as a writer does.
-    RETURN quorlock.granted(ARRAY[]::bytea[], ARRAY[c], tok, hint, lead);
+    RETURN rules.granted(ARRAY[]::bytea[], ARRAY[c], tok, hint, lead);
 END $$;
 
 -- Adds the token as a reader; it is the only one if the lock was not shared.
-CREATE FUNCTION quorlock.share(k bytea, tok bytea, until bigint, is_shared boolean) RETURNS void
+CREATE FUNCTION rules.share(k bytea, tok bytea, until bigint, is_shared boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT is_shared THEN
@@ -643,41 +666,41 @@ BEGIN
     ON CONFLICT (key, attempt) DO UPDATE SET expires = EXCLUDED.expires, token = EXCLUDED.token;
 END $$;
 
-CREATE FUNCTION quorlock.renew_shared(k bytea, c bytea, tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.renew_shared(k bytea, c bytea, tok bytea, ttl bigint, num bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    l quorlock.locks := quorlock.row_of(k);
-    t bigint := quorlock.clock();
-    held boolean := quorlock.is_held(l, t);
+    l quorlock.locks := rules.row_of(k);
+    t bigint := rules.clock();
+    held boolean := rules.is_held(l, t);
     shared boolean := held AND l.token = 'quorlock:shared';
     alone boolean := held AND l.token = tok;
     until bigint;
 BEGIN
     IF held AND NOT shared AND NOT alone THEN
-        RETURN quorlock.refused(l, t);
+        RETURN rules.refused(l, t);
     END IF;
     IF shared THEN
         SELECT r.expires INTO until FROM quorlock.readers r
         WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t;
         IF FOUND THEN
             IF until < t + ttl THEN
-                PERFORM quorlock.share(k, tok, t + ttl, true);
+                PERFORM rules.share(k, tok, t + ttl, true);
             END IF;
-            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
         END IF;
     END IF;
-    IF NOT alone AND quorlock.is_cancelled(ARRAY[k], tok, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    IF NOT alone AND rules.is_cancelled(ARRAY[k], tok, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
-    PERFORM quorlock.share(k, tok, CASE WHEN alone THEN GREATEST(l.expires, t + ttl) ELSE t + ttl END, shared);
+    PERFORM rules.share(k, tok, CASE WHEN alone THEN GREATEST(l.expires, t + ttl) ELSE t + ttl END, shared);
     -- The next writer must get a larger number.
     IF num IS NOT NULL AND NOT alone THEN
-        PERFORM quorlock.raise_to(ARRAY[c], num);
+        PERFORM rules.raise_to(ARRAY[c], num);
     END IF;
-    RETURN ROW(CASE WHEN alone THEN 0 ELSE 4 END, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(CASE WHEN alone THEN 0 ELSE 4 END, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.release_shared(k bytea, tok bytea) RETURNS quorlock.answer
+CREATE FUNCTION rules.release_shared(k bytea, tok bytea) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
@@ -686,17 +709,17 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
-    t := quorlock.clock();
-    IF NOT FOUND OR NOT quorlock.is_held(l, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    t := rules.clock();
+    IF NOT FOUND OR NOT rules.is_held(l, t) THEN
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     IF l.token <> tok THEN
         IF l.token <> 'quorlock:shared' THEN
-            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
         END IF;
         DELETE FROM quorlock.readers WHERE key = k AND attempt = substr(tok, 1, 32);
         IF NOT FOUND THEN
-            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
         END IF;
         SELECT max(r.expires) INTO last FROM quorlock.readers r WHERE r.key = k AND r.expires > t;
         IF last IS NOT NULL THEN
@@ -707,65 +730,65 @@ BEGIN
                     PERFORM pg_notify('quorlock', encode(k, 'hex'));
                 END IF;
             END IF;
-            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
         END IF;
     END IF;
-    RETURN ROW(quorlock.free(l, t), NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(rules.free(l, t), NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.cancel_shared(k bytea, tok bytea, linger bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.cancel_shared(k bytea, tok bytea, linger bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a quorlock.answer;
+    a rules.answer;
 BEGIN
-    PERFORM quorlock.row_of(k);
-    a := quorlock.release_shared(k, tok);
-    PERFORM quorlock.bury(k, tok, quorlock.clock() + linger);
+    PERFORM rules.row_of(k);
+    a := rules.release_shared(k, tok);
+    PERFORM rules.bury(k, tok, rules.clock() + linger);
     IF a.vote > 1 THEN
         a.vote := 0;
     END IF;
     RETURN a;
 END $$;
 
-CREATE FUNCTION quorlock.intend(k bytea, who bytea, patience bigint) RETURNS quorlock.answer
+CREATE FUNCTION rules.intend(k bytea, who bytea, patience bigint) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    INSERT INTO quorlock.intents VALUES (k, who, quorlock.clock() + patience)
+    INSERT INTO quorlock.intents VALUES (k, who, rules.clock() + patience)
     ON CONFLICT (key, waiter) DO UPDATE SET expires = EXCLUDED.expires;
-    RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
-CREATE FUNCTION quorlock.desist(k bytea, who bytea) RETURNS quorlock.answer
+CREATE FUNCTION rules.desist(k bytea, who bytea) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     -- A reader that has seen the intent is refused first, and then counted among those that want the lock.
-    PERFORM quorlock.row_of(k);
+    PERFORM rules.row_of(k);
     DELETE FROM quorlock.intents WHERE key = k AND waiter = who;
     IF NOT FOUND THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     -- Waiters that want to share the lock may now do so.
     PERFORM FROM quorlock.locks WHERE key = k AND wanted > 0;
     IF FOUND THEN
         PERFORM pg_notify('quorlock', encode(k, 'hex'));
     END IF;
-    RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
 -- Enqueues a waiter, unless the lock is free and no turn has begun recently. The first two waiters learn the
 -- holder.
-CREATE FUNCTION quorlock.enqueue(
+CREATE FUNCTION rules.enqueue(
     k bytea, who bytea, of_turn_key bytea, of_channel text, elapsed bigint, patience bigint, turn bigint, of_context bytea
-) RETURNS quorlock.answer
+) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    l quorlock.locks := quorlock.row_of(k);
-    t bigint := quorlock.clock();
-    held boolean := quorlock.is_held(l, t);
+    l quorlock.locks := rules.row_of(k);
+    t bigint := rules.clock();
+    held boolean := rules.is_held(l, t);
     ahead bigint;
-    a quorlock.answer;
+    a rules.answer;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     -- Others wait for twice the time: the first may be one that cannot take the lock yet, and asks once each turn.
@@ -774,7 +797,7 @@ BEGIN
     ) THEN 2 ELSE 1 END) THEN
         DELETE FROM quorlock.waiters WHERE key = k AND waiter = who;
         UPDATE quorlock.locks SET told = t WHERE key = k;
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     INSERT INTO quorlock.waiters VALUES (k, who, of_turn_key, of_channel, t - elapsed, t + patience, of_context)
     ON CONFLICT (key, waiter) DO UPDATE SET since = EXCLUDED.since, expires = EXCLUDED.expires,
@@ -786,14 +809,14 @@ BEGIN
         SELECT FROM quorlock.waiters w WHERE w.key = k AND (w.since, w.waiter) < (t - elapsed, who) LIMIT 8
     ) before;
     IF held AND ahead < 2 THEN
-        a := quorlock.refused(l, t);
+        a := rules.refused(l, t);
     END IF;
     a.vote := 8;
     a.number := ahead;
     RETURN a;
 END $$;
 
-CREATE FUNCTION quorlock.leave_queue(k bytea, who bytea) RETURNS quorlock.answer
+CREATE FUNCTION rules.leave_queue(k bytea, who bytea) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
@@ -802,26 +825,26 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
-    t := quorlock.clock();
+    t := rules.clock();
     DELETE FROM quorlock.waiters WHERE key = k AND waiter = who;
     IF FOUND THEN
-        RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
     -- It may have been this waiter's turn: notify the next.
-    IF NOT quorlock.is_held(l, t) AND quorlock.tell_next(k, t) THEN
+    IF NOT rules.is_held(l, t) AND rules.tell_next(k, t) THEN
         UPDATE quorlock.locks SET told = t WHERE key = k;
-        RETURN ROW(7, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        RETURN ROW(7, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
     END IF;
-    RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::rules.answer;
 END $$;
 
 -- Lists the waiters that have asked recently: an array of all names followed by all contexts.
-CREATE FUNCTION quorlock.list_waiters(k bytea) RETURNS quorlock.answer
+CREATE FUNCTION rules.list_waiters(k bytea) RETURNS rules.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    t bigint := quorlock.clock();
+    t bigint := rules.clock();
     names bytea[];
     contexts bytea[];
     times bigint[];
@@ -829,17 +852,17 @@ BEGIN
     SELECT array_agg(w.waiter), array_agg(w.context), array_agg(t - w.since) INTO names, contexts, times FROM (
         SELECT * FROM quorlock.waiters q WHERE q.key = k AND q.expires > t ORDER BY q.since, q.waiter LIMIT 101
     ) w;
-    RETURN ROW(9, NULL, NULL, NULL, NULL, names || contexts, times)::quorlock.answer;
+    RETURN ROW(9, NULL, NULL, NULL, NULL, names || contexts, times)::rules.answer;
 END $$;
 
 -- Deletes expired rows of the next `most` keys, starting after the last key of the previous sweep. The last turn is
 -- remembered for a minute, as is the place of a waiter that has expired: it may ask again.
-CREATE FUNCTION quorlock.sweep(most int) RETURNS void
+CREATE FUNCTION rules.sweep(most int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     after bytea;
     last bytea;
-    t bigint := quorlock.clock();
+    t bigint := rules.clock();
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT swept INTO after FROM quorlock.meta FOR UPDATE SKIP LOCKED;
@@ -876,7 +899,7 @@ END $$;
 
 -- Returns since when the data are known. Begins a new history, with this name, if they are others than those of the
 -- note: tables without one, a copy, a restored dump, or rows in another file of the table (TRUNCATE and COPY).
-CREATE FUNCTION quorlock.known_since(server text, fresh text) RETURNS bigint
+CREATE FUNCTION rules.known_since(server text, fresh text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     here text := server || ' ' || pg_relation_filenode('quorlock.locks');
@@ -886,7 +909,7 @@ BEGIN
     IF NOT FOUND THEN
         -- Of several clients the first one writes.
         INSERT INTO quorlock.history AS h
-        VALUES (true, fresh, quorlock.clock(), here, (txid_current() & 4294967295)::text::xid)
+        VALUES (true, fresh, rules.clock(), here, (txid_current() & 4294967295)::text::xid)
         ON CONFLICT (one) DO UPDATE SET name = EXCLUDED.name, since = EXCLUDED.since, place = EXCLUDED.place,
             writer = EXCLUDED.writer
         WHERE h.place <> here OR h.writer <> h.xmin;
@@ -897,11 +920,11 @@ END $$;
 
 -- Returns the largest max_ttl of other clients, in milliseconds, and records ours if none is larger. Notifies the
 -- other clients of a change: those that are connected would not learn of it otherwise.
-CREATE FUNCTION quorlock.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint
+CREATE FUNCTION rules.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     theirs bigint;
-    t bigint := quorlock.clock();
+    t bigint := rules.clock();
     month bigint := 30 * 86400 * 1000000::bigint;
 BEGIN
     SELECT millis INTO theirs FROM quorlock.max_ttls WHERE prefix = of_prefix AND expires > t;
@@ -922,3 +945,7 @@ BEGIN
     END IF;
     RETURN COALESCE(theirs, 0);
 END $$;
+$functions$, 'rules.', 'quorlock.' || own);
+PERFORM pg_catalog.set_config('role', caller, true);
+END IF;
+END $do$;

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
+use crate::RULES;
 use crate::connect::Carrier;
 use crate::error::{of_statement, reason};
 use crate::job::{Barrier, Job, Unanswered};
@@ -404,7 +405,8 @@ impl Run<'_> {
         if self.until_sweep == 0 {
             self.until_sweep = SWEEP_EVERY;
             let client = Arc::clone(&self.client);
-            let sweeping = async move { client.query("SELECT quorlock.sweep($1)", &[&SWEPT]).await };
+            let sweep = format!("SELECT quorlock.{RULES}sweep($1)");
+            let sweeping = async move { client.query(&sweep, &[&SWEPT]).await };
             self.push(sweeping.boxed(), Pending { asked: None, leave: None, unanswered: None });
         }
     }

@@ -6,14 +6,34 @@ use tokio_postgres::error::SqlState;
 
 use super::before;
 use super::server::Server;
+use crate::RULES;
 use crate::error::{SHAPE, failed, reason};
 
-/// The version of the schema that this program creates and supports.
+/// The version of the layout that this program creates and supports: of the tables, what their rows mean, and what clients
+/// are notified of.
 const VERSION: i32 = 1;
+/// How often the schema is looked at. Clients of other versions may create it at the same moment.
+const LOOKS: u32 = 5;
 
-/// Creates the schema.
-pub(super) async fn create(client: &Client, server: &Server) -> Result<(), NodeError> {
-    // Of several clients the others wait for the first at its first statement, and then find the schema.
+/// What of the schema is not there yet.
+enum Missing {
+    All,
+    /// The functions of this version.
+    Functions,
+}
+
+/// Checks the schema, and creates what is missing of it.
+pub(super) async fn prepare(client: &Client, server: &Server) -> Result<(), NodeError> {
+    for _ in 0..LOOKS {
+        check_owners(client, server, None).await?;
+        let Some(missing) = check_schema(client).await? else { return Ok(()) };
+        create(client, server, &missing).await?;
+    }
+    Err(failed(NodeErrorKind::Busy, "other clients create or drop the schema `quorlock` at this moment"))
+}
+
+async fn create(client: &Client, server: &Server, missing: &Missing) -> Result<(), NodeError> {
+    // Of several clients the others wait for the first at its first statement, and then look again.
     let script = format!(
         "BEGIN; SET LOCAL statement_timeout = '5s'; SET LOCAL lock_timeout = '5s'; {}; COMMIT",
         crate::SCHEMA
@@ -21,16 +41,24 @@ pub(super) async fn create(client: &Client, server: &Server) -> Result<(), NodeE
     let Err(error) = client.batch_execute(&script).await else { return Ok(()) };
     drop(client.batch_execute("ROLLBACK").await);
     let code = error.code().cloned();
-    if [SqlState::DUPLICATE_SCHEMA, SqlState::UNIQUE_VIOLATION].map(Some).contains(&code) {
+    let others = [SqlState::DUPLICATE_SCHEMA, SqlState::DUPLICATE_FUNCTION, SqlState::UNIQUE_VIOLATION];
+    if others.map(Some).contains(&code) {
         return Ok(());
     }
     if code == Some(SqlState::INSUFFICIENT_PRIVILEGE) {
         let (user, database) = (quoted(&server.user), quoted(&server.database));
-        let words = format!(
-            "there is no schema `quorlock` in the database {database} yet, and the user may not create it: run the script of \
-             docs/postgres.md as the owner of the database, and `GRANT USAGE ON SCHEMA quorlock TO {user}; GRANT SELECT, INSERT, \
-             UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO {user}`"
-        );
+        let words = match missing {
+            Missing::All => format!(
+                "there is no schema `quorlock` in the database {database} yet, and the user may not create it: run the script of \
+                 docs/postgres.md as the owner of the database, and `GRANT USAGE ON SCHEMA quorlock TO {user}; GRANT SELECT, \
+                 INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO {user}`"
+            ),
+            Missing::Functions => format!(
+                "the schema `quorlock` in the database {database} lacks the functions of this version, and the user may not \
+                 create them: run the script of docs/postgres.md, in this version, as the owner of the schema; clients of other \
+                 versions go on meanwhile"
+            ),
+        };
         let reason = reason(words, &error);
         return Err(NodeError::Failed { kind: NodeErrorKind::PermissionDenied(Access::Operation), reason });
     }
@@ -54,13 +82,16 @@ const COLUMNS: &str = "counters.counter:bigint counters.key:bytea history.name:t
                        waiters.channel:text waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
                        waiters.turn_key:bytea waiters.waiter:bytea";
 
-/// The digest of the functions that the script creates, which are the rules of locks: what [`DIGEST`] returns.
-const FUNCTIONS: &str = "815fe5d774d3acb4b8cc64023cb6519ca7eeaf6941e8ae837e9428b1b0c53b05";
-/// Computes the digest of the functions that are there. An editor may have changed the ends of lines.
-const DIGEST: &str = "
-    SELECT encode(sha256(convert_to(
-        string_agg(proname || ' ' || replace(prosrc, chr(13), ''), ' ' ORDER BY proname COLLATE \"C\"), 'UTF8')), 'hex')
-    FROM pg_proc WHERE pronamespace = to_regnamespace('quorlock')";
+/// Computes how the names of our functions, which are the rules of locks, have to begin: with the digest of their text. The
+/// trigger's function is part of the layout. An editor may have changed the ends of lines.
+const FUNCTIONS: &str = "
+    SELECT digest, digest = $1, any_ours FROM (
+        SELECT 'v' || left(encode(sha256(convert_to(string_agg(
+                replace(proname || ' ' || proargtypes::regtype[]::text || ' ' || proconfig::text || ' ' || replace(prosrc, chr(13), ''), $1, ''),
+                ' ' ORDER BY proname COLLATE \"C\"), 'UTF8')), 'hex'), 8) || '_' AS digest,
+            coalesce(bool_or(starts_with(proname, $1)), false) AS any_ours
+        FROM pg_proc WHERE pronamespace = to_regnamespace('quorlock') AND (proname = 'notify' OR starts_with(proname, $1))
+    ) found";
 
 /// Returns what would run with this user's rights although it belongs to someone else, the most general first:
 /// the schema, what is in it, what was attached to its tables (a trigger needs no more than the privilege
@@ -135,25 +166,30 @@ pub(super) async fn find_table(client: &Client, table: &str) -> Result<Option<u3
     row.and_then(|row| row.try_get(0)).map_err(before)
 }
 
-/// Checks that the schema is the one that this program creates.
-pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
-    let columns = client.query_one(
+/// Checks that what is there of the schema is what this program creates.
+async fn check_schema(client: &Client) -> Result<Option<Missing>, NodeError> {
+    let layout = client.query_one(
         "SELECT string_agg(c.relname || '.' || a.attname || ':' || format_type(a.atttypid, NULL), ' '
                 ORDER BY c.relname COLLATE \"C\", a.attname COLLATE \"C\"),
             coalesce(bool_and(c.relpersistence = 'p'), false),
-            (SELECT coalesce(bool_and(coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)), false)
-                FROM pg_proc p WHERE p.pronamespace = to_regnamespace('quorlock'))
+            to_regnamespace('quorlock') IS NULL
          FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
          WHERE c.relnamespace = to_regnamespace('quorlock') AND c.relkind IN ('r', 'p')",
         &[],
     );
     let version = client.query_opt("SELECT version FROM quorlock.meta", &[]);
-    let (columns, version, functions) = futures::join!(columns, version, client.query_one(DIGEST, &[]));
-    let columns = columns.map_err(before)?;
-    let (found, logged): (Option<String>, bool) =
-        (columns.try_get(0).map_err(before)?, columns.try_get(1).map_err(before)?);
-    let functions: Option<String> = functions.and_then(|row| row.try_get(0)).map_err(before)?;
-    let fixed: bool = columns.try_get(2).map_err(before)?;
+    let functions = client.query_one(FUNCTIONS, &[&RULES]);
+    let (layout, version, functions) = futures::join!(layout, version, functions);
+    let (layout, functions) = (layout.map_err(before)?, functions.map_err(before)?);
+    let columns: Option<String> = layout.try_get(0).map_err(before)?;
+    let [logged, absent] = [1, 2].map(|place| layout.try_get::<_, bool>(place));
+    let (logged, absent) = (logged.map_err(before)?, absent.map_err(before)?);
+    let digest: Option<String> = functions.try_get(0).map_err(before)?;
+    let [ours, any_ours] = [1, 2].map(|place| functions.try_get::<_, Option<bool>>(place));
+    let (ours, any_ours) = (ours.map_err(before)?, any_ours.map_err(before)?);
+    if absent {
+        return Ok(Some(Missing::All));
+    }
     let version: Option<i32> = match version {
         Ok(row) => row.map(|row| row.try_get(0)).transpose().map_err(before)?,
         Err(error)
@@ -172,13 +208,23 @@ pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
         );
         return Err(failed(NodeErrorKind::Unsupported, words));
     }
-    let is_ours = found.as_deref() == Some(COLUMNS) && functions.as_deref() == Some(FUNCTIONS);
-    if version != Some(VERSION) || !is_ours || !fixed {
+    if version != Some(VERSION) || columns.as_deref() != Some(COLUMNS) {
         return Err(failed(NodeErrorKind::Misconfigured, SHAPE));
     }
     if !logged {
         let words = "a table of the schema `quorlock` is unlogged, so that a crash empties it: `ALTER TABLE … SET LOGGED`";
         return Err(failed(NodeErrorKind::Misconfigured, words));
     }
-    Ok(())
+    if any_ours != Some(true) {
+        return Ok(Some(Missing::Functions));
+    }
+    if ours != Some(true) {
+        let words = format!(
+            "the functions of this version, whose names begin with `quorlock.{RULES}`, or `quorlock.notify` were changed (their \
+             text has the digest {}): drop those that begin so, and they are created again",
+            digest.unwrap_or_default()
+        );
+        return Err(failed(NodeErrorKind::Misconfigured, words));
+    }
+    Ok(None)
 }

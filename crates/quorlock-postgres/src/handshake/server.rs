@@ -27,7 +27,6 @@ pub(super) const SERVER_FACTS: &str = "
         current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on',
         (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8,
         (extract(epoch FROM clock_timestamp()) * 1000000)::int8,
-        to_regnamespace('quorlock') IS NOT NULL,
         current_user::text,
         current_database()::text,
         (SELECT oid || ' ' || current_setting('port') FROM pg_database WHERE datname = current_database()),
@@ -41,7 +40,6 @@ pub(super) const SERVER_FACTS: &str = "
     FROM pg_stat_get_activity(pg_backend_pid()) a";
 
 /// What the server reports about itself.
-#[expect(clippy::struct_excessive_bools, reason = "each is a column of one row")]
 pub(super) struct Server {
     pub(super) version: i32,
     pub(super) version_text: String,
@@ -52,7 +50,6 @@ pub(super) struct Server {
     pub(super) durable: bool,
     pub(super) started: i64,
     pub(super) clock: i64,
-    pub(super) has_schema: bool,
     pub(super) user: String,
     pub(super) database: String,
     /// The OID of the database, and the server's port.
@@ -74,13 +71,12 @@ impl Server {
             durable: row.try_get(5)?,
             started: row.try_get(6)?,
             clock: row.try_get(7)?,
-            has_schema: row.try_get(8)?,
-            user: row.try_get(9)?,
-            database: row.try_get(10)?,
-            spot: row.try_get(11)?,
-            replicas: row.try_get(12)?,
-            lacks_standby: row.try_get(13)?,
-            backend: Backend::read(row, 14)?,
+            user: row.try_get(8)?,
+            database: row.try_get(9)?,
+            spot: row.try_get(10)?,
+            replicas: row.try_get(11)?,
+            lacks_standby: row.try_get(12)?,
+            backend: Backend::read(row, 13)?,
         })
     }
 
@@ -179,7 +175,6 @@ pub(super) mod tests {
             durable: true,
             started: 5,
             clock: 9,
-            has_schema: true,
             user: "app".into(),
             database: "orders".into(),
             spot: "16384 5432".into(),

@@ -5,7 +5,7 @@ use std::array::from_fn;
 use quorlock::{node::Node, runtime::SystemClock};
 use quorlock_testkit::contract::check_contract;
 
-use crate::support::{Editor, Server, node, server};
+use crate::support::{Editor, Server, node, server, sql};
 use crate::together::agree;
 
 /// Returns the clauses that `node` breaks.
@@ -35,7 +35,7 @@ const BROKEN: [(&str, &str, &str); 5] = [
         "a cancellation leaves a foreign key and still stops its own attempt",
     ),
     (
-        "GREATEST(quorlock.usable(c.counter) + 1, EXCLUDED.counter)",
+        "GREATEST(rules.usable(c.counter) + 1, EXCLUDED.counter)",
         "EXCLUDED.counter",
         "a number is one more than the larger of counter and hint",
     ),
@@ -62,7 +62,7 @@ async fn a_broken_schema_is_detected() {
         for function in functions {
             let (function, _) = function.rsplit_once("$$;").unwrap();
             let broken = format!("CREATE OR REPLACE FUNCTION {}$$", function.replace(part, replaced));
-            client.batch_execute(&broken).await.unwrap();
+            client.batch_execute(&sql(&broken)).await.unwrap();
         }
         let broken = broken(&*node, &server, false).await;
         assert!(broken.iter().any(|broken| broken.contains(clause)), "{part}: {}", broken.join("\n"));

@@ -27,3 +27,4 @@ mod strangers;
 mod support;
 #[path = "../../../../tests/stores/together.rs"]
 mod together;
+mod versions;

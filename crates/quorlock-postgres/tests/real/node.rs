@@ -18,7 +18,7 @@ use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::requests::{TTL, acquire, cancel, claim, inspect, is_held_by, release};
-use crate::support::{Server, backends, coordinator, node, server, waits};
+use crate::support::{Server, backends, coordinator, node, rules, server, sql, waits};
 
 /// Retries until there is an answer.
 pub(crate) async fn answered(node: &dyn Node, key: &str) -> Response {
@@ -31,9 +31,12 @@ pub(crate) async fn answered(node: &dyn Node, key: &str) -> Response {
     found.unwrap()
 }
 
-/// Two clients hold a lock in turn, and the second is notified by the first.
 async fn excludes(nodes: &[String]) {
-    let (anna, ben) = (coordinator(nodes.to_vec()), coordinator(nodes.to_vec()));
+    exclude(&coordinator(nodes.to_vec()), &coordinator(nodes.to_vec())).await;
+}
+
+/// Two clients hold a lock in turn, and the second is notified by the first.
+pub(crate) async fn exclude(anna: &Coordinator, ben: &Coordinator) {
     let first = anna.lock("orders/42").acquire().await.unwrap();
     let waiting = ben.lock("orders/42");
     assert!(waiting.try_acquire().await.unwrap().is_none(), "another client holds it");
@@ -287,14 +290,13 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
         .unwrap();
     assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["unlogged", "SET LOGGED"]);
     client.batch_execute("ALTER TABLE quorlock.locks SET LOGGED").await.unwrap();
-    // As in the schema of an older program.
     let change = "UPDATE pg_proc SET prosrc = replace(prosrc, 'expires > t', 'expires >= t')
-        WHERE proname = 'is_cancelled'";
+        WHERE proname LIKE '%is_cancelled'";
     assert_eq!(client.execute(change, &[]).await.unwrap(), 1);
     assert_error(
         &refused(&as_app).await,
         NodeErrorKind::Misconfigured,
-        &["of another version of quorlock", "rename it, or drop it"],
+        &[rules(), "were changed", "drop those that begin so"],
     );
     client.batch_execute("DROP SCHEMA quorlock CASCADE").await.unwrap();
     inspect(&*server.node(), "a").await.unwrap();
@@ -400,16 +402,16 @@ async fn rows_of_unused_locks_are_deleted_in_time() {
     // Leftovers of locks that are free, and some that are held.
     client
         .batch_execute(
-            "INSERT INTO quorlock.locks SELECT convert_to('old/' || i, 'UTF8'), NULL, NULL FROM generate_series(1, 1000) i;
-             INSERT INTO quorlock.locks SELECT convert_to('held/' || i, 'UTF8'), '', quorlock.clock() + 600000000
+            &sql("INSERT INTO quorlock.locks SELECT convert_to('old/' || i, 'UTF8'), NULL, NULL FROM generate_series(1, 1000) i;
+             INSERT INTO quorlock.locks SELECT convert_to('held/' || i, 'UTF8'), '', rules.clock() + 600000000
                 FROM generate_series(1, 10) i;
-             INSERT INTO quorlock.tombstones SELECT convert_to('old/' || i, 'UTF8'), '', quorlock.clock()
+             INSERT INTO quorlock.tombstones SELECT convert_to('old/' || i, 'UTF8'), '', rules.clock()
                 FROM generate_series(1, 1000) i;
              INSERT INTO quorlock.locks (key, told)
-                VALUES ('turn/now', quorlock.clock()), ('turn/past', quorlock.clock() - 61000000);
+                VALUES ('turn/now', rules.clock()), ('turn/past', rules.clock() - 61000000);
              INSERT INTO quorlock.waiters (key, waiter, turn_key, channel, since, expires, context)
-                VALUES ('turn/now', '1', '', 'c', 0, quorlock.clock(), ''),
-                    ('turn/past', '1', '', 'c', 0, quorlock.clock() - 61000000, '')",
+                VALUES ('turn/now', '1', '', 'c', 0, rules.clock(), ''),
+                    ('turn/past', '1', '', 'c', 0, rules.clock() - 61000000, '')"),
         )
         .await
         .unwrap();
@@ -465,9 +467,8 @@ async fn a_reader_that_a_writer_hinders_hears_that_the_writer_has_withdrawn_at_t
     ask(&*node, Request::AnnounceWriter { key: "a".into(), waiter, patience: TTL }).await.unwrap();
     // The reader has seen the writer, and is not refused yet.
     let (client, reader) = (server.client().await, server.client().await);
-    let share =
-        "BEGIN; SELECT quorlock.acquire_shared('a', 'a', repeat('1', 40)::bytea, 60000000, NULL, NULL)";
-    reader.batch_execute(share).await.unwrap();
+    let share = "BEGIN; SELECT rules.acquire_shared('a', 'a', repeat('1', 40)::bytea, 60000000, NULL, NULL)";
+    reader.batch_execute(&sql(share)).await.unwrap();
     let (withdraw, has_withdrawn) = (Request::WithdrawWriter { key: "a".into(), waiter }, Cell::new(false));
     let withdrawing = async {
         until("the writer withdraws", async || ask(&*node, withdraw.clone()).await.is_ok()).await;
@@ -484,10 +485,10 @@ async fn a_reader_that_a_writer_hinders_hears_that_the_writer_has_withdrawn_at_t
 
 /// Counts the changes of which it is notified.
 #[derive(Debug, Default)]
-struct HintRecorder(AtomicU64);
+pub(crate) struct HintRecorder(AtomicU64);
 
 impl HintRecorder {
-    fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -541,10 +542,10 @@ async fn a_refused_statement_has_a_kind_and_was_not_executed() {
         ("42P01", NodeErrorKind::Misconfigured, "drop it while no lock is held"),
     ] {
         let broken = format!(
-            "CREATE OR REPLACE FUNCTION quorlock.inspect(k bytea, c bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+            "CREATE OR REPLACE FUNCTION rules.inspect(k bytea, c bytea) RETURNS rules.answer LANGUAGE plpgsql AS $$
              BEGIN RAISE 'as it says' USING ERRCODE = '{code}'; END $$"
         );
-        client.batch_execute(&broken).await.unwrap();
+        client.batch_execute(&sql(&broken)).await.unwrap();
         let error = inspect(&*node, "a").await.unwrap_err();
         assert!(error.kind() == kind && !error.may_have_acted(), "{code}: {error:?}");
         let message = format!("{error:#}");

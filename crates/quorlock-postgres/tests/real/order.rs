@@ -43,7 +43,7 @@ impl Two<'_> {
             let key = names.next().unwrap();
             inspect(&key).await.unwrap();
             let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'
-                AND query LIKE '%quorlock.inspect(%' ORDER BY state_change DESC LIMIT 1";
+                AND query LIKE '%inspect(%' ORDER BY state_change DESC LIMIT 1";
             let process: i32 = client.query_one(asked, &[]).await.unwrap().get(0);
             // Once the second carries requests, each key stays where it is.
             let other = process != first;
@@ -128,7 +128,7 @@ async fn a_connection_waits_for_its_predecessor_within_a_bound() {
     .await;
     let log = std::fs::read_to_string(server.log()).unwrap();
     let (_, since) = log.split_once("pg_terminate_backend(pid)").expect("the predecessor is ended");
-    let (waited, _) = since.split_once("quorlock.known_since").expect("the successor has begun");
+    let (waited, _) = since.split_once("known_since").expect("the successor has begun");
     let looks = waited.matches("pg_terminate_backend(pid)").count();
     assert!(looks > 1, "it looks until it has ended: {waited}");
     server.continue_backend(predecessor).unwrap();

@@ -4,7 +4,7 @@ use quorlock::node::NodeErrorKind;
 use quorlock_postgres::SCHEMA;
 use tokio_postgres::Client;
 
-use crate::support::{Server, node, server};
+use crate::support::{Server, node, server, sql};
 
 /// A server with the user `mallory`, who wants to be a superuser. Returns a client of its administrator.
 async fn with_mallory(server: &Server) -> Client {
@@ -51,10 +51,10 @@ async fn a_schema_of_another_user_is_refused_and_none_of_it_runs() {
     let client = with_mallory(&server).await;
     by_mallory(&client, SCHEMA).await;
     let squat = format!(
-        "CREATE OR REPLACE FUNCTION quorlock.sweep(most int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+        "CREATE OR REPLACE FUNCTION rules.sweep(most int) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
          AS $$ BEGIN {DEED}; END $$; GRANT USAGE ON SCHEMA quorlock TO PUBLIC; GRANT ALL ON ALL TABLES IN SCHEMA quorlock TO PUBLIC"
     );
-    by_mallory(&client, &squat).await;
+    by_mallory(&client, &sql(&squat)).await;
     refused(&server, &client, "the schema \"quorlock\" belongs to \"mallory\"").await;
     // A new owner of the schema alone does not make the rest of it trustworthy.
     client.batch_execute("ALTER SCHEMA quorlock OWNER TO postgres").await.unwrap();
@@ -63,7 +63,7 @@ async fn a_schema_of_another_user_is_refused_and_none_of_it_runs() {
     client.batch_execute("ALTER SCHEMA quorlock OWNER TO mallory").await.unwrap();
     let mallory = || node(&server.url("").replace("postgres@", "mallory@"));
     let error = mallory().ready().await.unwrap_err();
-    assert!(error.to_string().contains("is not the one that this program creates"), "{error:#}");
+    assert!(error.to_string().contains("were changed"), "{error:#}");
     by_mallory(&client, &format!("DROP SCHEMA quorlock CASCADE; {SCHEMA}")).await;
     mallory().ready().await.unwrap();
 }
@@ -167,9 +167,9 @@ async fn a_schema_of_the_databases_owner_serves_a_user_without_create() {
                  WHERE pronamespace = 'quorlock'::regnamespace";
     assert_eq!(client.query_one(fixed, &[]).await.unwrap().get::<_, Option<bool>>(0), Some(true));
     // A function that looks names up elsewhere is not ours.
-    client.batch_execute("ALTER FUNCTION quorlock.free RESET search_path").await.unwrap();
+    client.batch_execute(&sql("ALTER FUNCTION rules.free RESET search_path")).await.unwrap();
     let error = node(&server.url("")).ready().await.unwrap_err();
-    assert!(error.to_string().contains("is not the one that this program creates"), "{error:#}");
+    assert!(error.to_string().contains("were changed"), "{error:#}");
 }
 
 /// The table of another program may have any owner, but what it calls runs with the rights of a client too.

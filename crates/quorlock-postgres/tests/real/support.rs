@@ -12,7 +12,7 @@ use quorlock::{
     node::{Expiry, Node, NodeKind as _, Seams},
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_postgres::PostgresKind;
+use quorlock_postgres::{PostgresKind, SCHEMA};
 use quorlock_testkit::contract::Plant;
 use quorlock_testkit::{Database, Engine, Proxy, Value};
 use tokio_postgres::{Client, NoTls};
@@ -107,6 +107,16 @@ impl Server {
 fn block_on<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> T {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     std::thread::scope(|scope| scope.spawn(|| runtime().block_on(work)).join().unwrap().unwrap())
+}
+
+/// How the names of the functions of this version begin.
+pub(crate) fn rules() -> &'static str {
+    SCHEMA.split_once("own text := '").unwrap().1.split_once('\'').unwrap().0
+}
+
+/// Puts the names of the functions of this version into SQL that has them as the script does.
+pub(crate) fn sql(text: &str) -> String {
+    text.replace("rules.", &format!("quorlock.{}", rules()))
 }
 
 /// Opens a node of this address.

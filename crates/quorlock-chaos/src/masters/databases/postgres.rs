@@ -30,7 +30,11 @@ const LEFT: &str = "
 
 /// The clean-up that clients do incrementally: the first call continues where the last one stopped, the
 /// second one starts from the beginning.
-const SWEEP: &str = "SELECT quorlock.sweep(1000000); SELECT quorlock.sweep(1000000)";
+const SWEEP: &str = "
+    DO $$ BEGIN EXECUTE (
+        SELECT string_agg(format('SELECT %1$s(1000000); SELECT %1$s(1000000)', oid::regproc), '; ') FROM pg_proc
+        WHERE pronamespace = 'quorlock'::regnamespace AND proname LIKE '%sweep'
+    ); END $$";
 
 /// Reads the locks and their counters.
 pub(super) async fn inspect(url: &str, node: &str) -> io::Result<Vec<What>> {
