@@ -16,6 +16,7 @@ use crate::config::Settings;
 use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::program::quoted;
 use crate::report::{json_line, millis, row, warn};
 use crate::runtime::block_on;
 use crate::stdout::print;
@@ -67,7 +68,13 @@ pub(crate) fn log(args: &LogArgs, deployment: DeploymentArgs) -> Result<u8, Fail
                 warn(why);
             }
         } else {
-            print(&in_words(&args.resource, &log, &silent, width::of(io::stdout())))?;
+            // Each permit of a semaphore is a lock, with a log of its own.
+            let permits = if log.holds.is_empty() {
+                coordinator.permits(&args.resource).await.unwrap_or_default()
+            } else {
+                None
+            };
+            print(&in_words(&args.resource, &log, permits, &silent, width::of(io::stdout())))?;
         }
         let (answered, needed) = (answered(&log), log.report.quorum().needed());
         Ok(if answered >= needed { exit::SUCCESS } else { exit::NO_QUORUM })
@@ -90,7 +97,11 @@ fn answered(log: &HoldLog) -> usize {
 /// Returns why each of the other nodes has not.
 fn silent(log: &HoldLog) -> Vec<String> {
     let silent = log.report.votes().iter().filter(|vote| vote.outcome != VoteOutcome::Granted);
-    silent.map(|vote| printable(&format!("{}: {}", vote.node, vote.outcome)).to_string()).collect()
+    let why = |outcome: &VoteOutcome| {
+        let keeps_none = *outcome == VoteOutcome::Skipped;
+        if keeps_none { "keeps no log".to_owned() } else { outcome.to_string() }
+    };
+    silent.map(|vote| printable(&format!("{}: {}", vote.node, why(&vote.outcome))).to_string()).collect()
 }
 
 fn in_json(resource: &str, SeenHold { hold, nodes, .. }: &SeenHold) -> Value {
@@ -111,18 +122,28 @@ fn in_json(resource: &str, SeenHold { hold, nodes, .. }: &SeenHold) -> Value {
 const SHOWN_DIGITS: usize = 8;
 
 /// Returns a table, in lines of at most `width` characters if given, and what it means.
-fn in_words(resource: &str, log: &HoldLog, silent: &[String], width: Option<usize>) -> String {
+fn in_words(
+    resource: &str,
+    log: &HoldLog,
+    permits: Option<usize>,
+    silent: &[String],
+    width: Option<usize>,
+) -> String {
     let name = printable(resource);
     let mut lines = Vec::new();
     if !log.holds.is_empty() {
         lines.extend([table(&log.holds, width), String::new()]);
     }
     let (answered, needed) = (answered(log), log.report.quorum().needed());
-    lines.push(match log.holds.len() {
-        0 if answered < needed => format!("unknown whether holds of `{name}` are logged"),
-        0 => format!("no hold of `{name}` is logged: only clients with --log, QUORLOCK_LOG or `log` in their file log holds"),
-        1 => format!("1 hold of `{name}` that has ended"),
-        count => format!("{count} holds of `{name}` that have ended, the latest last"),
+    lines.push(match (log.holds.len(), permits) {
+        (0, Some(permits)) => format!(
+            "`{name}` is a semaphore of {permits}, each of which has a log: `quorlock log {}` is that of the first",
+            quoted(&printable(&format!("{resource}#0")).to_string())
+        ),
+        (0, None) if answered < needed => format!("unknown whether holds of `{name}` are logged"),
+        (0, None) => format!("no hold of `{name}` is logged: only clients with --log, QUORLOCK_LOG or `log` in their file log holds"),
+        (1, _) => format!("1 hold of `{name}` that has ended"),
+        (count, _) => format!("{count} holds of `{name}` that have ended, the latest last"),
     });
     if !silent.is_empty() {
         let missing = if answered < needed { format!(", {needed} are needed") } else { String::new() };
@@ -133,7 +154,8 @@ fn in_words(resource: &str, log: &HoldLog, silent: &[String], width: Option<usiz
     lines.join("\n")
 }
 
-const HEADINGS: [&str; 7] = ["ACQUIRED", "HELD FOR", "HOLDER", "FENCING TOKEN", "TOKEN", "ENDED", "NODES"];
+const HEADINGS: [&str; 7] =
+    ["acquired (UTC)", "held for", "holder", "fencing token", "token", "ended", "nodes"];
 
 fn table(holds: &[SeenHold], width: Option<usize>) -> String {
     let mut table = width::table(HEADINGS, &[1, 3, 6], width);

@@ -25,6 +25,9 @@ pub(super) fn in_toml(layer: &Layer, template: Option<&str>) -> String {
                 left.remove(place);
                 set
             }
+            None if key == Some("quorum") && !layer.nodes.is_empty() => {
+                format!("#quorum = {}\n", layer.nodes.len() / 2 + 1)
+            }
             None => format!("{line}\n"),
         }
     };
@@ -139,6 +142,7 @@ mod tests {
     fn settings_that_are_not_set_stay_comments_whose_examples_work() {
         let file = in_toml(&Layer { nodes: vec!["redis://a".to_owned()], ..Layer::default() }, None);
         assert_eq!(read(&file).nodes, ["redis://a"]);
+        assert!(file.contains("\n#quorum = 1\n"), "the default of these nodes: {file}");
         let settings =
             file.lines().filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')));
         let settings: Vec<&str> = settings.collect();

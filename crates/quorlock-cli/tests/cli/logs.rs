@@ -37,6 +37,7 @@ async fn it_shows_who_held_the_lock_and_how_that_ended() {
     assert!(holds[2]["held_ms"].as_u64().unwrap() >= 200, "{holds:?}");
 
     let table = log(&servers, &["job"]).await.expect(0).stdout;
+    assert!(table.contains("acquired (UTC)"), "{table}");
     assert!(table.contains("the first") && table.contains("3 holds of `job` that have ended"), "{table}");
     let listed = Quorlock::new(["list"]).on(&servers).end().await.expect(0);
     assert_eq!(listed.stdout, "no lock is held\n", "a log is no lock");
@@ -69,6 +70,18 @@ async fn nodes_that_keep_no_log_say_so() {
     let node = format!("sqlite://{}/locks.db", folder.path().display());
     let ended = Quorlock::new(["log", "--nodes", &node, "job"]).end().await.expect(78);
     assert!(ended.stderr.contains("does not support a log of the holds of a lock"), "{ended:?}");
+    let Some(servers) = servers(2).await else { return };
+    let mixed = [servers.urls(), vec!["exec:/bin/false".to_owned()]].concat().join(",");
+    let ended = Quorlock::new(["log", "job"]).at(&mixed).end().await.expect(0);
+    ended.shows("2 of 3 nodes answered\n").shows(": keeps no log\n");
+}
+
+#[tokio::test]
+async fn each_permit_of_a_semaphore_has_a_log() {
+    let Some(servers) = servers(3).await else { return };
+    let run = Quorlock::new(["run", "--permits", "2", "--log", "9", "exports", "--", "true"]).on(&servers);
+    run.end().await.expect(0);
+    log(&servers, &["exports"]).await.expect(0).shows("`quorlock log 'exports#0'` is that of the first");
 }
 
 #[tokio::test]
