@@ -159,10 +159,10 @@ async fn introduce(
     let channel = format!("quorlock_{:032x}", settings.seams.entropy().next_u128());
     let listen = format!("LISTEN quorlock; LISTEN {channel}");
     let asked = format!("SELECT {NOTE}");
-    let begin = format!("SELECT quorlock.{RULES}known_since($1, $2), quorlock.{RULES}clock()");
+    let since = format!("SELECT quorlock.{RULES}known_since($1, $2), quorlock.{RULES}clock()");
     let sweep = format!("SELECT quorlock.{RULES}sweep(100)");
     let (begun, history, statements, listening, swept) = futures::join!(
-        client.query_one(&begin, &parameters),
+        client.query_one(&since, &parameters),
         client.query_one(&asked, &[]),
         Statements::prepare(client, channel),
         client.batch_execute(&listen),

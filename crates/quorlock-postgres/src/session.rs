@@ -244,8 +244,7 @@ impl Session {
         if let Some(Held::Spanning { job: Some(job), .. }) = held
             && let Job::Ask { responder, .. } = *job
         {
-            let reason = "the connection ended before the request was sent".into();
-            responder.send(Err(NodeError::Unreachable { reason }));
+            responder.send(Err(NodeError::Unreachable { reason: "the connection ended before that".into() }));
         }
         (end, has_answered)
     }
