@@ -148,7 +148,8 @@ fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
 fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let here = case.examined.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Location::is_here));
     let (here, nodes) = (here.count(), case.setting.quorum.nodes());
-    if here > 0 {
+    // That the only node is a file of this host is a note of its own.
+    if here > 0 && !case.setting.one_host {
         let evidence = format!("{here} of {nodes} nodes are on this machine, by their addresses");
         sheet.note(Severity::Note, Check::Loopback, evidence);
     }
@@ -316,7 +317,9 @@ fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
         } else {
             Severity::Unknown
         };
-        let why = [(silent, "not answering"), (young, "restarted since")];
+        // As in [`older`]: a list that is as old as the server may be of the one before.
+        let restarted = format!("restarted since, or up to {} before", duration::format(SETTLED));
+        let why = [(silent, "not answering"), (young, &*restarted)];
         let why = why.into_iter().filter(|(names, _)| !names.is_empty());
         let why: Vec<_> = why.map(|(names, why)| format!("{}: {why}", names.join(", "))).collect();
         let evidence = format!(
