@@ -29,7 +29,7 @@ fn words(line: &str) -> Vec<&str> {
         return Vec::new();
     }
     let is_between = |char: char| !char.is_alphanumeric() && char != '_';
-    line.split(is_between).filter(|word| !word.is_empty() && *word != "quorlock").collect()
+    line.split(is_between).filter(|word| !word.is_empty() && *word != "rules").collect()
 }
 
 fn declares(line: &str, name: &str) -> bool {
@@ -115,7 +115,7 @@ fn a_name_that_the_code_has_lost_is_missed() {
         ("src/quorum/round.rs", rust.join("\n")),
         ("src/redis/scripts/queue.lua", "local function tell(inbox)\nend".to_owned()),
         ("src/redis/scripts/other.lua", "local mark = 1".to_owned()),
-        ("crates/a/src/schema.sql", "CREATE FUNCTION quorlock.known_since(here text)".to_owned()),
+        ("crates/a/src/schema.sql", "CREATE FUNCTION rules.known_since(here text)".to_owned()),
     ]
     .map(|(path, text)| (PathBuf::from(path), text));
     for name in ["Round::drop", "round::start", "quorum/round.rs", "known_since", "tell", "quorlock doctor"] {

@@ -47,9 +47,9 @@ async fn translator(server: SocketAddr, words: Vec<(String, String)>) -> SocketA
             for stream in [&client, &server] {
                 stream.set_nodelay(true).unwrap();
             }
-            let ((said, mut answers), (mut answered, asked)) = (client.into_split(), server.into_split());
+            let ((from, mut answers), (mut answered, asked)) = (client.into_split(), server.into_split());
             let words = Arc::clone(&words);
-            drop(tokio::spawn(async move { translate(said, asked, &words).await }));
+            drop(tokio::spawn(async move { translate(from, asked, &words).await }));
             drop(tokio::spawn(async move { io::copy(&mut answered, &mut answers).await }));
         }
     }));
