@@ -20,11 +20,15 @@ celery = pytest.importorskip("celery")
 
 import quorlock.celery  # noqa: E402
 
-# Beat with a broker in memory, which notes each task that it sends.
+# Beat with a broker in memory, which notes each task that it sends. Its handler of signals closes that broker, which
+# would wait for itself in the middle of a task.
 PROGRAM = """
 import os, sys
 from celery import Celery
 from celery.signals import before_task_publish
+from kombu.transport import memory
+
+del memory.Channel.close
 
 name, out, schedule, *nodes = sys.argv[1:]
 app = Celery("app", broker="memory://")

@@ -45,8 +45,8 @@ pub(super) async fn a_restored_backup_is_a_new_history_to_connected_clients_too(
     bench: &Bench<'_>,
 ) -> Finding {
     let claim = bench.claim(&bench.key());
-    let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await;
-    let before = before.map_err(|error| format!("{error:#}"))?.identity;
+    // An earlier restart may go on to delay requests for a moment.
+    let before = bench.until_answered(&acquisition(&claim, LONG, bench.fence_hint())).await?.identity;
     let restored = bench.plant.restore().await;
     bench.note_impossible(&restored);
     match restored {
@@ -80,8 +80,7 @@ struct Restarted {
 /// Restarts the server. `None` if that cannot be.
 async fn restarted(bench: &Bench<'_>) -> Result<Option<Restarted>, String> {
     let claim = bench.claim(&bench.key());
-    let failed = |error: quorlock::node::NodeError| format!("{error:#}");
-    let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await.map_err(failed)?;
+    let before = bench.until_answered(&acquisition(&claim, LONG, bench.fence_hint())).await?;
     is(&before.vote, &Vote::Granted)?;
     let stopped = bench.clock.now();
     let restarted = bench.plant.restart().await;
