@@ -24,10 +24,16 @@ enum Missing {
 
 /// Checks the schema, and creates what is missing of it.
 pub(super) async fn prepare(client: &Client, server: &Server) -> Result<(), NodeError> {
+    let mut is_sure = false;
     for _ in 0..LOOKS {
         check_owners(client, server, None).await?;
-        let Some(missing) = check_schema(client).await? else { return Ok(()) };
-        create(client, server, &missing).await?;
+        match check_schema(client).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(missing)) => create(client, server, &missing).await?,
+            Err(error) if is_sure => return Err(error),
+            // While another client creates it, parts of one look may see it, and others not yet.
+            Err(_) => is_sure = true,
+        }
     }
     Err(failed(NodeErrorKind::Busy, "other clients create or drop the schema `quorlock` at this moment"))
 }
