@@ -24,16 +24,10 @@ enum Missing {
 
 /// Checks the schema, and creates what is missing of it.
 pub(super) async fn prepare(client: &Client, server: &Server) -> Result<(), NodeError> {
-    let mut is_sure = false;
     for _ in 0..LOOKS {
         check_owners(client, server, None).await?;
-        match check_schema(client).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(missing)) => create(client, server, &missing).await?,
-            Err(error) if is_sure => return Err(error),
-            // While another client creates it, parts of one look may see it, and others not yet.
-            Err(_) => is_sure = true,
-        }
+        let Some(missing) = check_schema(client).await? else { return Ok(()) };
+        create(client, server, &missing).await?;
     }
     Err(failed(NodeErrorKind::Busy, "other clients create or drop the schema `quorlock` at this moment"))
 }
@@ -174,11 +168,13 @@ pub(super) async fn find_table(client: &Client, table: &str) -> Result<Option<u3
 
 /// Checks that what is there of the schema is what this program creates.
 async fn check_schema(client: &Client) -> Result<Option<Missing>, NodeError> {
+    // Whether there is a schema, by the snapshot of the statement, as its columns are: `to_regnamespace` may know already what
+    // another client has just created.
     let layout = client.query_one(
         "SELECT string_agg(c.relname || '.' || a.attname || ':' || format_type(a.atttypid, NULL), ' '
                 ORDER BY c.relname COLLATE \"C\", a.attname COLLATE \"C\"),
             coalesce(bool_and(c.relpersistence = 'p'), false),
-            to_regnamespace('quorlock') IS NULL
+            NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'quorlock')
          FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
          WHERE c.relnamespace = to_regnamespace('quorlock') AND c.relkind IN ('r', 'p')",
         &[],
